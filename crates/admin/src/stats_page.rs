@@ -210,11 +210,11 @@ mod tests {
         let html = render(&page);
         assert!(is_balanced(&html), "{html}");
         for hidden in ["<script", "<one>", "x<y", "a.<t>", "<b>\""] {
-            assert!(!html.contains(hidden), "{hidden}");
+            assert!(!html.contains(hidden), "the page contains {hidden}");
         }
         assert!(!html.contains("http") && !html.contains("src=") && !html.contains("@import"), "{html}");
         for shown in ["1.0 GiB", "width:100%", "width:12.3%", "class=\"alarm\"", "td class=\"figures\">1<"] {
-            assert!(html.contains(shown), "no {shown}");
+            assert!(html.contains(shown), "the page does not contain {shown}");
         }
         assert!(is_balanced(&render(&StatsPage::default())));
     }

@@ -120,8 +120,8 @@ mod tests {
         for at in 0..bytes.len() - 1 {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
-            assert!(decode(&damaged).is_err(), "byte {at}");
-            assert!(decode(&bytes[..at]).is_err(), "length {at}");
+            assert!(decode(&damaged).is_err(), "a changed byte at offset {at} is not detected");
+            assert!(decode(&bytes[..at]).is_err(), "truncation to {at} bytes is not detected");
         }
     }
 

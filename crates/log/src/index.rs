@@ -382,8 +382,11 @@ mod tests {
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x40;
-            assert!(SegmentHeader::decode(&damaged).is_err(), "byte {at}");
-            assert!(SegmentHeader::decode(&bytes[..at]).is_err(), "length {at}");
+            assert!(
+                SegmentHeader::decode(&damaged).is_err(),
+                "a changed byte at offset {at} is not detected"
+            );
+            assert!(SegmentHeader::decode(&bytes[..at]).is_err(), "truncation to {at} bytes is not detected");
         }
         let mut newer = bytes;
         newer[8] = 2;

@@ -406,6 +406,6 @@ fn a_reader_at_the_end_never_returns_stale_bytes() {
                 }
             }
         }
-        assert!(seen[0] == expected && seen[1] == expected, "round {round}");
+        assert!(seen[0] == expected && seen[1] == expected, "round {round}: a reader returned other bytes");
     }
 }

@@ -6,7 +6,7 @@ use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 use tailwater_wire::protocol::bulk_execute::put_value;
 
-on_each_server!(values_arrive_as_they_are,);
+on_each_server!(values_arrive_unchanged,);
 
 fn rows(rows: &[[Option<&[u8]>; 2]]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -14,7 +14,7 @@ fn rows(rows: &[[Option<&[u8]>; 2]]) -> Vec<u8> {
     out
 }
 
-async fn values_arrive_as_they_are(kind: ServerKind) -> Result<()> {
+async fn values_arrive_unchanged(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -54,8 +54,11 @@ async fn values_arrive_as_they_are(kind: ServerKind) -> Result<()> {
     let count = connection.query("SELECT COUNT(*) FROM bulks.t").await?;
     ensure!(count.scalar() == Some("6"), "{count:?}");
     connection.close_bulk(statement).await?;
-    let error =
-        connection.prepare_bulk("INSERT INTO bulks.none VALUES (?)").await.err().context("prepared")?;
+    let error = connection
+        .prepare_bulk("INSERT INTO bulks.none VALUES (?)")
+        .await
+        .err()
+        .context("a statement on a missing table was prepared")?;
     ensure!(matches!(error, SessionError::Server { .. }), "{error}");
     connection.ping().await?;
     Ok(())

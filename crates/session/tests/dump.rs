@@ -13,11 +13,11 @@ use tailwater_wire::event::EventType;
 use tailwater_wire::gtid::MysqlGtidSet;
 
 on_each_server!(
-    streams_are_the_files_bytes,
-    streams_begin_behind_a_gtid_position,
-    refusals_come_before_the_stream,
+    streams_have_the_bytes_of_the_binlog_files,
+    streams_begin_after_a_gtid_position,
+    a_refused_request_fails_before_the_stream_begins,
     commits_wait_for_the_acknowledgement,
-    semi_sync_that_is_off_is_noticed,
+    disabled_semi_sync_is_detected,
     a_quiet_source_sends_heartbeats,
 );
 
@@ -60,7 +60,7 @@ async fn read_file(stream: &mut DumpStream) -> Result<Vec<u8>> {
     anyhow::bail!("the stream ended before the end of its binlog file")
 }
 
-async fn streams_are_the_files_bytes(kind: ServerKind) -> Result<()> {
+async fn streams_have_the_bytes_of_the_binlog_files(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -110,14 +110,14 @@ async fn streams_are_the_files_bytes(kind: ServerKind) -> Result<()> {
 async fn connection_to_oldest(server: &Server) -> Result<String> {
     let mut connection = Connection::connect(&server.connect_options()).await?;
     let files = connection.query("SHOW BINARY LOGS").await?;
-    Ok(files.scalar().context("no binlogs")?.to_owned())
+    Ok(files.scalar().context("the server lists no binlog files")?.to_owned())
 }
 
 fn contains(bytes: &[u8], part: &str) -> bool {
     bytes.windows(part.len()).any(|window| window == part.as_bytes())
 }
 
-async fn streams_begin_behind_a_gtid_position(kind: ServerKind) -> Result<()> {
+async fn streams_begin_after_a_gtid_position(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -130,7 +130,12 @@ async fn streams_begin_behind_a_gtid_position(kind: ServerKind) -> Result<()> {
         Flavour::MySql => "SELECT @@GLOBAL.gtid_executed",
         Flavour::MariaDb => "SELECT @@GLOBAL.gtid_binlog_pos",
     };
-    let position = connection.query(position).await?.scalar().context("no position")?.replace('\n', "");
+    let position = connection
+        .query(position)
+        .await?
+        .scalar()
+        .context("the server has no GTID position")?
+        .replace('\n', "");
     connection.execute("INSERT INTO gtids.t VALUES ('the row after')").await?;
     let start = |text: &str| -> Result<DumpStart> {
         Ok(match kind.flavour() {
@@ -145,27 +150,41 @@ async fn streams_begin_behind_a_gtid_position(kind: ServerKind) -> Result<()> {
         while let Some(chunk) = stream.next().await? {
             bytes.extend_from_slice(&chunk.data);
         }
-        ensure!(contains(&bytes, "the row after"), "after {text:?}");
-        ensure!(contains(&bytes, "the row before") == sees_before, "after {text:?}");
+        ensure!(
+            contains(&bytes, "the row after"),
+            "the stream after position {text:?} lacks the row after it"
+        );
+        ensure!(
+            contains(&bytes, "the row before") == sees_before,
+            "the stream after position {text:?} has a wrong start"
+        );
     }
     Ok(())
 }
 
-async fn refusals_come_before_the_stream(kind: ServerKind) -> Result<()> {
+async fn a_refused_request_fails_before_the_stream_begins(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
     let server = shared(kind).await?;
     let connection = Connection::connect(&server.connect_options()).await?;
     let start = DumpStart::FilePosition { file: "nothing.000001".to_owned(), position: 4 };
-    let error = connection.dump(to_the_end(start.clone())).await.err().context("a stream")?;
+    let error = connection
+        .dump(to_the_end(start.clone()))
+        .await
+        .err()
+        .context("a stream of a missing file was started")?;
     ensure!(error.server_error().map(|error| error.number) == Some(1236), "{error}");
     ensure!(error.retry() == SessionRetry::AfterChange);
 
     server.sql("CREATE USER IF NOT EXISTS nodump@'%' IDENTIFIED BY 'pw'").await?;
     let options = ConnectOptions { user: "nodump".to_owned(), ..server.connect_options() }.password("pw");
-    let error =
-        Connection::connect(&options).await?.dump(to_the_end(start)).await.err().context("a stream")?;
+    let error = Connection::connect(&options)
+        .await?
+        .dump(to_the_end(start))
+        .await
+        .err()
+        .context("a stream was started without the privilege")?;
     ensure!(error.server_error().is_some_and(|error| [1045, 1227].contains(&error.number)), "{error}");
     Ok(())
 }
@@ -213,7 +232,7 @@ async fn commits_wait_for_the_acknowledgement(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-async fn semi_sync_that_is_off_is_noticed(kind: ServerKind) -> Result<()> {
+async fn disabled_semi_sync_is_detected(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -289,7 +308,10 @@ async fn the_stream_of_a_killed_source_ends_with_a_retryable_error() -> Result<(
         }
     };
     ensure!(error.retry() == SessionRetry::Later, "{error}");
-    let error = Connection::connect(&server.connect_options()).await.err().context("connected")?;
+    let error = Connection::connect(&server.connect_options())
+        .await
+        .err()
+        .context("a connection to the killed server succeeded")?;
     ensure!(error.code() == "TW-SES-0001", "{error}");
     Ok(())
 }

@@ -119,7 +119,9 @@ impl Peer {
         let mut header = [0; PACKET_HEADER_BYTES];
         self.stream.read_exact(&mut header).await?;
         self.received.extend_from_slice(&header);
-        let Some(header) = PacketHeader::parse(&header) else { bail!("no header") };
+        let Some(header) = PacketHeader::parse(&header) else {
+            bail!("the client sent no valid packet header")
+        };
         let mut payload = vec![0; header.payload_bytes];
         self.stream.read_exact(&mut payload).await?;
         self.received.extend_from_slice(&payload);
@@ -247,7 +249,7 @@ async fn the_client_accepts_the_fake_server() -> Result<()> {
     ensure!(connection.server().version == (9, 7, 0) && !connection.server().tls);
     ensure!(connection.query("SELECT 1").await?.scalar() == Some("1"));
     connection.close().await;
-    ensure!(task.await?? == [1], "COM_QUIT");
+    ensure!(task.await?? == [1], "the client must send COM_QUIT");
     Ok(())
 }
 

@@ -60,7 +60,11 @@ async fn next_event(stream: &mut DumpStream) -> Result<Option<(EventChunk, Vec<u
             return Ok(None);
         };
         ensure!(chunk.first == first.is_none());
-        ensure!(!chunk.data.is_empty() && chunk.data.len() <= CHUNK_BYTES_MAX, "{} bytes", chunk.data.len());
+        ensure!(
+            !chunk.data.is_empty() && chunk.data.len() <= CHUNK_BYTES_MAX,
+            "a chunk of {} bytes",
+            chunk.data.len()
+        );
         whole.extend_from_slice(&chunk.data);
         let last = chunk.last;
         let head = first.get_or_insert(chunk.clone());
@@ -183,7 +187,7 @@ async fn acknowledgements_have_packet_number_0_and_need_semi_sync() -> Result<()
         ensure!(stream.semi_sync() == semi_sync);
         stream.next().await?;
         for _ in 0..2 {
-            let chunk = stream.next().await?.context("no event")?;
+            let chunk = stream.next().await?.context("the stream ended before the event")?;
             ensure!(chunk.ack_requested == semi_sync);
             stream.ack("binlog.000001", 1000).await?;
         }
@@ -371,7 +375,7 @@ async fn stream_requests_for_the_other_flavour_are_refused_before_sending() -> R
         })
         .await?;
         let request = DumpRequest { replica_uuid: uuid.map(str::to_owned), ..DumpRequest::new(7, start) };
-        let error = connection.dump(request).await.err().context("a stream")?;
+        let error = connection.dump(request).await.err().context("an invalid request started a stream")?;
         ensure!(matches!(error, SessionError::DumpRequest { .. }), "{error}");
         ensure!(error.to_string().contains(about), "{error}");
         ensure!(task.await??.is_empty());

@@ -19,7 +19,9 @@ async fn login_against(bytes: &'static [u8]) -> Result<SessionError> {
         peer.read_to_end().await
     })
     .await?;
-    let Err(error) = Connection::connect(&options(endpoint)).await else { anyhow::bail!("logged in") };
+    let Err(error) = Connection::connect(&options(endpoint)).await else {
+        anyhow::bail!("the login must fail")
+    };
     task.await??;
     Ok(error)
 }
@@ -76,7 +78,9 @@ async fn authentication_against(payload: Vec<u8>) -> Result<(SessionError, Vec<u
         Ok(peer.received)
     })
     .await?;
-    let Err(error) = Connection::connect(&options(endpoint)).await else { anyhow::bail!("logged in") };
+    let Err(error) = Connection::connect(&options(endpoint)).await else {
+        anyhow::bail!("the login must fail")
+    };
     Ok((error, task.await??))
 }
 
@@ -107,7 +111,9 @@ async fn the_password_is_not_sent_unprotected() -> Result<()> {
         Ok((request, peer.received))
     })
     .await?;
-    let Err(error) = Connection::connect(&options(endpoint)).await else { anyhow::bail!("logged in") };
+    let Err(error) = Connection::connect(&options(endpoint)).await else {
+        anyhow::bail!("the login must fail")
+    };
     ensure!(error.to_string().contains("public key"), "{error}");
     let (request, sent) = task.await??;
     ensure!(request == [2] && !contains(&sent, b"geheim"));
@@ -197,7 +203,7 @@ async fn query_against(payload: &'static [u8]) -> Result<(SessionError, Vec<u8>)
         Ok(peer.received)
     })
     .await?;
-    let Err(error) = connection.query("SELECT 1").await else { anyhow::bail!("a result") };
+    let Err(error) = connection.query("SELECT 1").await else { anyhow::bail!("the query must fail") };
     let next = connection.ping().await.err();
     ensure!(matches!(next, Some(SessionError::OutOfStep)), "{next:?}");
     drop(connection);

@@ -10,10 +10,10 @@ use tokio::sync::mpsc;
 use crate::fake::{Peer, options, serve};
 
 on_each_server!(
-    rows_come_in_pieces,
-    an_error_among_the_rows,
-    rows_that_break_off,
-    a_server_that_takes_no_local_rows,
+    rows_in_pieces_are_loaded,
+    a_rejected_row_fails_the_whole_statement,
+    rows_without_an_end_are_not_loaded,
+    the_error_states_that_local_infile_is_off,
 );
 
 /// Loads the rows in `body`, which are sent in pieces of `piece_bytes` bytes.
@@ -48,7 +48,7 @@ async fn connected(server: &Server) -> Result<Connection> {
     Ok(Connection::connect(&options).await?)
 }
 
-async fn rows_come_in_pieces(kind: ServerKind) -> Result<()> {
+async fn rows_in_pieces_are_loaded(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -85,7 +85,7 @@ async fn rows_come_in_pieces(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-async fn an_error_among_the_rows(kind: ServerKind) -> Result<()> {
+async fn a_rejected_row_fails_the_whole_statement(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -117,7 +117,7 @@ async fn an_error_among_the_rows(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-async fn rows_that_break_off(kind: ServerKind) -> Result<()> {
+async fn rows_without_an_end_are_not_loaded(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -141,7 +141,7 @@ async fn rows_that_break_off(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-async fn a_server_that_takes_no_local_rows(kind: ServerKind) -> Result<()> {
+async fn the_error_states_that_local_infile_is_off(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -174,7 +174,7 @@ async fn the_server_gets_the_rows_of_the_caller_and_no_file() -> Result<()> {
         peer.read().await?;
         peer.send(&[&[LOCAL_INFILE], &b"/etc/passwd"[..]].concat()).await?;
         let rows = peer.read().await?;
-        ensure!(peer.read().await?.is_empty(), "an end");
+        ensure!(peer.read().await?.is_empty(), "an empty packet must end the rows");
         peer.ok().await?;
         // The server also requests a file in answer to a statement that loads no rows.
         peer.read().await?;
@@ -188,7 +188,7 @@ async fn the_server_gets_the_rows_of_the_caller_and_no_file() -> Result<()> {
     let mut connection = Connection::connect(&options).await?;
     let statement = "LOAD DATA LOCAL INFILE 'rows' INTO TABLE t";
     load(&mut connection, statement, b"1\n".to_vec(), 9).await?;
-    let error = connection.query("SELECT 1").await.err().context("an answer")?;
+    let error = connection.query("SELECT 1").await.err().context("the query must fail")?;
     ensure!(error.code() == "TW-SES-0016" && error.to_string().contains("/etc/shadow"), "{error}");
     connection.close().await;
     let (rows, after) = task.await??;

@@ -8,9 +8,13 @@ use tailwater_session::{ConnectOptions, Connection, Endpoint, SessionError, Sess
 
 use crate::fake::without_tls;
 
-on_each_server!(over_tcp_and_socket, refusals_say_what_to_do, as_the_user_of_the_system);
+on_each_server!(
+    clients_log_in_over_tcp_and_socket,
+    login_errors_state_the_cause,
+    the_user_of_the_operating_system_logs_in_through_the_socket
+);
 
-async fn over_tcp_and_socket(kind: ServerKind) -> Result<()> {
+async fn clients_log_in_over_tcp_and_socket(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -26,7 +30,7 @@ async fn over_tcp_and_socket(kind: ServerKind) -> Result<()> {
         );
         connection.ping().await?;
         let row = connection.query("SELECT DATABASE(), CONNECTION_ID(), @@character_set_client").await?;
-        let row = row.first().context("no row")?;
+        let row = row.first().context("the query returned no row")?;
         ensure!(row.get_str(0) == Some("mysql") && row.get_str(2) == Some("utf8mb4"), "{row:?}");
         ensure!(row.get_u64(1) == Some(u64::from(info.connection_id)));
         connection.close().await;
@@ -34,7 +38,7 @@ async fn over_tcp_and_socket(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-async fn refusals_say_what_to_do(kind: ServerKind) -> Result<()> {
+async fn login_errors_state_the_cause(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -51,26 +55,32 @@ async fn refusals_say_what_to_do(kind: ServerKind) -> Result<()> {
 
     options = options.password("right");
     Connection::connect(&options).await?;
-    let error = Connection::connect(&options.clone().database("nowhere")).await.err().context("no error")?;
+    let error = Connection::connect(&options.clone().database("nowhere"))
+        .await
+        .err()
+        .context("connected to a database that does not exist")?;
     ensure!(error.server_error().is_some_and(|error| [1044, 1049].contains(&error.number)), "{error}");
 
     options.endpoint = Endpoint::tcp("no-such-host.invalid", 3306);
-    let error = Connection::connect(&options).await.err().context("no error")?;
+    let error =
+        Connection::connect(&options).await.err().context("connected to a host that does not exist")?;
     ensure!(
         matches!(&error, SessionError::Resolve { host, .. } if host == "no-such-host.invalid"),
         "{error}"
     );
     options.endpoint = Endpoint::tcp("127.0.0.1", 1);
-    let error = Connection::connect(&options).await.err().context("no error")?;
+    let error =
+        Connection::connect(&options).await.err().context("connected to a port where no server listens")?;
     ensure!(error.code() == "TW-SES-0001" && error.to_string().contains("127.0.0.1:1"), "{error}");
     options.endpoint = Endpoint::unix(server.data().join("no.sock"));
-    let error = Connection::connect(&options).await.err().context("no error")?;
+    let error =
+        Connection::connect(&options).await.err().context("connected to a socket that does not exist")?;
     ensure!(error.code() == "TW-SES-0001" && error.retry() == SessionRetry::Later, "{error}");
     Ok(())
 }
 
 /// The plugins that ask the operating system for the user name of the process that connected to the socket.
-async fn as_the_user_of_the_system(kind: ServerKind) -> Result<()> {
+async fn the_user_of_the_operating_system_logs_in_through_the_socket(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -115,7 +125,7 @@ async fn logs_in(options: &ConnectOptions) -> Result<()> {
 /// The login is fast if the server has the hash in its cache. Otherwise the client sends the password: under
 /// TLS, through the socket, or encrypted with the server's RSA key.
 #[tokio::test]
-async fn caching_sha2_password() -> Result<()> {
+async fn clients_log_in_with_caching_sha2_password() -> Result<()> {
     if require(ServerKind::Mysql97).is_none() {
         return Ok(());
     }
@@ -161,7 +171,7 @@ async fn caching_sha2_password() -> Result<()> {
 }
 
 #[tokio::test]
-async fn sha256_password() -> Result<()> {
+async fn clients_log_in_with_sha256_password() -> Result<()> {
     if require(ServerKind::Mysql97).is_none() {
         return Ok(());
     }
@@ -176,7 +186,7 @@ async fn sha256_password() -> Result<()> {
     Ok(())
 }
 
-async fn native_password(kind: ServerKind) -> Result<()> {
+async fn log_in_with_native_password(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -189,24 +199,27 @@ async fn native_password(kind: ServerKind) -> Result<()> {
             .await?;
         let options = ConnectOptions { user: user.to_owned(), ..server.connect_options() }.password(password);
         logs_in(&options).await?;
-        let error = Connection::connect(&options.password("falsch")).await.err().context("logged in")?;
+        let error = Connection::connect(&options.password("falsch"))
+            .await
+            .err()
+            .context("logged in with a wrong password")?;
         ensure!(matches!(error, SessionError::Denied { .. }), "{error}");
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn native_password_mariadb_1011() -> Result<()> {
-    native_password(ServerKind::Mariadb1011).await
+async fn clients_log_in_with_native_password_mariadb_1011() -> Result<()> {
+    log_in_with_native_password(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test]
-async fn native_password_mariadb_118() -> Result<()> {
-    native_password(ServerKind::Mariadb118).await
+async fn clients_log_in_with_native_password_mariadb_118() -> Result<()> {
+    log_in_with_native_password(ServerKind::Mariadb118).await
 }
 
 #[tokio::test]
-async fn ed25519() -> Result<()> {
+async fn clients_log_in_with_ed25519() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());
@@ -221,7 +234,10 @@ async fn ed25519() -> Result<()> {
             .await?;
         let options = ConnectOptions { user: user.to_owned(), ..server.connect_options() }.password(password);
         logs_in(&options).await?;
-        let error = Connection::connect(&options.password("falsch")).await.err().context("logged in")?;
+        let error = Connection::connect(&options.password("falsch"))
+            .await
+            .err()
+            .context("logged in with a wrong password")?;
         ensure!(matches!(error, SessionError::Denied { .. }), "{error}");
     }
     // The public key of a password equals the one that the server computes.
@@ -247,7 +263,7 @@ async fn the_error_names_the_unsupported_plugin_of_an_account() -> Result<()> {
     let server = Server::start(ServerSpec::new(kind)).await?;
     server.sql("INSTALL PLUGIN mysql_no_login SONAME 'mysql_no_login.so'; CREATE USER nobody@'%' IDENTIFIED WITH mysql_no_login").await?;
     let options = ConnectOptions { user: "nobody".to_owned(), ..server.connect_options() };
-    let error = Connection::connect(&options).await.err().context("logged in")?;
+    let error = Connection::connect(&options).await.err().context("logged in with an unsupported plugin")?;
     ensure!(matches!(error, SessionError::Denied { .. } | SessionError::AuthPlugin { .. }), "{error}");
     Ok(())
 }

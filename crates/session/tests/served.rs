@@ -31,7 +31,7 @@ pub fn options(flavour: Flavour) -> ServerOptions {
 /// The same options, with other credentials for the account.
 pub fn with_account(flavour: Flavour, credentials: &[Credential]) -> ServerOptions {
     let mut accounts = Accounts::new();
-    accounts.add("u", credentials).expect("an account");
+    accounts.add("u", credentials).expect("the account is valid");
     let version = match flavour {
         Flavour::MySql => "9.7.0-tailwater",
         Flavour::MariaDb => "10.11.18-MariaDB-tailwater",
@@ -85,7 +85,9 @@ impl Served {
                 tokio::spawn(async move {
                     match acceptor.accept(socket, peer).await {
                         Ok(session) => serve(session).await,
-                        Err(error) => refused.lock().expect("a lock").push(error),
+                        Err(error) => {
+                            refused.lock().expect("no thread panicked while it held the lock").push(error)
+                        }
                     }
                 });
             }
@@ -101,7 +103,7 @@ impl Served {
 
     /// Returns the errors of the failed logins since the last call.
     pub fn refusals(&self) -> Vec<SessionError> {
-        std::mem::take(&mut self.refusals.lock().expect("a lock"))
+        std::mem::take(&mut self.refusals.lock().expect("no thread panicked while it held the lock"))
     }
 
     /// Waits until a login has been refused. Returns its error.
@@ -157,7 +159,8 @@ async fn answer(mut session: ClientSession) -> Result<()> {
                 session.write_rows(&[text_column("a")], Vec::<Vec<Option<&str>>>::new()).await?;
             }
             ClientCommand::Query(sql) if sql.starts_with(b"ROWS ") => {
-                let count: usize = str::from_utf8(&sql[5..])?.trim().parse().context("a number")?;
+                let count: usize =
+                    str::from_utf8(&sql[5..])?.trim().parse().context("ROWS needs a number")?;
                 let rows = (0..count).map(|index| [Some(index.to_string()), Some("x".repeat(index % 300))]);
                 session.write_rows(&[integer_column("a"), text_column("b")], rows).await?;
             }
@@ -232,7 +235,7 @@ impl RawClient {
 pub async fn read_packet(stream: &mut TcpStream) -> Result<(u8, Vec<u8>)> {
     let mut header = [0; PACKET_HEADER_BYTES];
     stream.read_exact(&mut header).await?;
-    let header = PacketHeader::parse(&header).context("no header")?;
+    let header = PacketHeader::parse(&header).context("the packet header is invalid")?;
     let mut payload = vec![0; header.payload_bytes];
     stream.read_exact(&mut payload).await?;
     Ok((header.sequence, payload))

@@ -104,12 +104,17 @@ async fn stored(server: &Server, identified: &str) -> Result<String> {
     let user = format!("hashed{}", connection.server().connection_id);
     connection.execute(&format!("CREATE USER {user}@'%' {identified}")).await?;
     let query = format!("SELECT authentication_string FROM mysql.user WHERE user = '{user}'");
-    let hash = connection.query(&query).await?.scalar().context("no hash")?.to_owned();
+    let hash = connection
+        .query(&query)
+        .await?
+        .scalar()
+        .context("the server stores no hash for the account")?
+        .to_owned();
     connection.execute(&format!("DROP USER {user}@'%'")).await?;
     Ok(hash)
 }
 
-async fn passwords_are_known(kind: ServerKind) -> Result<()> {
+async fn clients_log_in_with_configured_passwords(kind: ServerKind) -> Result<()> {
     let Some(install) = require(kind) else { return Ok(()) };
     for flavour in [Flavour::MySql, Flavour::MariaDb] {
         let served = Served::start(options(flavour, &[Credential::password(PASSWORD)])).await?;
@@ -133,7 +138,7 @@ async fn passwords_are_known(kind: ServerKind) -> Result<()> {
 
 /// The hashes that MySQL 9.7 stores. To verify one of them the server needs the password itself, so the
 /// client needs TLS or the server's key.
-async fn hashes_of_mysql(kind: ServerKind) -> Result<()> {
+async fn clients_log_in_with_hashes_of_mysql(kind: ServerKind) -> Result<()> {
     let (Some(install), Some(_)) = (require(kind), require(ServerKind::Mysql97)) else { return Ok(()) };
     let server = shared(ServerKind::Mysql97).await?;
     let hash = stored(&server, &format!("IDENTIFIED BY '{PASSWORD}'")).await?;
@@ -157,7 +162,7 @@ async fn hashes_of_mysql(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-async fn hashes_of_mariadb(kind: ServerKind) -> Result<()> {
+async fn clients_log_in_with_hashes_of_mariadb(kind: ServerKind) -> Result<()> {
     let (Some(install), Some(_)) = (require(kind), require(ServerKind::Mariadb118)) else { return Ok(()) };
     let server = Server::start(ServerSpec::new(ServerKind::Mariadb118)).await?;
     server.sql("INSTALL SONAME 'auth_ed25519'").await?;
@@ -182,7 +187,12 @@ async fn hashes_of_mariadb(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-on_each_server!(passwords_are_known, hashes_of_mysql, hashes_of_mariadb, tls_is_required);
+on_each_server!(
+    clients_log_in_with_configured_passwords,
+    clients_log_in_with_hashes_of_mysql,
+    clients_log_in_with_hashes_of_mariadb,
+    tls_is_required
+);
 
 async fn tls_is_required(kind: ServerKind) -> Result<()> {
     let Some(install) = require(kind) else { return Ok(()) };
@@ -234,7 +244,7 @@ async fn a_password_is_not_sent_unprotected() -> Result<()> {
     let credential = Credential::parse_hash(&hash).map_err(anyhow::Error::msg)?;
     let served = Served::start(options(Flavour::MySql, &[credential])).await?;
     let error = run(client(&install, Channel::Plain)?, &served, "u", PASSWORD).await?.err();
-    let error = error.context("logged in")?;
+    let error = error.context("a login without TLS and without the key must fail")?;
     ensure!(error.contains("requires secure connection"), "{error}");
     Ok(())
 }

@@ -126,7 +126,7 @@ async fn byte_for_byte(tls: bool, semi_sync: bool) -> Result<()> {
                 if wants_ack && semi_sync {
                     sender.flush().await?;
                     ensure!(sender.buffered() == 0);
-                    let packet = receiver.next().await?.context("no acknowledgement")?;
+                    let packet = receiver.next().await?.context("the client sent no acknowledgement")?;
                     let ack = Ack::parse(&packet)?;
                     ensure!(ack.position == index as u64 && ack.file == b"binlog.000001");
                 }
@@ -198,7 +198,7 @@ async fn the_client_receives_the_error_that_ends_the_stream() -> Result<()> {
         .await?;
         let mut stream = dump(&served, false, tls).await?;
         ensure!(stream.next().await?.is_some());
-        let error = stream.next().await.err().context("no error")?;
+        let error = stream.next().await.err().context("the stream ended without an error")?;
         let refused = error.server_error().context("the client received no error of the server")?;
         ensure!(refused.number == 1236 && refused.message.expose() == "purged: 1-1-5", "{error}");
         results.recv().await.context("the server ended")??;

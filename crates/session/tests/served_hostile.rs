@@ -182,8 +182,11 @@ async fn sessions_of_disconnected_and_silent_clients_end() -> Result<()> {
 /// The memory that this process uses, in KiB.
 fn resident_kib() -> Result<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
-    Ok(line.split_whitespace().nth(1).context("no number")?.parse()?)
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .context("/proc/self/status has no line VmRSS")?;
+    Ok(line.split_whitespace().nth(1).context("the line VmRSS has no number")?.parse()?)
 }
 
 /// Hundreds of idle clients use little memory, and do not block other clients.
@@ -230,7 +233,10 @@ async fn clients_above_the_limits_are_refused() -> Result<()> {
     turned_away(&served).await?;
     let refusal = served.refusal().await?;
     ensure!(refusal.code() == "TW-SES-0025" && refusal.to_string().contains("connections_max"), "{refusal}");
-    let error = Connection::connect(&served.connect_options()).await.err().context("let in")?;
+    let error = Connection::connect(&served.connect_options())
+        .await
+        .err()
+        .context("a connection above the limit was accepted")?;
     ensure!(error.server_error().is_some_and(|error| error.number == 1040), "{error}");
     drop(clients);
     served.until_connections(0).await?;

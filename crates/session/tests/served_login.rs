@@ -23,13 +23,13 @@ async fn a_session_receives_commands_and_sends_answers() -> Result<()> {
         ensure!(info.version == expected, "{info:?}");
         connection.ping().await?;
         let result = connection.query("SELECT who").await?;
-        let row = result.first().context("no row")?;
+        let row = result.first().context("the query returned no row")?;
         ensure!(row.get_str(0) == Some("u") && row.get_str(1) == Some("plain") && row.get_u64(2) == Some(1));
         ensure!(row.get_str(3) == Some("SELECT who") && row.get(4).is_none());
         ensure!(result.columns[2].name == "id");
         ensure!(connection.query("EMPTY").await?.rows.is_empty());
         ensure!(connection.execute("DO anything").await?.affected_rows == 7);
-        let error = connection.query("ERROR").await.err().context("no error")?;
+        let error = connection.query("ERROR").await.err().context("the statement must fail")?;
         ensure!(error.server_error().is_some_and(|error| error.number == 1064 && error.sql_state == "42000"));
         let rows = connection.query("ROWS 5000").await?.rows;
         ensure!(rows.len() == 5000);
@@ -56,7 +56,8 @@ async fn logins_with_wrong_credentials_are_refused() -> Result<()> {
         ] {
             let mut options = right.clone().password(password);
             options.user = user.to_owned();
-            let error = Connection::connect(&options).await.err().context("logged in")?;
+            let error =
+                Connection::connect(&options).await.err().context("logged in with wrong credentials")?;
             let refused = error.server_error().context("the client received no error of the server")?;
             ensure!((refused.number, refused.sql_state.as_str()) == (1045, "28000"), "{error}");
             let message = format!("Access denied for user '{user}'@'127.0.0.1' (using password: {used})");
@@ -99,7 +100,7 @@ async fn empty_passwords_and_unsupported_accounts_are_refused() -> Result<()> {
         ("two", vec![]),
         ("two", vec![Credential::password("y"), Credential::password("")]),
     ] {
-        let error = accounts.add(user, &credentials).err().context("accepted")?;
+        let error = accounts.add(user, &credentials).err().context("an invalid account was accepted")?;
         ensure!(error.code() == "TW-SES-0026", "{error}");
     }
     ensure!(accounts.len() == 1);
@@ -143,12 +144,14 @@ async fn clients_use_tls_with_the_operators_certificate() -> Result<()> {
         (&certificate, &garbage, "garbage.pem"),
         (&certificate, &other_key, "server-cert.pem"),
     ] {
-        let error = Acceptor::new(files(certificate, key)).err().context("accepted")?;
+        let error = Acceptor::new(files(certificate, key))
+            .err()
+            .context("invalid certificate files were accepted")?;
         ensure!(error.code() == "TW-SES-0027" && error.to_string().contains(about), "{error}");
     }
     let mut without_tls = options(Flavour::MySql);
     without_tls.require_tls = true;
-    let error = Acceptor::new(without_tls).err().context("accepted")?;
+    let error = Acceptor::new(without_tls).err().context("require_tls was accepted without TLS")?;
     ensure!(error.code() == "TW-SES-0027", "{error}");
     Ok(())
 }

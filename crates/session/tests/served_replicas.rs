@@ -54,9 +54,9 @@ fn only_breaks_off(served: &Served) -> Result<()> {
     refused.map_or(Ok(()), |error| Err(error.into()))
 }
 
-on_each_server!(replicas, binlog_readers);
+on_each_server!(replicas_log_in, binlog_readers_log_in);
 
-async fn replicas(kind: ServerKind) -> Result<()> {
+async fn replicas_log_in(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -144,7 +144,7 @@ async fn a_mariadb_replica_verifies_the_self_signed_certificate_by_password() ->
     only_breaks_off(&served)
 }
 
-async fn binlog_readers(kind: ServerKind) -> Result<()> {
+async fn binlog_readers_log_in(kind: ServerKind) -> Result<()> {
     let Some(install) = require(kind) else { return Ok(()) };
     let program = match kind.flavour() {
         Flavour::MySql => "mysqlbinlog",

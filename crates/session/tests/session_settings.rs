@@ -17,7 +17,7 @@ use crate::fake::{Peer, options, serve};
 
 on_each_server! {
     every_session_variable_of_the_server_is_classified,
-    odd_global_settings_do_not_reach_a_session,
+    unusual_global_settings_do_not_reach_a_session,
     a_setting_that_the_account_may_not_set_is_named,
 }
 
@@ -69,11 +69,11 @@ async fn every_session_variable_of_the_server_is_classified(kind: ServerKind) ->
 async fn values(connection: &mut Connection, settings: &[&SessionSetting]) -> Result<Vec<String>> {
     let names: Vec<_> = settings.iter().map(|setting| format!("@@SESSION.{}", setting.name)).collect();
     let result = connection.query(&format!("SELECT {}", names.join(", "))).await?;
-    let row = result.first().context("no row")?;
+    let row = result.first().context("the query of the variables returned no row")?;
     Ok((0..settings.len()).map(|at| row.get_str(at).unwrap_or_default().to_owned()).collect())
 }
 
-async fn odd_global_settings_do_not_reach_a_session(kind: ServerKind) -> Result<()> {
+async fn unusual_global_settings_do_not_reach_a_session(kind: ServerKind) -> Result<()> {
     let server = Server::start(accept_odd_settings(ServerSpec::new(kind))).await?;
     let mut before = Connection::connect(&server.connect_options()).await?;
     let settings: Vec<_> = settings_for(before.server().flavour, before.server().version).collect();
@@ -137,7 +137,10 @@ async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Re
         Connection::connect(&definitions).await?;
         server.sql("SET GLOBAL enforce_storage_engine = Aria").await?;
         Connection::connect(&low).await?;
-        let error = Connection::connect(&definitions).await.err().context("connected")?;
+        let error = Connection::connect(&definitions)
+            .await
+            .err()
+            .context("connected although a setting cannot be set")?;
         let message = error.to_string();
         ensure!(error.code() == "TW-SES-0030" && message.contains("enforce_storage_engine"), "{message}");
         ensure!(message.contains("grant the user SUPER ON *.*"), "{message}");
@@ -150,7 +153,10 @@ async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Re
     server.sql("SET GLOBAL sql_require_primary_key = 1, GLOBAL sql_select_limit = 1").await?;
     let mut connection = Connection::connect(&low).await?;
     ensure!(connection.query("SELECT 1 UNION SELECT 2").await?.rows.len() == 2);
-    let error = Connection::connect(&definitions).await.err().context("connected")?;
+    let error = Connection::connect(&definitions)
+        .await
+        .err()
+        .context("connected although a setting cannot be set")?;
     let message = error.to_string();
     ensure!(error.code() == "TW-SES-0030" && message.contains("sql_require_primary_key"), "{message}");
     ensure!(message.contains("grant the user SESSION_VARIABLES_ADMIN ON *.*"), "{message}");

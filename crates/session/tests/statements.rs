@@ -10,17 +10,17 @@ use tailwater_session::{
 use tailwater_wire::Flavour;
 
 on_each_server!(
-    values_and_errors,
-    many_in_one_packet,
-    long_rows_and_statements,
-    rows_as_a_stream,
-    rows_in_batches,
-    values_are_the_text,
-    a_connection_that_is_killed,
-    grants_are_checked,
+    values_and_errors_are_returned,
+    many_statements_run_in_one_packet,
+    long_rows_and_statements_arrive_complete,
+    rows_are_read_as_a_stream,
+    rows_are_read_in_batches,
+    binary_rows_equal_text_rows,
+    the_error_of_a_killed_connection_can_be_retried,
+    missing_grants_are_reported,
 );
 
-async fn values_and_errors(kind: ServerKind) -> Result<()> {
+async fn values_and_errors_are_returned(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -45,7 +45,7 @@ async fn values_and_errors(kind: ServerKind) -> Result<()> {
         .execute("INSERT INTO vals.t (a, b) VALUES (1, 'geheim')")
         .await
         .err()
-        .context("a duplicate")?;
+        .context("a duplicate key was accepted")?;
     for part in [
         "running a statement",
         "Duplicate entry '?' for key",
@@ -99,7 +99,7 @@ async fn values_and_errors(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-async fn many_in_one_packet(kind: ServerKind) -> Result<()> {
+async fn many_statements_run_in_one_packet(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -119,12 +119,16 @@ async fn many_in_one_packet(kind: ServerKind) -> Result<()> {
     // Results of more statements than the expected number are read and discarded.
     connection.execute_all(b"DO 1;DO 2;DO 3", 2).await?;
     ensure!(connection.query("SELECT COUNT(*) FROM many.t").await?.scalar() == Some("3"));
-    let rows = connection.execute_all(b"DO 1;SELECT 1", 2).await.err().context("rows")?;
+    let rows = connection
+        .execute_all(b"DO 1;SELECT 1", 2)
+        .await
+        .err()
+        .context("a SELECT was accepted among statements without rows")?;
     ensure!(matches!(rows, SessionError::Protocol { .. }), "{rows}");
     Ok(())
 }
 
-async fn long_rows_and_statements(kind: ServerKind) -> Result<()> {
+async fn long_rows_and_statements_arrive_complete(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -136,7 +140,7 @@ async fn long_rows_and_statements(kind: ServerKind) -> Result<()> {
     // bytes around them.
     for length in [full - 20, full - 4, full - 3, full, full + 1, 2 * full - 4, 2 * full - 3, 2 * full + 77] {
         let result = connection.query(&format!("SELECT REPEAT('x', {length})")).await?;
-        let value = result.first().and_then(|row| row.get(0)).context("no value")?;
+        let value = result.first().and_then(|row| row.get(0)).context("the result has no value")?;
         ensure!(value.len() == length && value.iter().all(|byte| *byte == b'x'), "{length}");
     }
     for length in [full - 1, full, full + 1, 2 * full - 1, 2 * full] {
@@ -148,12 +152,16 @@ async fn long_rows_and_statements(kind: ServerKind) -> Result<()> {
     }
     let small = ConnectOptions { rows_bytes_max: 1 << 20, ..server.connect_options() };
     let mut connection = Connection::connect(&small).await?;
-    let error = connection.query("SELECT REPEAT('x', 2 << 20)").await.err().context("a result")?;
+    let error = connection
+        .query("SELECT REPEAT('x', 2 << 20)")
+        .await
+        .err()
+        .context("a result above the limit was accepted")?;
     ensure!(error.to_string().contains("1048576"), "{error}");
     Ok(())
 }
 
-async fn rows_as_a_stream(kind: ServerKind) -> Result<()> {
+async fn rows_are_read_as_a_stream(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -172,7 +180,7 @@ async fn rows_as_a_stream(kind: ServerKind) -> Result<()> {
     let (mut count, mut sum) = (0u64, 0);
     while let Some(row) = rows.next().await? {
         count += 1;
-        sum += row.get_u64(0).context("no number")?;
+        sum += row.get_u64(0).context("the value is not a number")?;
     }
     ensure!((count, sum) == (10_000, 49_995_000) && rows.end().is_some());
     ensure!(rows.next().await?.is_none());
@@ -181,7 +189,7 @@ async fn rows_as_a_stream(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-async fn rows_in_batches(kind: ServerKind) -> Result<()> {
+async fn rows_are_read_in_batches(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -205,7 +213,7 @@ async fn rows_in_batches(kind: ServerKind) -> Result<()> {
         for row in batch.iter() {
             let values = row.values().collect::<Result<Vec<_>, _>>()?;
             let one = expected.get(count).context("the stream returned too many rows")?;
-            ensure!(values == [one.get(0), one.get(1)], "row {count}");
+            ensure!(values == [one.get(0), one.get(1)], "row {count} differs");
             count += 1;
         }
     }
@@ -217,17 +225,17 @@ async fn rows_in_batches(kind: ServerKind) -> Result<()> {
     let mut count = 0;
     let error = loop {
         match rows.next_batch().await {
-            Ok(batch) => count += batch.context("the end")?.iter().count(),
+            Ok(batch) => count += batch.context("the rows ended without an error")?.iter().count(),
             Err(error) => break error,
         }
     };
-    ensure!(count == 799, "{count} rows");
+    ensure!(count == 799, "{count} rows came before the error");
     ensure!(error.server_error().map(|error| error.number) == Some(1242), "{error}");
     ensure!(connection.query("SELECT 42").await?.scalar() == Some("42"));
     Ok(())
 }
 
-async fn a_connection_that_is_killed(kind: ServerKind) -> Result<()> {
+async fn the_error_of_a_killed_connection_can_be_retried(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -244,7 +252,7 @@ async fn a_connection_that_is_killed(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-async fn grants_are_checked(kind: ServerKind) -> Result<()> {
+async fn missing_grants_are_reported(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -333,7 +341,7 @@ fn kinds(flavour: Flavour) -> Vec<(&'static str, &'static [&'static str])> {
 }
 
 /// Rows in the binary protocol have the same values as rows in the text protocol.
-async fn values_are_the_text(kind: ServerKind) -> Result<()> {
+async fn binary_rows_equal_text_rows(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -373,10 +381,10 @@ async fn values_are_the_text(kind: ServerKind) -> Result<()> {
             raw.push(values.collect::<Result<Vec<_>>>()?);
         }
     }
-    ensure!(stream.end().is_some() && raw.len() == text.len(), "{} rows", raw.len());
+    ensure!(stream.end().is_some() && raw.len() == text.len(), "the stream returned {} rows", raw.len());
     let mut stream = connection.query_values(&sql).await?;
     for (raw, text) in raw.iter().zip(&text) {
-        let one = stream.next().await?.context("a row")?;
+        let one = stream.next().await?.context("the stream ended before the last row")?;
         for (at, value) in raw.iter().enumerate() {
             ensure!(one.get(at) == value.as_deref(), "column {at} when read row by row");
             let kind = at.checked_sub(1).map_or("id", |at| kinds[at].0);
@@ -409,8 +417,8 @@ async fn values_are_the_text(kind: ServerKind) -> Result<()> {
     let sql = format!("SELECT 7, 0.1e0, REPEAT('x', (16 << 20) + 9), 1.5e0 FROM {schema}.t WHERE id = 1");
     let mut stream = connection.query_values(&sql).await?;
     ensure!(stream.is_binary());
-    let batch = stream.next_batch().await?.context("the long row")?;
-    let row = batch.iter().next().context("a row")?;
+    let batch = stream.next_batch().await?.context("the stream ended before the long row")?;
+    let row = batch.iter().next().context("the batch has no row")?;
     let values = row.values().collect::<Result<Vec<_>, _>>()?;
     let long = values[2].map(<[u8]>::len);
     ensure!(long == Some((16 << 20) + 9), "{long:?}");
@@ -443,7 +451,10 @@ async fn values_are_the_text(kind: ServerKind) -> Result<()> {
     // No prepared statement is left on the server, after success or failure.
     let mut counts = HashMap::new();
     for row in &connection.query("SHOW SESSION STATUS LIKE 'Com_stmt%'").await?.rows {
-        counts.insert(row.get_str(0).context("a name")?.to_owned(), row.get_u64(1).context("a count")?);
+        counts.insert(
+            row.get_str(0).context("the counter has no name")?.to_owned(),
+            row.get_u64(1).context("the counter has no value")?,
+        );
     }
     // The last statement could not be prepared. On MySQL a second statement could not be prepared either.
     let unprepared = if kind.flavour() == Flavour::MySql { 2 } else { 1 };

@@ -59,13 +59,13 @@ async fn succeeds(options: &ConnectOptions) -> Result<()> {
     let cipher = connection.query("SHOW SESSION STATUS LIKE 'Ssl_cipher'").await?;
     ensure!(
         cipher.first().and_then(|row| row.get_str(1)).is_some_and(|cipher| !cipher.is_empty()),
-        "no cipher"
+        "the connection has no TLS cipher"
     );
     Ok(())
 }
 
 async fn fails(options: &ConnectOptions, about: &str) -> Result<()> {
-    let error = Connection::connect(options).await.err().context("connected")?;
+    let error = Connection::connect(options).await.err().context("the connection must fail")?;
     ensure!(matches!(error, SessionError::Tls { .. }), "{error}");
     ensure!(error.to_string().contains(about), "{error}");
     Ok(())
@@ -109,8 +109,10 @@ async fn tls_modes_work_with_the_certificates_of_mysql() -> Result<()> {
 
     server.sql("CREATE USER needs_tls@'%' REQUIRE SSL; CREATE USER needs_cert@'%' REQUIRE X509;").await?;
     let needs_tls = ConnectOptions { user: "needs_tls".to_owned(), ..plain.clone() };
-    let error =
-        Connection::connect(&with_tls(&needs_tls, TlsMode::Off, None)).await.err().context("connected")?;
+    let error = Connection::connect(&with_tls(&needs_tls, TlsMode::Off, None))
+        .await
+        .err()
+        .context("connected without TLS")?;
     ensure!(matches!(error, SessionError::Denied { .. }), "{error}");
     succeeds(&with_tls(&needs_tls, TlsMode::Required, None)).await?;
 
@@ -125,7 +127,7 @@ async fn tls_modes_work_with_the_certificates_of_mysql() -> Result<()> {
     Ok(())
 }
 
-async fn modes_with_our_certificates(kind: ServerKind) -> Result<()> {
+async fn tls_modes_work_with_our_certificates(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
@@ -161,18 +163,18 @@ async fn modes_with_our_certificates(kind: ServerKind) -> Result<()> {
 }
 
 #[tokio::test]
-async fn modes_with_our_certificates_mariadb_1011() -> Result<()> {
-    modes_with_our_certificates(ServerKind::Mariadb1011).await
+async fn tls_modes_work_with_our_certificates_mariadb_1011() -> Result<()> {
+    tls_modes_work_with_our_certificates(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test]
-async fn modes_with_our_certificates_mariadb_118() -> Result<()> {
-    modes_with_our_certificates(ServerKind::Mariadb118).await
+async fn tls_modes_work_with_our_certificates_mariadb_118() -> Result<()> {
+    tls_modes_work_with_our_certificates(ServerKind::Mariadb118).await
 }
 
 #[tokio::test]
-async fn modes_with_our_certificates_mysql_97() -> Result<()> {
-    modes_with_our_certificates(ServerKind::Mysql97).await
+async fn tls_modes_work_with_our_certificates_mysql_97() -> Result<()> {
+    tls_modes_work_with_our_certificates(ServerKind::Mysql97).await
 }
 
 #[tokio::test]
@@ -230,7 +232,7 @@ async fn the_error_names_an_unusable_tls_file() -> Result<()> {
         (half, "given together"),
         (no_key, "missing.pem"),
     ] {
-        let error = Connection::connect(&options).await.err().context("connected")?;
+        let error = Connection::connect(&options).await.err().context("connected with unusable TLS files")?;
         ensure!(matches!(error, SessionError::TlsOptions { .. }), "{error}");
         ensure!(error.to_string().contains(about), "{error}");
     }

@@ -275,13 +275,13 @@ mod tests {
 
     fn in_folder(folder: &Path) -> (std::path::PathBuf, DirectIoFile) {
         let path = folder.join("file");
-        let file = DirectIoFile::new(File::create(&path).expect("a file"));
+        let file = DirectIoFile::new(File::create(&path).expect("creating the file succeeds"));
         (path, file)
     }
 
     fn put(file: &mut DirectIoFile, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let taken = file.write(bytes).expect("taken");
+            let taken = file.write(bytes).expect("the write succeeds");
             assert!(taken > 0);
             bytes = &bytes[taken..];
         }
@@ -310,7 +310,7 @@ mod tests {
             let folder = match in_memory && memory.is_dir() {
                 true => tempfile::tempdir_in(memory),
                 false => tempfile::tempdir(),
-            }.expect("a folder");
+            }.expect("creating a temporary folder succeeds");
             let (path, mut file) = in_folder(folder.path());
             let bytes = noise(lengths.iter().sum());
             let mut rest = &bytes[..];
@@ -319,22 +319,25 @@ mod tests {
                 put(&mut file, piece);
                 rest = remaining;
             }
-            prop_assert_eq!(file.end(durable).expect("ended"), bytes.len() as u64);
-            prop_assert!(std::fs::read(&path).expect("read") == bytes);
+            prop_assert_eq!(file.end(durable).expect("ending the file succeeds"), bytes.len() as u64);
+            prop_assert!(std::fs::read(&path).expect("reading the file succeeds") == bytes);
         }
     }
 
     #[test]
     fn files_of_whole_blocks_are_complete() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("creating a temporary folder succeeds");
         for length in
             [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 4 * BLOCK_BYTES, 9 * BLOCK_BYTES + 4095]
         {
             let (path, mut file) = in_folder(folder.path());
             let bytes = noise(length);
             put(&mut file, &bytes);
-            assert_eq!(file.end(true).expect("ended"), length as u64);
-            assert!(std::fs::read(&path).expect("read") == bytes, "{length}");
+            assert_eq!(file.end(true).expect("ending the file succeeds"), length as u64);
+            assert!(
+                std::fs::read(&path).expect("reading the file succeeds") == bytes,
+                "the file of {length} bytes differs"
+            );
         }
     }
 
@@ -354,7 +357,7 @@ mod tests {
             }
             None
         });
-        assert_eq!(refused.expect("refused").kind(), io::ErrorKind::StorageFull);
+        assert_eq!(refused.expect("a write fails").kind(), io::ErrorKind::StorageFull);
         assert!(file.write(&bytes).is_err() && file.end(true).is_err());
     }
 
@@ -363,20 +366,23 @@ mod tests {
         let full = File::options().write(true).open("/dev/full").expect("/dev/full exists");
         let mut file = DirectIoFile::new(full);
         put(&mut file, b"few");
-        assert_eq!(file.end(true).expect_err("refused").kind(), io::ErrorKind::StorageFull);
+        assert_eq!(
+            file.end(true).expect_err("the file cannot be written").kind(),
+            io::ErrorKind::StorageFull
+        );
     }
 
     #[test]
     fn an_unaligned_block_is_written_through_the_cache() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("creating a temporary folder succeeds");
         let path = folder.path().join("file");
-        let mut file = File::create(&path).expect("a file");
+        let mut file = File::create(&path).expect("creating the file succeeds");
         if set_direct(&file, true).is_err() {
             return;
         }
         let bytes = noise(100_003);
         // The block must be complete, whether or not the file system accepts direct writes.
-        write_block(&mut file, &bytes[1..], true).expect("written");
-        assert!(std::fs::read(&path).expect("read") == bytes[1..]);
+        write_block(&mut file, &bytes[1..], true).expect("writing the block succeeds");
+        assert!(std::fs::read(&path).expect("reading the file succeeds") == bytes[1..]);
     }
 }

@@ -76,14 +76,17 @@ impl Source {
         self.file = BINLOG_MAGIC.to_vec();
         self.builder = EventBuilder::new(ServerId(1), checksum);
         let format = FormatDescription::assumed(self.flavour, checksum);
-        let description = self.builder.format_description(&format, 0).expect("format description");
+        let description = self
+            .builder
+            .format_description(&format, 0)
+            .expect("building the format description event succeeds");
         let before = match self.flavour {
             Flavour::MySql => {
                 let text = match self.number {
                     0 => String::new(),
                     last => format!("11111111-1111-1111-1111-111111111111:1-{last}"),
                 };
-                self.builder.previous_gtids(&MysqlGtidSet::parse(&text).expect("set"))
+                self.builder.previous_gtids(&MysqlGtidSet::parse(&text).expect("the GTID set is valid"))
             }
             Flavour::MariaDb => {
                 let gtids = match self.number {
@@ -93,7 +96,7 @@ impl Source {
                 self.builder.mariadb_gtid_list(&MariadbGtidList { gtids, flags: 0 })
             }
         };
-        let events = vec![description, before.expect("gtids before")];
+        let events = vec![description, before.expect("building the event with the earlier GTIDs succeeds")];
         events.iter().for_each(|event| self.file.extend_from_slice(event));
         events
     }
@@ -102,7 +105,7 @@ impl Source {
     pub fn rotate(&mut self) -> Vec<u8> {
         let name = format!("binlog.{:06}", self.file_number + 1);
         let rotate = Rotate { position: 4, file_name: name.as_bytes() };
-        let event = self.builder.rotate(rotate).expect("rotate");
+        let event = self.builder.rotate(rotate).expect("building the rotate event succeeds");
         self.file.extend_from_slice(&event);
         event
     }
@@ -136,7 +139,7 @@ impl Source {
                     ..MariadbGtidEvent::bare(*gtid)
                 }),
             }
-            .expect("gtid"),
+            .expect("building the GTID event succeeds"),
         );
         if mysql {
             events.push(self.query(b"BEGIN"));
@@ -153,7 +156,7 @@ impl Source {
             }));
             events.push(self.query(&statement));
         }
-        events.push(self.builder.xid(self.number).expect("xid"));
+        events.push(self.builder.xid(self.number).expect("building the XID event succeeds"));
         if self.omits_positions {
             let last = events.len() - 1;
             events[..last].iter_mut().for_each(|event| omit_position(event));
@@ -172,7 +175,7 @@ impl Source {
             query: statement,
             compressed: false,
         };
-        self.builder.query(&query).expect("query")
+        self.builder.query(&query).expect("building the query event succeeds")
     }
 }
 
@@ -184,5 +187,5 @@ fn omit_position(event: &mut [u8]) {
 }
 
 pub fn header(event: &[u8]) -> EventHeader {
-    EventHeader::parse(event).expect("header")
+    EventHeader::parse(event).expect("the event has a valid header")
 }

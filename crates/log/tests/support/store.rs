@@ -50,16 +50,16 @@ impl MemoryStore {
     }
 
     pub fn object(&self, name: &str) -> Vec<u8> {
-        self.state().objects.get(name).unwrap_or_else(|| panic!("no {name}")).0.clone()
+        self.state().objects.get(name).unwrap_or_else(|| panic!("there is no object {name}")).0.clone()
     }
 
     pub fn change(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.state();
-        change(&mut state.objects.get_mut(name).unwrap_or_else(|| panic!("no {name}")).0);
+        change(&mut state.objects.get_mut(name).unwrap_or_else(|| panic!("there is no object {name}")).0);
     }
 
     pub fn remove(&self, name: &str) {
-        assert!(self.state().objects.remove(name).is_some(), "no {name}");
+        assert!(self.state().objects.remove(name).is_some(), "there is no object {name}");
     }
 
     pub fn age(&self, by: Duration) {

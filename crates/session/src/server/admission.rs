@@ -343,7 +343,7 @@ mod tests {
         // There are seven failures; every 30 s one of them stops counting.
         for (seconds, expected) in [(29, 5000), (59, 5000), (60, 3200), (119, 1600), (180, 200), (210, 0)] {
             let delay = admission.delay(one, now + Duration::from_secs(seconds));
-            assert_eq!(delay, Duration::from_millis(expected), "{seconds} s");
+            assert_eq!(delay, Duration::from_millis(expected), "the delay after {seconds} s");
         }
         for _ in 0..1000 {
             admission.failed(one, now + Duration::from_secs(1000));

@@ -477,7 +477,7 @@ mod tests {
                         login.checked(fits)
                     }
                     AuthStep::Decrypt(_) => login.checked(false),
-                    AuthStep::Granted { .. } => { prop_assert!(false, "granted"); break }
+                    AuthStep::Granted { .. } => { prop_assert!(false, "the login was granted"); break }
                     AuthStep::Denied(_) => { over = true; break }
                 };
             }

@@ -32,7 +32,7 @@ static CLAIMED: LazyLock<Vec<[ClaimedAccount; 2]>> = LazyLock::new(|| {
     let mut stored = Vec::new();
     Sha256Crypt::new(PASSWORD.as_bytes(), [b'x'; 20], 1).encode(&mut stored);
     let stored = String::from_utf8(stored).expect("a hash of printable characters");
-    let hash = |text: &str| Credential::parse_hash(text).expect("a hash");
+    let hash = |text: &str| Credential::parse_hash(text).expect("the hash is valid");
     let native = hash(&format!("*{digits}"));
     // The hash that MariaDB stores for the password "foo".
     let ed25519 = hash("vubFBzIrapbfHct1/J72dnUryz5VS7lA6XHH8sIx4TI");
@@ -45,7 +45,7 @@ static CLAIMED: LazyLock<Vec<[ClaimedAccount; 2]>> = LazyLock::new(|| {
     ];
     let claimed = |credentials: &Vec<Credential>| {
         let mut accounts = Accounts::new();
-        accounts.add("u", credentials).expect("an account");
+        accounts.add("u", credentials).expect("the account is valid");
         [accounts.claim("u"), accounts.claim("nobody")]
     };
     accounts.iter().map(claimed).collect()

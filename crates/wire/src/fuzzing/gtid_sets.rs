@@ -110,11 +110,11 @@ fn algebra(flavour: Flavour, texts: &[u8]) {
     let (a, b) = split_at_nul(texts);
     let parse = |text| GtidSet::parse(flavour, &String::from_utf8_lossy(text));
     let (Ok(a), Ok(b)) = (parse(a), parse(b)) else { return };
-    let union = a.union(&b).expect("one flavour");
+    let union = a.union(&b).expect("both sets have the same flavour");
     assert_eq!(b.union(&a).as_ref(), Ok(&union));
     assert_eq!(a.union(&a).as_ref(), Ok(&a));
-    assert!(a.subtract(&a).expect("one flavour").is_empty());
-    assert_eq!(a.is_subset_of(&b), a.subtract(&b).expect("one flavour").is_empty());
+    assert!(a.subtract(&a).expect("both sets have the same flavour").is_empty());
+    assert_eq!(a.is_subset_of(&b), a.subtract(&b).expect("both sets have the same flavour").is_empty());
     if let (GtidSet::MySql(a), GtidSet::MySql(b), GtidSet::MySql(union)) = (&a, &b, &union) {
         let (common, only_a) = (a.intersect(b), a.subtract(b));
         for set in [union, &common, &only_a] {

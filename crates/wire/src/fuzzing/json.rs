@@ -39,17 +39,17 @@ pub(super) fn check_document(document: JsonBinary<'_>) {
 
 /// Visits all values of a printable document, and clears `finite` if a number is not finite.
 fn visit(value: JsonValue<'_>, finite: &mut bool) {
-    match value.decode().expect("it printed") {
+    match value.decode().expect("a document that was printed is valid") {
         JsonNode::Double(double) => *finite &= double.is_finite(),
         JsonNode::Array(array) => {
             for index in 0..array.len() {
-                visit(array.get(index).expect("it printed"), finite);
+                visit(array.get(index).expect("a document that was printed is valid"), finite);
             }
             assert!(array.get(array.len()).is_err());
         }
         JsonNode::Object(object) => {
             for index in 0..object.len() {
-                let (key, member) = object.member(index).expect("it printed");
+                let (key, member) = object.member(index).expect("a document that was printed is valid");
                 // A hostile document may have unsorted keys, so the lookup may not find them. It must not
                 // fail.
                 let _ = object.get(key);

@@ -99,11 +99,13 @@ fn check_value(value: &BinlogValue<'_>) {
             assert!(digits <= usize::from(decimal.precision()) + 1, "{text}");
             assert_eq!(text.starts_with('-'), decimal.is_negative(), "{text}");
         }
-        BinlogValue::Time(time) => time.write(&mut text, 6).expect("a String takes all"),
-        BinlogValue::DateTime(datetime) => datetime.write(&mut text, 6).expect("a String takes all"),
+        BinlogValue::Time(time) => time.write(&mut text, 6).expect("writing to a String cannot fail"),
+        BinlogValue::DateTime(datetime) => {
+            datetime.write(&mut text, 6).expect("writing to a String cannot fail")
+        }
         BinlogValue::Timestamp(timestamp) => {
             let _ = timestamp.is_zero();
-            timestamp.to_utc().write(&mut text, 6).expect("a String takes all");
+            timestamp.to_utc().write(&mut text, 6).expect("writing to a String cannot fail");
         }
         BinlogValue::Date(date) => text = date.to_string(),
         BinlogValue::Json(document) => json::check_document(*document),

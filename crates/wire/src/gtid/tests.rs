@@ -312,7 +312,7 @@ fn malformed_binary_forms_are_refused() {
     let refused = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = set.encode();
         change(&mut bytes);
-        MysqlGtidSet::decode(&bytes).expect_err("a lie").code()
+        MysqlGtidSet::decode(&bytes).expect_err("the changed bytes are malformed").code()
     };
     assert_eq!(refused(&|bytes| bytes[5] = 0xff), "TW-WIRE-0001", "more origins than bytes");
     assert_eq!(refused(&|bytes| bytes[31] = 0xff), "TW-WIRE-0001", "more intervals than bytes");
@@ -320,10 +320,10 @@ fn malformed_binary_forms_are_refused() {
     assert_eq!(
         refused(&|bytes| bytes[7] = 1),
         "TW-WIRE-0002",
-        "formats that differ: one UUID is also format 1"
+        "byte 7 states tags, but there are none; byte 0 (one UUID) has the same value"
     );
     assert_eq!(refused(&|bytes| bytes.push(0)), "TW-WIRE-0002", "one byte too many");
-    assert_eq!(refused(&|bytes| bytes[32] = 0), "TW-WIRE-0002", "number 0");
+    assert_eq!(refused(&|bytes| bytes[32] = 0), "TW-WIRE-0002", "the transaction number 0");
     assert_eq!(refused(&|bytes| bytes[40] = 1), "TW-WIRE-0002", "an empty interval");
     assert_eq!(refused(&|bytes| bytes[48] = 4), "TW-WIRE-0002", "intervals that touch");
     assert_eq!(refused(&|bytes| bytes[63] = 0x80), "TW-WIRE-0002", "a number beyond 2^63-1");

@@ -270,7 +270,7 @@ mod tests {
         let mut out = Vec::new();
         rows.put_text_row(&[&[0, 0], bytes].concat(), &mut out)?;
         let values: Vec<_> = TextRowValues::new(&out, 1).collect::<Result<_, _>>()?;
-        Ok(String::from_utf8_lossy(values[0].expect("no NULL")).into_owned())
+        Ok(String::from_utf8_lossy(values[0].expect("the value is not NULL")).into_owned())
     }
 
     #[test]
