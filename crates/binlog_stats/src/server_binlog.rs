@@ -31,7 +31,7 @@ pub async fn read_server(
     let (file, position) = start.unwrap_or_else(oldest);
     let bytes_total = files.iter().skip_while(|(name, _)| *name != file).map(|(_, bytes)| bytes).sum::<u64>();
     progress.start(&connect.endpoint.to_string(), bytes_total.saturating_sub(position));
-    // The server id is random, so that most likely no replica has the same one. The server would end the
+    // The server id is random, so that most likely no replica has the same id. The server would end the
     // stream of a replica with the same id.
     let server_id = rand::rng().random_range(0x8000_0000..=u32::MAX);
     let request = DumpRequest {

@@ -5,11 +5,11 @@ use tailwater_wire::redact::private_statement;
 /// The kind of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StatementKind {
-    /// It starts or ends a transaction, or sets or releases a savepoint.
+    /// The statement starts or ends a transaction, or sets or releases a savepoint.
     Control,
-    /// It changes the schema, accounts, or the server.
+    /// The statement changes the schema, accounts, or the server.
     Ddl,
-    /// It changes rows.
+    /// The statement changes rows.
     Data,
 }
 

@@ -164,7 +164,8 @@ impl SyncQueue {
 fn run(shared: &LogShared, queue: &SyncQueue, interval: Duration) {
     while let Some((writeback, sync)) = queue.next(interval) {
         if let Some(writeback) = writeback {
-            // This is only a hint to the kernel. The fdatasync reports any error.
+            // The request is only a hint to the kernel, so its error is ignored. The later fdatasync reports
+            // any error.
             let _ = writeback.file.start_writeback(writeback.offset, writeback.length);
         }
         let Some(target) = sync else { continue };

@@ -214,7 +214,7 @@ impl LogHandle {
             if self.ack == AckMode::Durable || !self.shared.is_kept_once_written() {
                 return self.wait_until_durable(position).await;
             }
-            // This channel also reports changes of the log's state.
+            // The channel of written positions also reports changes of the log's state.
             written.borrow_and_update();
             if self.is_acknowledged(position) {
                 return Ok(true);

@@ -124,7 +124,8 @@ impl PersistentReaders {
         if !self.changed || (recent && !at_once) {
             return Ok(());
         }
-        // This is set even if the write fails, so that a write to a full disk is not retried at every step.
+        // The time is recorded even if the write fails, so that a write to a full disk is not retried each
+        // time a reader advances.
         self.written = Some(Instant::now());
         let entry = |reader: PersistentReader| ReaderRecord {
             name: reader.name,

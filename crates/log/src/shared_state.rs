@@ -272,7 +272,8 @@ impl LogShared {
         tail.gtids = Some(start.gtids);
         tail.last_transaction = start.last_transaction;
         let position = LogPosition { segment: start.segment, offset: start.end };
-        // This is inside the lock of the tail, so that positions are published in order.
+        // The position is published while the lock of the tail is held, so that positions are published in
+        // order.
         self.durable.send_modify(|durable| durable.position = position);
         self.advance_written(position);
     }
@@ -324,7 +325,8 @@ impl LogShared {
     /// Makes the written bytes of `segment` durable, and publishes them up to `end`. After a failure the log
     /// accepts nothing more.
     pub(crate) fn sync(&self, segment: u64, file: &dyn LogFile, end: u64) -> Result<(), LogError> {
-        // This also waits while another thread runs an fdatasync.
+        // The call waits for the disk. If another thread runs an fdatasync, the call first waits for that
+        // thread.
         blocking(|| self.sync_exclusively(segment, file, end))
     }
 

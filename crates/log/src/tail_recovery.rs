@@ -50,9 +50,10 @@ struct IndexedPart {
 
 /// Why a scan of entries stopped.
 enum ScanEnd {
-    /// It reached the end between two entries, or in a transaction whose events so far are valid.
+    /// The scan reached its end, either between two entries or in a transaction whose events so far are
+    /// valid.
     Clean,
-    /// It found a bad event.
+    /// The scan found a bad event.
     Bad(BadEvent),
 }
 

@@ -55,7 +55,8 @@ pub(crate) fn classify_tail(
     if data_end <= header_end || has_lost_sector(file, path, bad.offset, header_end, file_end)? {
         return Ok(torn);
     }
-    // Here the header is complete. It is the header that was written, unless bits have changed since.
+    // From here on the header is complete. It equals the header that was written, unless bits have changed
+    // since.
     let Some(header) = &bad.header else { return Ok(TornTail::Damaged) };
     let event_end = bad.offset + u64::from(header.event_length);
     if header.end_log_pos != 0 && header.end_log_pos != event_end.wrapping_add(shift) as u32 {

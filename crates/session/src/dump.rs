@@ -60,7 +60,7 @@ pub enum DumpStart {
 /// A request for a binlog stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DumpRequest {
-    /// The server id of this client. No other replica of the source may have the same one.
+    /// The server id of this client. No other replica of the source may have the same id.
     pub server_id: u32,
     /// Where the stream starts.
     pub start: DumpStart,

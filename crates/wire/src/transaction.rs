@@ -148,8 +148,8 @@ impl TransactionTracker {
     /// its body. A shorter body must be complete. The body is everything after the header, with the checksum
     /// if `format` has one.
     ///
-    /// `format` is the last format description before the event, even if the event itself is a format
-    /// description.
+    /// `format` is the current format description. For a format description event, it is the description in
+    /// that event.
     ///
     /// # Errors
     /// [`WireError::Malformed`] if the event is not allowed here (a second opening event, rows outside a

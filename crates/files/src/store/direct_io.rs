@@ -1,9 +1,10 @@
 //! Writes large files with direct I/O, which does not use the page cache.
 //!
-//! A dump is written once and seldom read soon. The page cache would copy each byte once more and evict pages
-//! in use. If the dump runs on the server's machine, these are pages of the server's files. So whole blocks
-//! are written directly to the disk (`O_DIRECT`). A separate thread writes them, while the caller receives
-//! and compresses more rows. If the file system does not support direct I/O, writes use the page cache.
+//! A dump is written once and usually not read again soon. The page cache would copy each byte one more time
+//! and evict pages that are in use. If the dump runs on the server's machine, these are pages of the server's
+//! files. So whole blocks are written directly to the disk (`O_DIRECT`). A separate thread writes them, while
+//! the caller receives and compresses more rows. If the file system does not support direct I/O, writes use
+//! the page cache.
 
 use std::fs::File;
 use std::io::{self, Write};

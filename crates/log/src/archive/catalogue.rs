@@ -99,7 +99,7 @@ impl Archive {
 
     /// Returns the location of the source's objects, for messages.
     pub fn url(&self) -> PathBuf {
-        // It is a path because error messages name files as paths. It is never opened.
+        // The type is a path because error messages name files as paths. No code opens this path.
         PathBuf::from(format!("{}/{}", self.inner.store.url().trim_end_matches('/'), self.inner.source))
     }
 

@@ -80,7 +80,7 @@ pub enum AcceptedValues {
     Is(&'static str),
     /// Any of these values.
     OneOf(&'static [&'static str]),
-    /// This number or a larger one.
+    /// A number that is at least this.
     AtLeast(u64),
     /// A comma-separated list that contains this word.
     Has(&'static str),

@@ -111,7 +111,7 @@ impl<'a> RowsEvent<'a> {
         let extra_data = match version {
             1 => &[][..],
             _ => {
-                // This length includes its own two bytes.
+                // The stated length of the extra data includes the two bytes of the length itself.
                 let length = usize::from(cursor.u16()?);
                 let Some(length) = length.checked_sub(2) else {
                     return Err(WireError::malformed(WHAT, format!("extra data of {length} bytes")));

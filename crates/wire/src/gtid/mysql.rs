@@ -292,7 +292,8 @@ impl MysqlGtidSet {
                 Format::Untagged => String::new(),
                 Format::Tagged => decode_tag(&mut cursor)?,
             };
-            // This count causes no allocation: each interval takes 16 bytes of input.
+            // No memory is allocated for the stated count. Each interval takes 16 bytes of input, so a wrong
+            // count soon reaches the end of the input.
             let interval_count = cursor.u64()?;
             let mut intervals = Vec::new();
             let mut previous_end = 0;

@@ -102,8 +102,8 @@ impl GtidSet {
         }
     }
 
-    /// Returns whether `other` holds all transactions of this set. If the flavours differ, that is so only if
-    /// this set is empty.
+    /// Returns whether `other` holds all transactions of this set. If the flavours differ, it returns true
+    /// only if this set is empty.
     pub fn is_subset_of(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::MySql(a), Self::MySql(b)) => b.is_superset_of(a),

@@ -82,7 +82,8 @@ impl SqlPrinter {
         }
         self.has_gtids |= matches!(event.body, EventBody::Gtid(_) | EventBody::MariadbGtid(_));
         if self.leaves_out {
-            // Without GTID events, the end of a transaction is the boundary.
+            // Events are left out up to the end of the transaction. Without GTID events, only the last event
+            // of a transaction shows its end.
             self.leaves_out = !begins_transaction(&event.body) && !ends_transaction(&event.body);
             if !begins_transaction(&event.body) {
                 return Ok(());
@@ -158,7 +159,7 @@ impl SqlPrinter {
                 "it must outlive the connection that replays the statements",
             ));
         }
-        // These statements need no session variables.
+        // `BEGIN`, `COMMIT` and `ROLLBACK` do not depend on session variables.
         if matches!(&*statement, b"BEGIN" | b"COMMIT" | b"ROLLBACK") {
             self.is_open = *statement == *b"BEGIN";
             put_statement(text, &statement);
@@ -565,7 +566,7 @@ mod tests {
         let mut events = vec![builder.format_description(&format, 0).unwrap()];
         for text in statements {
             let mut body = b"\x01\0\0\0\0\0\0\0\0".to_vec();
-            // This error code means that the statement was interrupted.
+            // Error 1317 means that the statement was interrupted.
             body.extend_from_slice(if text.starts_with(b"half ") { b"\x25\x05" } else { b"\0\0" });
             body.extend_from_slice(b"\0\0\0");
             body.extend_from_slice(text);

@@ -167,7 +167,7 @@ impl Time {
             });
         }
         let raw = ByteCursor::new(WHAT, bytes).u24()?;
-        // This extends the sign of a 24-bit number.
+        // The two shifts extend the sign of the 24-bit number.
         let value = (raw << 8) as i32 >> 8;
         let magnitude = value.unsigned_abs();
         if magnitude % 100 > 59 || magnitude / 100 % 100 > 59 {
