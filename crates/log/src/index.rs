@@ -115,7 +115,9 @@ impl SegmentHeader {
             return Err(IndexDamage::Version(version));
         }
         if length > DOCUMENT_BYTES_MAX {
-            return Err(IndexDamage::Malformed(format!("a header of {length} bytes")));
+            return Err(IndexDamage::Malformed(format!(
+                "it states a header of {length} bytes, which is too many"
+            )));
         }
         Ok(PREFIX_BYTES + length as usize + CRC_BYTES)
     }

@@ -121,7 +121,7 @@ impl EventScanner {
             return bad(
                 Some(header),
                 format!(
-                    "a {} event of {length} bytes, but only {remaining} bytes are left",
+                    "a {} event has {length} bytes, but only {remaining} bytes are left",
                     header.event_type
                 ),
             );
@@ -129,7 +129,10 @@ impl EventScanner {
         self.fill(length)?;
         if header.event_type == EventType::FORMAT_DESCRIPTION {
             if length > SCAN_WINDOW_BYTES as u64 {
-                return bad(Some(header), format!("a format description of {length} bytes"));
+                return bad(
+                    Some(header),
+                    format!("the format description event has {length} bytes, which is too many"),
+                );
             }
             match parse_format_description(self.buffered(length)) {
                 Ok(format) => self.format = Some(format),

@@ -122,7 +122,11 @@ impl IndexedPart {
 fn insert(gtids: &mut GtidSet, entry: &LogEntry, path: &Path) -> Result<(), LogError> {
     match &entry.gtid {
         Some(gtid) => gtids.insert(gtid).map_err(|error| {
-            LogError::corrupt(path, entry.position.offset, format!("its GTID {gtid}: {error}"))
+            LogError::corrupt(
+                path,
+                entry.position.offset,
+                format!("its GTID {gtid} cannot be added: {error}"),
+            )
         }),
         None => Ok(()),
     }
@@ -134,8 +138,9 @@ fn unite(gtids: &GtidSet, before: &GtidSet, path: &Path) -> Result<GtidSet, LogE
 
 /// Returns the GTID set in the header of a segment.
 pub(crate) fn parse_gtids_before(header: &SegmentHeader, path: &Path) -> Result<GtidSet, LogError> {
-    GtidSet::parse(header.source.flavour, &header.gtids_before)
-        .map_err(|error| LogError::corrupt(path, 0, format!("the GTID set in its header: {error}")))
+    GtidSet::parse(header.source.flavour, &header.gtids_before).map_err(|error| {
+        LogError::corrupt(path, 0, format!("the GTID set in its header is invalid: {error}"))
+    })
 }
 
 impl<'a> SegmentFile<'a> {

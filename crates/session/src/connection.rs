@@ -249,7 +249,8 @@ impl Connection {
         match opening {
             Opening::Ok(ok) => Ok(ok),
             Opening::Columns(_) => {
-                let source = WireError::malformed("result", "rows from a statement that must return none");
+                let source =
+                    WireError::malformed("result", "the statement returned rows, but must return none");
                 Err(SessionError::Protocol { doing: QUERYING, source })
             }
             Opening::LocalInfile(file) => Err(SessionError::LocalInfile { file }),
@@ -477,7 +478,7 @@ impl Connection {
             if results > RESULTS_MAX {
                 let source = WireError::malformed(
                     "result",
-                    format!("more than {RESULTS_MAX} results of one statement"),
+                    format!("the statement returned more than {RESULTS_MAX} results"),
                 );
                 return Err(SessionError::Protocol { doing: READING_ROWS, source });
             }

@@ -486,7 +486,7 @@ impl DumpStream {
         };
         let body = &buffered[PACKET_HEADER_BYTES..];
         if packet.payload_bytes == 0 {
-            return Err(wrong(WireError::malformed("binlog stream", "an empty packet")));
+            return Err(wrong(WireError::malformed("binlog stream", "a packet is empty")));
         }
         let Some(status) = body.first() else { return Ok(BufferFront::Needs(PACKET_HEADER_BYTES + 1)) };
         let frame_bytes = PACKET_HEADER_BYTES + packet.payload_bytes;
@@ -517,7 +517,7 @@ impl DumpStream {
     fn event_front(&self, packet: PacketHeader, body: &[u8]) -> Result<BufferFront, WireError> {
         let overhead = 1 + if self.semi_sync_headers { semi_sync::HEADER_BYTES } else { 0 };
         let Some(event_in_packet) = packet.payload_bytes.checked_sub(overhead + EVENT_HEADER_BYTES) else {
-            let reason = format!("a packet of {} bytes for an event", packet.payload_bytes);
+            let reason = format!("a packet of {} bytes is too short for an event", packet.payload_bytes);
             return Err(WireError::malformed("binlog stream", reason));
         };
         let event_in_packet = event_in_packet + EVENT_HEADER_BYTES;
@@ -532,7 +532,7 @@ impl DumpStream {
             false => event_bytes == event_in_packet,
         };
         if !fits {
-            let reason = format!("{event_in_packet} bytes came for an event of {event_bytes}");
+            let reason = format!("{event_in_packet} bytes came for an event of {event_bytes} bytes");
             return Err(WireError::malformed("binlog stream", reason));
         }
         let prefix = PACKET_HEADER_BYTES + overhead;

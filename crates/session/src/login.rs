@@ -186,7 +186,7 @@ impl ClientAuthentication<'_> {
 
     fn check_clear_password(&self, private: bool) -> Result<(), SessionError> {
         let reason = if !private {
-            "without TLS others could read it; use TLS"
+            "without TLS, others could read the password; use TLS"
         } else if !self.options.clear_password_allowed {
             "set enable-cleartext-plugin if this account needs it and TLS verifies the server's certificate"
         } else {
@@ -279,7 +279,8 @@ impl ClientAuthentication<'_> {
                 Err(source) => Err(SessionError::Protocol { doing: LOGGING_IN, source }),
             },
             _ => {
-                let source = WireError::malformed("server's public key", "the server sent something else");
+                let source =
+                    WireError::malformed("server's public key", "the server sent another packet instead");
                 Err(SessionError::Protocol { doing: LOGGING_IN, source })
             }
         }

@@ -61,7 +61,7 @@ impl PacketStream {
     /// [`SessionError::Protocol`] if bytes are buffered: they arrived before TLS and so were not protected.
     pub(crate) fn into_socket(self, doing: &'static str) -> Result<(Socket, u8), SessionError> {
         if !self.buffer.is_empty() {
-            let source = WireError::malformed("start of TLS", "bytes came before it");
+            let source = WireError::malformed("start of TLS", "the other side sent bytes before it");
             return Err(SessionError::Protocol { doing, source });
         }
         Ok((self.socket, self.sequence))

@@ -186,7 +186,8 @@ async fn read(
         match values {
             Some(values) if !values.iter().any(|value| value.contains('\0')) => return Ok(values),
             _ if is_made_readable => {
-                let reason = "no row, or a row without text, for a query of variables".to_owned();
+                let reason = "the query of the session variables returned no row, or a row that is not text"
+                    .to_owned();
                 return Err(SessionError::UnexpectedResult { doing: DOING, reason });
             }
             _ => {

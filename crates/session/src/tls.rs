@@ -88,10 +88,10 @@ fn client_config(options: &TlsOptions) -> Result<ClientConfig, SessionError> {
         (Some(certificate), Some(key)) => {
             let chain = read_certificates(certificate)?;
             let key_der = PrivateKeyDer::from_pem_file(key)
-                .map_err(|error| refused(format!("client key {}: {error}", key.display())))?;
-            builder
-                .with_client_auth_cert(chain, key_der)
-                .map_err(|error| refused(format!("client certificate {}: {error}", certificate.display())))
+                .map_err(|error| refused(format!("cannot read client key {}: {error}", key.display())))?;
+            builder.with_client_auth_cert(chain, key_der).map_err(|error| {
+                refused(format!("cannot use client certificate {}: {error}", certificate.display()))
+            })
         }
         _ => Err(refused("a client certificate and its key must be given together".to_owned())),
     }
@@ -105,7 +105,7 @@ fn read_authorities(options: &TlsOptions) -> Result<RootCertStore, SessionError>
     let mut roots = RootCertStore::empty();
     for certificate in read_certificates(path)? {
         roots.add(certificate).map_err(|error| SessionError::TlsOptions {
-            reason: format!("CA file {}: {error}", path.display()),
+            reason: format!("cannot use CA file {}: {error}", path.display()),
         })?;
     }
     Ok(roots)

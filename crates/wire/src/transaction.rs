@@ -186,9 +186,9 @@ impl TransactionTracker {
             && (open.bytes > stated || (ends && open.bytes != stated))
         {
             let reason = format!(
-                "{} bytes {} a {} event, {stated} bytes stated by its gtid event",
+                "it has {} bytes {} a {} event, but its GTID event states {stated} bytes",
                 open.bytes,
-                if ends { "up to" } else { "and more after it" },
+                if ends { "up to" } else { "already up to" },
                 header.event_type,
             );
             return Err(WireError::malformed("transaction", reason));

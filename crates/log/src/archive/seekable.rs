@@ -103,7 +103,10 @@ impl<R: Read> SeekableEncoder<R> {
             return Ok(());
         }
         if self.frames == FRAMES_MAX {
-            return Err(io::Error::new(ErrorKind::FileTooLarge, format!("more than {FRAMES_MAX} frames")));
+            return Err(io::Error::new(
+                ErrorKind::FileTooLarge,
+                format!("the segment needs more than {FRAMES_MAX} frames"),
+            ));
         }
         self.output.clear();
         self.output.reserve(compress_bound(self.content.len()));
@@ -164,21 +167,24 @@ impl SeekTable {
     /// Reads the table at the end of `source`.
     fn read(source: &dyn RangedRead) -> io::Result<Self> {
         let length = source.length()?;
-        let footer_at = length
-            .checked_sub(FOOTER_BYTES as u64)
-            .ok_or_else(|| SeekableDamage::error(0, format!("{length} bytes hold no seek table")))?;
+        let footer_at = length.checked_sub(FOOTER_BYTES as u64).ok_or_else(|| {
+            SeekableDamage::error(0, format!("its {length} bytes are too few for a seek table"))
+        })?;
         let mut footer = [0; FOOTER_BYTES];
         read_exactly_at(source, &mut footer, footer_at)?;
         let (frames, entry_bytes) =
             parse_footer(&footer).map_err(|reason| SeekableDamage::error(footer_at, reason))?;
         let bytes = SKIPPABLE_HEADER_BYTES + frames * entry_bytes + FOOTER_BYTES;
         let table_at = length.checked_sub(bytes as u64).ok_or_else(|| {
-            SeekableDamage::error(footer_at, format!("a seek table of {bytes} bytes in {length}"))
+            SeekableDamage::error(
+                footer_at,
+                format!("it states a seek table of {bytes} bytes, but has only {length} bytes"),
+            )
         })?;
         let mut table = vec![0; bytes];
         read_exactly_at(source, &mut table, table_at)?;
         Self::parse(&table, entry_bytes, table_at)
-            .map_err(|reason| SeekableDamage::error(table_at, format!("the seek table: {reason}")))
+            .map_err(|reason| SeekableDamage::error(table_at, format!("the seek table is invalid: {reason}")))
     }
 
     /// Parses the frame that holds the table and begins at offset `table_at`.
@@ -324,14 +330,17 @@ impl FrameCache {
         let expected = (end.content - start.content) as usize;
         content.clear();
         content.reserve_exact(expected);
-        let damage =
-            |reason: String| SeekableDamage::error(start.compressed, format!("frame {number}: {reason}"));
+        let damage = |reason: String| {
+            SeekableDamage::error(start.compressed, format!("frame {number} is damaged: {reason}"))
+        };
         let count = self
             .decompressor
             .decompress_to_buffer(&self.compressed, &mut content)
             .map_err(|error| damage(error.to_string()))?;
         if count != expected {
-            return Err(damage(format!("{count} bytes of content, but the seek table states {expected}")));
+            return Err(damage(format!(
+                "it has {count} bytes of content, but the seek table states {expected}"
+            )));
         }
         Ok(content)
     }

@@ -46,7 +46,7 @@ impl ServerCertificate {
             .map_err(|error| match tls {
                 ServerTls::Files { certificate, key } => {
                     let (certificate, key) = (certificate.display(), key.display());
-                    refused(format!("certificate {certificate} with key {key}: {error}"))
+                    refused(format!("cannot use certificate {certificate} with key {key}: {error}"))
                 }
                 _ => refused(error.to_string()),
             })?;
@@ -59,7 +59,7 @@ fn refused(reason: String) -> SessionError {
 }
 
 fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, SessionError> {
-    let refused = |reason: String| refused(format!("certificate {}: {reason}", path.display()));
+    let refused = |reason: String| refused(format!("cannot read certificate {}: {reason}", path.display()));
     let chain: Vec<_> = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect)
         .map_err(|error| refused(error.to_string()))?;
@@ -70,7 +70,8 @@ fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, SessionError>
 }
 
 fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, SessionError> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| refused(format!("key {}: {error}", path.display())))
+    PrivateKeyDer::from_pem_file(path)
+        .map_err(|error| refused(format!("cannot read key {}: {error}", path.display())))
 }
 
 /// Generates a self-signed certificate. It names no host, because the server's host name is unknown.

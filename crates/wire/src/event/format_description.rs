@@ -87,7 +87,7 @@ impl FormatDescription {
         if post_header_lengths.len() > usize::from(u8::MAX) {
             return Err(WireError::malformed(
                 WHAT,
-                format!("lengths for {} event types", post_header_lengths.len()),
+                format!("it states lengths for {} event types", post_header_lengths.len()),
             ));
         }
         let post_header_lengths = post_header_lengths.to_vec();

@@ -333,5 +333,5 @@ impl PayloadDecoder {
 }
 
 fn not_zstd(error: &std::io::Error) -> WireError {
-    WireError::malformed(WHAT, format!("not zstd: {error}"))
+    WireError::malformed(WHAT, format!("it is not a zstd stream: {error}"))
 }

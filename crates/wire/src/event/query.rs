@@ -55,7 +55,7 @@ impl<'a> QueryEvent<'a> {
         let status_vars_bytes = cursor.bytes(status_vars_length)?;
         let database = cursor.bytes(database_length)?;
         if cursor.u8()? != 0 {
-            return Err(WireError::malformed(WHAT, "no zero byte after the database name"));
+            return Err(WireError::malformed(WHAT, "no zero byte follows the database name"));
         }
         Ok(Self {
             thread_id,

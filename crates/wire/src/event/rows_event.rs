@@ -114,7 +114,10 @@ impl<'a> RowsEvent<'a> {
                 // The stated length of the extra data includes the two bytes of the length itself.
                 let length = usize::from(cursor.u16()?);
                 let Some(length) = length.checked_sub(2) else {
-                    return Err(WireError::malformed(WHAT, format!("extra data of {length} bytes")));
+                    return Err(WireError::malformed(
+                        WHAT,
+                        format!("it states extra data of {length} bytes"),
+                    ));
                 };
                 cursor.bytes(length)?
             }

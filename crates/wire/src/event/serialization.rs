@@ -85,7 +85,7 @@ impl<'a> SerializedMessage<'a> {
         let length = self.uint()?;
         match usize::try_from(length) {
             Ok(length) if length <= bytes_max => self.cursor.bytes(length),
-            _ => Err(WireError::malformed(self.what, format!("a string of {length} bytes"))),
+            _ => Err(WireError::malformed(self.what, format!("it states a string of {length} bytes"))),
         }
     }
 }

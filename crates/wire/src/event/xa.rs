@@ -27,7 +27,7 @@ impl<'a> Xid<'a> {
     ) -> Result<Self, WireError> {
         for length in lengths {
             if length > XID_PART_BYTES_MAX {
-                return Err(WireError::malformed(what, format!("an xid part of {length} bytes")));
+                return Err(WireError::malformed(what, format!("it states an XID part of {length} bytes")));
             }
         }
         let [gtrid, bqual] = lengths.map(|length| length as usize);

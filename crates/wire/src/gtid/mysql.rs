@@ -281,7 +281,10 @@ impl MysqlGtidSet {
             (0, _) => (Format::Untagged, header),
             (1, 1) => (Format::Tagged, (header << 8) >> 16),
             (1, low) => {
-                return Err(WireError::malformed(WHAT, format!("format 1 in byte 7 but {low} in byte 0")));
+                return Err(WireError::malformed(
+                    WHAT,
+                    format!("byte 7 states format 1, but byte 0 states {low}"),
+                ));
             }
             (format, _) => return Err(WireError::unsupported(WHAT, format!("binary format {format}"))),
         };
@@ -300,7 +303,7 @@ impl MysqlGtidSet {
             for _ in 0..interval_count {
                 let (first, end) = (cursor.u64()?, cursor.u64()?);
                 if first <= previous_end || end <= first || end - 1 > MYSQL_NUMBER_MAX {
-                    let reason = format!("interval {first}..{end} after one that ends at {previous_end}");
+                    let reason = format!("interval {first}..{end} follows one that ends at {previous_end}");
                     return Err(WireError::malformed(WHAT, reason));
                 }
                 previous_end = end;
@@ -309,7 +312,7 @@ impl MysqlGtidSet {
             set.add(uuid, tag, intervals);
         }
         if !cursor.is_empty() {
-            return Err(WireError::malformed(WHAT, format!("{} bytes after its end", cursor.remaining())));
+            return Err(WireError::malformed(WHAT, format!("{} bytes follow its end", cursor.remaining())));
         }
         Ok(set.finish())
     }

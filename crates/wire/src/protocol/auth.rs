@@ -128,7 +128,7 @@ fn nonce_array<const N: usize>(plugin: AuthPlugin, nonce: &[u8]) -> Result<[u8; 
     bytes.try_into().map_err(|_| {
         WireError::malformed(
             "authentication data",
-            format!("{} random bytes, but {plugin} needs {N}", nonce.len()),
+            format!("it has {} random bytes, but {plugin} needs {N}", nonce.len()),
         )
     })
 }

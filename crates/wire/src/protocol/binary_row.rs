@@ -114,7 +114,7 @@ impl ValueRows {
             }
         }
         if !cursor.is_empty() {
-            let reason = format!("{} bytes after the last value", cursor.remaining());
+            let reason = format!("{} bytes follow the last value", cursor.remaining());
             return Err(WireError::malformed(WHAT, reason));
         }
         Ok(())

@@ -99,7 +99,7 @@ impl HandshakeV10 {
     /// holds a zero byte.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
         let (Some((first, second)), 20) = (self.auth_data.split_at_checked(8), self.auth_data.len()) else {
-            let reason = format!("{} bytes of authentication data", self.auth_data.len());
+            let reason = format!("it has {} bytes of authentication data", self.auth_data.len());
             return Err(WireError::malformed("server greeting", reason));
         };
         out.push(PROTOCOL_VERSION);

@@ -21,7 +21,7 @@ pub fn parse_column_count(payload: &[u8]) -> Result<usize, WireError> {
     if count == 0 || !cursor.is_empty() {
         return Err(WireError::malformed(
             "column count",
-            format!("it is {count}, with {} bytes after it", cursor.remaining()),
+            format!("it is {count}, and {} bytes follow it", cursor.remaining()),
         ));
     }
     if count > COLUMNS_MAX {
@@ -125,7 +125,7 @@ pub fn parse_text_row(payload: &[u8], columns: usize) -> Result<Vec<Option<Range
         }
     }
     if !cursor.is_empty() {
-        let reason = format!("{} bytes after the last of {columns} values", cursor.remaining());
+        let reason = format!("{} bytes follow the last of {columns} values", cursor.remaining());
         return Err(WireError::malformed("text row", reason));
     }
     Ok(values)
@@ -161,7 +161,7 @@ impl<'a> Iterator for TextRowValues<'a> {
         self.left = self.left.checked_sub(1)?;
         let mut value = self.value();
         if value.is_ok() && self.left == 0 && !self.cursor.is_empty() {
-            let reason = format!("{} bytes after the last value", self.cursor.remaining());
+            let reason = format!("{} bytes follow the last value", self.cursor.remaining());
             value = Err(WireError::malformed("text row", reason));
         }
         if value.is_err() {

@@ -254,7 +254,10 @@ impl ColumnType {
             code_of::TIME2 | code_of::DATETIME2 | code_of::TIMESTAMP2 => {
                 let fraction = metadata.u8()?;
                 if fraction > 6 {
-                    return Err(WireError::malformed(WHAT, format!("a fraction of {fraction} digits")));
+                    return Err(WireError::malformed(
+                        WHAT,
+                        format!("it states a fraction of {fraction} digits"),
+                    ));
                 }
                 let column_type = match code {
                     code_of::TIME2 => Self::Time { fraction },
@@ -273,7 +276,12 @@ impl ColumnType {
                 let bits = (meta >> 8) * 8 + (meta & 0xff);
                 match u8::try_from(bits) {
                     Ok(bits @ 1..=64) => (Self::Bit { bits }, meta),
-                    _ => return Err(WireError::malformed(WHAT, format!("a BIT column of {bits} bits"))),
+                    _ => {
+                        return Err(WireError::malformed(
+                            WHAT,
+                            format!("it states a BIT column of {bits} bits"),
+                        ));
+                    }
                 }
             }
             code_of::VARCHAR | code_of::VAR_STRING => {
@@ -298,7 +306,10 @@ impl ColumnType {
             | code_of::MARIADB_BLOB_COMPRESSED => {
                 let length_bytes = metadata.u8()?;
                 if !(1..=4).contains(&length_bytes) {
-                    return Err(WireError::malformed(WHAT, format!("a blob length of {length_bytes} bytes")));
+                    return Err(WireError::malformed(
+                        WHAT,
+                        format!("it states a BLOB length field of {length_bytes} bytes"),
+                    ));
                 }
                 let column_type = match code {
                     code_of::GEOMETRY => Self::Geometry { length_bytes },
@@ -314,7 +325,9 @@ impl ColumnType {
                 let meta = match element {
                     // VARCHAR is the only element type whose metadata is longer inside an array than outside.
                     code_of::VARCHAR => metadata.u24()? as u16,
-                    code_of::TYPED_ARRAY => return Err(WireError::malformed(WHAT, "an array of arrays")),
+                    code_of::TYPED_ARRAY => {
+                        return Err(WireError::malformed(WHAT, "it states an array of arrays"));
+                    }
                     _ => Self::read(element, metadata)?.1,
                 };
                 (Self::TypedArray { element }, meta)
@@ -337,7 +350,7 @@ impl ColumnType {
                 type_code::STRING => Ok(Self::Char { bytes_max }),
                 other => Err(WireError::malformed(
                     WHAT,
-                    format!("type {other} with the length bits of a long CHAR"),
+                    format!("type {other} has the length bits of a long CHAR"),
                 )),
             };
         }
@@ -347,7 +360,7 @@ impl ColumnType {
             (type_code::STRING | type_code::VAR_STRING, _) => Ok(Self::Char { bytes_max: u16::from(low) }),
             _ => Err(WireError::malformed(
                 WHAT,
-                format!("type {high} with {low} bytes for the type byte STRING"),
+                format!("the type byte is STRING, but the metadata states type {high} with {low} bytes"),
             )),
         }
     }

@@ -57,7 +57,7 @@ impl<'a> CompressedBytes<'a> {
                 if length > (cursor.remaining() as u64).saturating_mul(EXPANSION_MAX) {
                     return Err(WireError::malformed(
                         WHAT,
-                        format!("it states {length} bytes in a stream of {}", cursor.remaining()),
+                        format!("it states {length} bytes, but its stream has only {}", cursor.remaining()),
                     ));
                 }
                 inflate(cursor.rest(), head & ZLIB_RAW == 0, length as usize)
@@ -76,7 +76,7 @@ fn inflate(stream: &[u8], zlib_header: bool, length: usize) -> Result<Vec<u8>, W
         .decompress_vec(stream, &mut out, FlushDecompress::Finish)
         .map_err(|error| WireError::malformed(WHAT, error.to_string()))?;
     if status != Status::StreamEnd || out.len() != length {
-        return Err(WireError::malformed(WHAT, format!("a stream that does not end after {length} bytes")));
+        return Err(WireError::malformed(WHAT, format!("its stream does not end after {length} bytes")));
     }
     Ok(out)
 }

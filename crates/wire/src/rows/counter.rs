@@ -85,7 +85,11 @@ impl RowCounter {
         if event.column_count != shape.columns.len() {
             return Err(WireError::malformed(
                 "rows event",
-                format!("{} columns for a table map of {}", event.column_count, shape.columns.len()),
+                format!(
+                    "it has {} columns, but its table map has {}",
+                    event.column_count,
+                    shape.columns.len()
+                ),
             ));
         }
         let held = |bitmap: &[u8]| -> Vec<u16> {

@@ -50,7 +50,7 @@ impl<'a> Decimal<'a> {
         }
         let decimal = Self { precision, scale, bytes };
         if decimal.groups().any(|(digits, value)| value >= POWERS_OF_TEN[digits]) {
-            return Err(WireError::malformed("decimal", "a group of digits that is too large"));
+            return Err(WireError::malformed("decimal", "a group of digits is too large"));
         }
         Ok(decimal)
     }

@@ -57,7 +57,9 @@ impl<'a> ImageCell<'a> {
             (None, _) => Ok(BinlogValue::Null),
             (Some(raw), Some(column)) => BinlogValue::decode(raw, column, self.partial)
                 .map_err(|error| error.in_column(column, self.index)),
-            (Some(_), None) => Err(WireError::malformed(WHAT, format!("no column {}", self.index))),
+            (Some(_), None) => {
+                Err(WireError::malformed(WHAT, format!("the table has no column {}", self.index)))
+            }
         }
     }
 }
@@ -127,7 +129,7 @@ impl<'a> Image<'a> {
         let mut cursor = ByteCursor::new(WHAT, bytes);
         let image = Self::read(table, present, after_of_partial, &mut cursor)?;
         if !cursor.is_empty() {
-            return Err(WireError::malformed(WHAT, format!("{} bytes after it", cursor.remaining())));
+            return Err(WireError::malformed(WHAT, format!("{} bytes follow it", cursor.remaining())));
         }
         Ok(image)
     }
@@ -231,7 +233,7 @@ impl<'a> RowChangeIter<'a> {
         if event.column_count != columns {
             return Err(WireError::malformed(
                 "rows event",
-                format!("{} columns for a table map of {columns}", event.column_count),
+                format!("it has {} columns, but its table map has {columns}", event.column_count),
             ));
         }
         Ok(Self {

@@ -144,7 +144,7 @@ fn number(value: &mut ByteCursor<'_>) -> Result<u32, WireError> {
 fn utf8(bytes: &[u8]) -> Result<String, WireError> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Ok(text.to_owned()),
-        Err(_) => Err(WireError::malformed(WHAT, "a name that is not UTF-8")),
+        Err(_) => Err(WireError::malformed(WHAT, "a name is not UTF-8")),
     }
 }
 
@@ -152,7 +152,10 @@ fn key_column(value: &mut ByteCursor<'_>, columns: usize) -> Result<u16, WireErr
     let column = value.lenenc_int()?;
     match u16::try_from(column) {
         Ok(index) if usize::from(index) < columns => Ok(index),
-        _ => Err(WireError::malformed(WHAT, format!("column {column} of {columns} in the primary key"))),
+        _ => Err(WireError::malformed(
+            WHAT,
+            format!("the primary key names column {column}, but there are {columns} columns"),
+        )),
     }
 }
 

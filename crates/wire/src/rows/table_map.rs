@@ -58,7 +58,7 @@ impl TableMap {
         let table = name(&mut cursor)?;
         let count = match usize::try_from(cursor.lenenc_int()?) {
             Ok(count) if count <= COLUMNS_MAX => count,
-            _ => return Err(WireError::malformed(WHAT, format!("more than {COLUMNS_MAX} columns"))),
+            _ => return Err(WireError::malformed(WHAT, format!("it has more than {COLUMNS_MAX} columns"))),
         };
         let type_codes = cursor.bytes(count)?;
         let mut type_metadata = ByteCursor::new("column metadata", cursor.lenenc_bytes()?);
@@ -105,11 +105,11 @@ impl TableMap {
 fn name(cursor: &mut ByteCursor<'_>) -> Result<String, WireError> {
     let bytes = cursor.lenenc_bytes()?;
     if cursor.u8()? != 0 {
-        return Err(WireError::malformed(WHAT, "a name without its terminating zero"));
+        return Err(WireError::malformed(WHAT, "a name has no terminating zero"));
     }
     match std::str::from_utf8(bytes) {
         Ok(text) => Ok(text.to_owned()),
-        Err(_) => Err(WireError::malformed(WHAT, "a name that is not UTF-8")),
+        Err(_) => Err(WireError::malformed(WHAT, "a name is not UTF-8")),
     }
 }
 

@@ -156,7 +156,7 @@ impl Time {
             let magnitude = value.unsigned_abs();
             let seconds = magnitude / units;
             if seconds > 1023 * 3600 {
-                return Err(WireError::malformed(WHAT, format!("a TIME of {seconds} seconds")));
+                return Err(WireError::malformed(WHAT, format!("it is a TIME of {seconds} seconds")));
             }
             return Ok(Self {
                 negative: value < 0,
@@ -193,7 +193,7 @@ impl DateTime {
         let mut cursor = ByteCursor::new(WHAT, bytes);
         let biased = cursor.uint_be(5)?;
         let Some(packed) = biased.checked_sub(0x80_0000_0000) else {
-            return Err(WireError::malformed(WHAT, "a negative DATETIME"));
+            return Err(WireError::malformed(WHAT, "it is a negative DATETIME"));
         };
         Ok(Self::from_packed(packed, read_fraction(&mut cursor, fraction)?))
     }
@@ -239,7 +239,7 @@ impl DateTime {
             let (second, minute, hour) = (digit(60), digit(60), digit(24));
             let (day, month) = (digit(32), digit(13));
             let Ok(year @ 0..=9999) = u16::try_from(rest) else {
-                return Err(WireError::malformed(WHAT, format!("a DATETIME in the year {rest}")));
+                return Err(WireError::malformed(WHAT, format!("it is a DATETIME in the year {rest}")));
             };
             let micros = (raw % units * (1_000_000 / units)) as u32;
             return Ok(Self { date: Date { year, month, day }, hour, minute, second, micros });

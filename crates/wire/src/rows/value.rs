@@ -133,7 +133,10 @@ impl<'a> BinlogValue<'a> {
             ColumnType::Geometry { .. } => Self::Geometry(body),
             ColumnType::Vector { .. } => {
                 if !body.len().is_multiple_of(4) {
-                    return Err(WireError::malformed(WHAT, format!("a VECTOR of {} bytes", body.len())));
+                    return Err(WireError::malformed(
+                        WHAT,
+                        format!("it is a VECTOR of {} bytes", body.len()),
+                    ));
                 }
                 Self::Vector(body)
             }

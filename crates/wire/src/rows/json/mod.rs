@@ -210,11 +210,11 @@ fn variable_bytes<'a>(cursor: &mut ByteCursor<'a>) -> Result<&'a [u8], WireError
         if byte & 0x80 == 0 {
             return match usize::try_from(length) {
                 Ok(length) if length <= u32::MAX as usize => cursor.bytes(length),
-                _ => Err(WireError::malformed(WHAT, format!("a length of {length} bytes"))),
+                _ => Err(WireError::malformed(WHAT, format!("it states a length of {length} bytes"))),
             };
         }
     }
-    Err(WireError::malformed(WHAT, "a length of more than five bytes"))
+    Err(WireError::malformed(WHAT, "a length has more than five bytes"))
 }
 
 fn opaque(field_type: u8, bytes: &[u8]) -> Result<JsonNode<'_>, WireError> {
