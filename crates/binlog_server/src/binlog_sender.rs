@@ -32,9 +32,9 @@ const STEPS_MAX: usize = 4096;
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// Sends a client its stream until the client disconnects, is disconnected, or has everything that it
-/// requested. `holding` prevents purges until the stream has a retention pin of its own. `clock_steps` was
-/// subscribed before the client could query the time, so that the stream notices every later step of the
-/// clock.
+/// requested. `holding` prevents purges until the stream has a retention pin of its own. The caller
+/// subscribed `clock_steps` before the client could query the time, so that the stream notices every later
+/// step of the clock.
 pub(super) async fn send(
     client: ClientSession,
     shared: &ServerShared,
@@ -108,8 +108,8 @@ struct BinlogSender<'a> {
     wait_for_more: bool,
     heartbeat_period: Option<Duration>,
     semi_sync: bool,
-    /// Signals that the source's time that the client got was wrong. `None` for programs that are not
-    /// replicas, because they do not query the time.
+    /// Signals that this server gave the client a wrong time of the source's clock. `None` for programs that
+    /// are not replicas, because they do not query the time.
     clock_steps: Option<watch::Receiver<u64>>,
     filter: StreamFilter,
     reader: LogReader,
@@ -120,13 +120,13 @@ struct BinlogSender<'a> {
     begin: Option<StreamStart>,
 }
 
-/// Which part of the log the reader reads next.
+/// Which part of the log the sender reads next.
 enum ReadState {
     /// The next entry.
     Between,
     /// The next event of an entry.
     InEntry(EntryRange),
-    /// The next bytes of an event, a part of which may have been sent.
+    /// The next bytes of an event. The client may already have received the event's first bytes.
     InEvent(EntryRange),
 }
 
@@ -244,12 +244,12 @@ impl BinlogSender<'_> {
     fn record_ack(&self, packet: &[u8], registered: &ClientRegistration) {
         match Ack::parse(packet) {
             Ok(ack) => registered.set_acknowledged(&String::from_utf8_lossy(ack.file), ack.position),
-            Err(error) => debug!("a packet of the client is not an acknowledgement: {error}"),
+            Err(error) => debug!("a packet from the client is not a semi-sync acknowledgement: {error}"),
         }
     }
 
-    /// Fills the send buffer. Where the data may come from a disk or from the archive, the thread is allowed
-    /// to block. This is everywhere except in the newest segment.
+    /// Fills the send buffer. The thread may block, except in the newest segment, because older segments may
+    /// have to be read from a disk or from the archive.
     fn fill_allow_blocking(&mut self, sender: &mut EventSender) -> Result<FillResult, ClientError> {
         let newest = self.shared.served.log.durable().position.segment;
         let at_newest = self.segment == newest;
@@ -290,8 +290,8 @@ impl BinlogSender<'_> {
                         }
                     }
                 },
-                // Check this only between entries: some replicas by position cannot resume inside a
-                // transaction.
+                // Check for a clock step only between entries: some replicas that do not use GTIDs cannot
+                // resume inside a transaction.
                 ReadState::Between if self.clock_steps.as_ref().is_some_and(has_stepped) => {
                     return Ok(FillResult::ClockStepped);
                 }
@@ -343,7 +343,8 @@ impl BinlogSender<'_> {
         Ok(())
     }
 
-    /// Starts an entry of the log. Returns true if the client has everything that it requested.
+    /// Decides whether an entry of the log is sent, and starts sending it. Returns true if the client has
+    /// everything that it requested.
     fn entry(&mut self, sender: &mut EventSender, entry: LogEntry) -> Result<bool, SendFailure> {
         if let Some(begin) = &self.begin {
             if entry.end() <= begin.from {
@@ -395,10 +396,10 @@ impl BinlogSender<'_> {
         }
         let verdict = self.filter.event(header, &whole).map_err(SendFailure::Refused)?;
         self.state = ReadState::InEntry(span);
-        // The stream may start in the middle of a transaction: replicas by position request this after they
-        // lost their connection there. Replicas of MariaDB 11.4 and later then request a wrong position, and
-        // no source can help them. They count events that have no end position by their length without the
-        // checksum.
+        // The stream may start in the middle of a transaction: a replica that does not use GTIDs requests
+        // this if it lost its connection there. Replicas of MariaDB 11.4 and later then request a wrong
+        // position, and no source can help them. They count events that have no end position by their length
+        // without the checksum.
         if let Some(begin) = self.begin.take_if(|begin| at >= begin.from)
             && at != begin.from
         {

@@ -24,7 +24,7 @@ pub struct SegmentView {
     /// The length of the format description event at the segment's beginning, in bytes. Only used if
     /// `source_offset` is not 4: the event is then stored before the event at `source_offset`.
     pub head_bytes: u64,
-    /// The number of durable bytes, including the four magic bytes.
+    /// The number of the segment's durable bytes, including the four magic bytes.
     pub bytes: u64,
     /// Whether the segment is complete.
     pub sealed: bool,
@@ -62,8 +62,8 @@ impl SegmentView {
     }
 }
 
-/// A binlog file as clients see it. It is one segment, or several if the log did not get the file in one
-/// piece.
+/// A binlog file as clients see it. It consists of one segment, or of several if the capture was interrupted
+/// within the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServedFile {
     /// The name that clients see.

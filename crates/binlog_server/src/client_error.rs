@@ -47,7 +47,8 @@ impl ClientError {
     /// The statement exceeds a limit of this server.
     pub const OUT_OF_RESOURCES: u16 = 1041;
 
-    /// An error with this number. Text beyond [`MESSAGE_BYTES_MAX`] is cut off, as clients would do.
+    /// An error with this number. A message longer than [`MESSAGE_BYTES_MAX`] is cut off, as clients would
+    /// do.
     pub fn new(code: u16, message: impl Into<String>) -> Self {
         let sqlstate = match code {
             Self::PARSE_ERROR | Self::NOT_SUPPORTED_YET | Self::NO_SUCH_FUNCTION => "42000",

@@ -3,7 +3,8 @@
 //!
 //! The fuzz targets under `fuzz/` call these checks, and `tests/fuzz_replay.rs` runs them on stored and
 //! mutated inputs under `cargo test`. A check panics if the server would panic, or if an answer cannot be
-//! sent. It also panics if an answer or the client's session is larger than the client's input explains.
+//! sent. It also panics if an answer, or what the server stores for the client, is too large for the size of
+//! the input.
 
 mod dump_requests;
 mod examples;

@@ -40,7 +40,8 @@ pub struct ReceiverFailure {
 pub struct ReceiverStatus {
     /// What the receiver is doing.
     pub state: ReceiverState,
-    /// Why the receiver last stopped. `None` if it never did. The value stays when the receiver runs again.
+    /// Why the receiver last stopped. `None` if it never did. The value remains after the receiver starts
+    /// again.
     pub last_failure: Option<ReceiverFailure>,
 }
 
@@ -56,15 +57,15 @@ pub trait LogReceiver: fmt::Debug + Send + Sync {
     /// The time on the source's clock, in microseconds since 1970.
     fn source_now_us(&self) -> u64;
 
-    /// Changes when [`LogReceiver::source_now_us`] was found to be wrong. Clients that received the time from
-    /// it must then query it again.
+    /// Changes when the receiver finds that [`LogReceiver::source_now_us`] was wrong. Clients that received
+    /// this time must then query the time again.
     fn clock_steps(&self) -> watch::Receiver<u64>;
 
-    /// Milliseconds since a transaction was last appended to the log. `None` if none was since the receiver
-    /// started.
+    /// Milliseconds since the receiver last appended a transaction to the log. `None` if it has appended none
+    /// since it started.
     fn appended_ago_ms(&self) -> Option<u64>;
 
-    /// The address of the server that the receiver follows by order; `None` while it reads from its own
-    /// source.
+    /// The address of the server that the receiver reads from by order of a manager; `None` while it reads
+    /// from its own source.
     fn followed_server(&self) -> Option<ConnectOptions>;
 }

@@ -28,7 +28,7 @@ use crate::receiver::LogReceiver;
 /// What the binlog server needs to know before it listens: address, identity, accounts and limits.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
-    /// The name of the source in messages.
+    /// The source's name, for messages.
     pub name: String,
     /// The address to listen on.
     pub listen: SocketAddr,
@@ -99,11 +99,11 @@ impl ServerShared {
     }
 }
 
-/// How long to wait before accepting again if the system has no resources for another connection.
+/// How long to wait before accepting connections again after the operating system had no resources for one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a stop waits for connections to end in an orderly way. It must not wait longer, because a client
-/// may not read even the shutdown error.
+/// How long [`BinlogServer::stop`] waits for connections to end in an orderly way. The time is limited
+/// because a client may never read the shutdown error.
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// A binlog server that listens on its address and does not accept clients yet.

@@ -35,8 +35,8 @@ pub(super) fn build(shared: &ServerShared, client: &ClientSession) -> Option<Ser
             };
             let mode = match variables.get("gtid_mode") {
                 Some(mode) => mode.clone(),
-                // The source's `gtid_mode` is unknown before the source was reached. Derive it from whether
-                // the log has GTIDs.
+                // The source's `gtid_mode` is unknown before the source was reached. Use `OFF` if the log has
+                // no GTIDs, and `ON` otherwise.
                 None if executed.is_empty() => "OFF".into(),
                 None => "ON".into(),
             };

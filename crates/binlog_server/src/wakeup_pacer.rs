@@ -2,7 +2,7 @@
 //!
 //! A commit wakes every reader that waits for new events. A few readers are woken immediately. With many
 //! readers, waking each of them at each commit would take CPU time from the source and from the capture, for
-//! whose ACK the source's clients wait. Servers with many dump threads become slow in this way. So all
+//! whose ACK the source's commits wait. Servers with many dump threads become slow in this way. So all
 //! readers together are woken a limited number of times per second, and each then gets everything new at
 //! once.
 
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 /// Up to this many readers are woken immediately at every commit.
 const PROMPT_READERS_MAX: u32 = 2;
 
-/// The number of wake-ups per second and processor, for all readers beyond these together.
+/// The number of wake-ups per second and processor, for all readers together if there are more than these.
 const WAKE_UPS_PER_PROCESSOR: u32 = 500;
 
 /// The longest time that a reader waits although events are available.

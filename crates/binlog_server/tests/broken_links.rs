@@ -50,8 +50,8 @@ async fn broken(kind: ServerKind) -> Result<()> {
     let (first, _) = source.binlogs().await?.into_iter().next().context("no binlog")?;
     by_gtid.replicate(&ReplicaOf::port(links[0].port())).await?;
     let start = match kind {
-        // Inside a transaction, such a replica counts positions without the checksums of events. So after a
-        // break there, no source could resume its stream by position.
+        // Inside a transaction, a replica of MariaDB 11.8 counts positions without the checksums of events.
+        // If the connection breaks there, no source can resume the stream by position.
         ServerKind::Mariadb118 => ReplicaStart::CurrentPos,
         _ => ReplicaStart::FilePosition { file: first, position: 4 },
     };

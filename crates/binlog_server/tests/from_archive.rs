@@ -145,7 +145,7 @@ async fn lag(kind: ServerKind) -> Result<()> {
     tailwater.sql(&format!("PURGE BINARY LOGS TO '{newest}'")).await?;
     ensure!(LogDir::open_read_only(&log)?.segments()?.len() == 1);
     let listed = tailwater.sql("SHOW BINARY LOGS").await?;
-    ensure!(listed.len() > 5, "archived files are served: {listed:?}");
+    ensure!(listed.len() > 5, "archived files are missing in the list: {listed:?}");
 
     // A new replica starts with archived segments and continues to the newest segment.
     let newcomer = start_replica(kind, "newcomer", &replica_options).await?;

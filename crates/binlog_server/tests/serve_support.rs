@@ -30,7 +30,8 @@ pub const READER_PASSWORD: &str = "reads-only";
 
 /// A capture, and two binlog servers for its log. One accepts all clients, the other only clients with TLS.
 pub struct Tailwater {
-    /// The options of the capture. A change of this field or the next ones takes effect at the next start.
+    /// The options of the capture. A change of this field, of `limits` or of `server_id` takes effect at the
+    /// next start.
     pub capture: CaptureOptions,
     /// Limits on client connections.
     pub limits: ConnectionLimits,
@@ -145,7 +146,7 @@ impl Tailwater {
         ReplicaOf::port(self.port())
     }
 
-    /// The same with TLS, to the server that requires TLS.
+    /// How a replica connects to the server that requires TLS: as in [`Tailwater::replica`], with TLS.
     pub fn replica_with_tls(&self) -> ReplicaOf {
         ReplicaOf { tls: true, ..ReplicaOf::port(self.tls_port.number()) }
     }

@@ -33,7 +33,7 @@ impl Log {
         let mut segments = Vec::new();
         for segment in directory.segments()? {
             let bytes = fs::read(&segment.path)?;
-            let head = EventHeader::parse(bytes.get(4..).context("an empty segment")?)?.event_length;
+            let head = EventHeader::parse(bytes.get(4..).context("the segment is empty")?)?.event_length;
             segments.push(SegmentView::new(&segment, 1, u64::from(head)));
         }
         Ok(Self { directory, flavour, catalog: Catalog::new(segments) })
@@ -75,8 +75,8 @@ impl LogHistory for Log {
 
 fn first_event(reader: &mut LogReader) -> Result<Vec<u8>> {
     let mut event = Vec::new();
-    reader.try_next()?.context("no first entry")?;
-    reader.next_event()?.context("no first event")?;
+    reader.try_next()?.context("the log has no first entry")?;
+    reader.next_event()?.context("the entry has no first event")?;
     reader.read_event(&mut event)?;
     Ok(event)
 }
@@ -280,7 +280,7 @@ async fn check(kind: ServerKind) -> Result<()> {
     let mut starts = by_gtids(&entries, flavour)?;
     starts.push(DumpStart::FilePosition { file: String::new(), position: 4 });
     for entry in entries.iter().step_by(entries.len() / 10) {
-        let place = log.catalog.place(entry.position).context("an entry without a place")?;
+        let place = log.catalog.place(entry.position).context("the catalog has no place for an entry")?;
         starts.push(DumpStart::FilePosition { file: place.file, position: place.position });
     }
     for start in starts {

@@ -109,7 +109,7 @@ impl ClusterObserver {
             || servers.any(|name| name.strip_prefix("channel ").unwrap_or(name) == server)
     }
 
-    /// Keeps servers and relays probed for the next [`REQUEST_LASTS`].
+    /// Requests that servers and relays are probed for the next [`REQUEST_LASTS`].
     pub fn request(&self) {
         self.servers.request(self.interval, REQUEST_LASTS);
         let now = Instant::now();

@@ -158,8 +158,9 @@ pub enum StartConfig {
 impl<'de> Deserialize<'de> for StartConfig {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let wrong =
-            || serde::de::Error::custom(format!("start = {text:?}: `current`, `oldest` or `FILE:POSITION`"));
+        let wrong = || {
+            serde::de::Error::custom(format!("start = {text:?}: give `current`, `oldest` or `FILE:POSITION`"))
+        };
         match text.as_str() {
             "current" => Ok(Self::Current),
             "oldest" => Ok(Self::Oldest),
@@ -331,7 +332,7 @@ impl SourceConfig {
         let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         if name.is_empty() || name.len() > 64 || !name.chars().all(legal) || name.starts_with('.') {
             return Err(format!(
-                "source.name = {name:?}: 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`, no leading dot"
+                "source.name = {name:?}: a name is 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`, no leading dot"
             ));
         }
         if let Some(clash) = own_file(name) {
@@ -344,7 +345,7 @@ impl SourceConfig {
         }
         self.server().check().map_err(|reason| format!("source {name:?}: {reason}"))?;
         if self.heartbeat_ms < 100 || self.semi_sync_check_ms < 100 {
-            return Err(format!("source {name:?}: heartbeat_ms and semi_sync_check_ms are at least 100"));
+            return Err(format!("source {name:?}: heartbeat_ms and semi_sync_check_ms must be at least 100"));
         }
         Ok(())
     }
@@ -353,7 +354,7 @@ impl SourceConfig {
 impl LogConfig {
     fn check(&self) -> Result<(), String> {
         if self.archive_interval_ms < 100 {
-            return Err("log.archive_interval_ms is at least 100".into());
+            return Err("log.archive_interval_ms must be at least 100".into());
         }
         let details = [
             ("archive_endpoint", self.archive_endpoint.is_some()),
@@ -366,7 +367,7 @@ impl LogConfig {
             return Err(format!("log.{key} is given without log.archive"));
         }
         if self.preallocate_bytes < 64 << 10 {
-            return Err("log.preallocate_bytes is at least 65536".into());
+            return Err("log.preallocate_bytes must be at least 65536".into());
         }
         Ok(())
     }

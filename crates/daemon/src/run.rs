@@ -53,8 +53,8 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
         let name = options.name.clone();
         opened.push((name.clone(), Capture::open(options).with_context(|| format!("source {name}"))?));
     }
-    // Bound after the logs are opened and before anything is captured: another daemon that uses the same logs
-    // also uses the same addresses, and must be reported as such.
+    // The addresses are bound after the logs are opened and before anything is captured. Another daemon that
+    // uses the same logs also uses the same addresses, and the error must then name the logs.
     let mut bound = Vec::new();
     for (source, options) in serves {
         bound.push((source, runtime.block_on(BinlogServer::bind(options))?));

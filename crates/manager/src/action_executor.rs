@@ -21,13 +21,13 @@ pub trait ActionExecutor: Send + Sync {
     fn execute(&self, act: &RunAction, token: LeaseToken) -> impl Future<Output = ActionOutcome> + Send;
 }
 
-/// The future of a request to an acker: the answer, or why there is none.
+/// The result of a request to an acker, as a future: the answer, or why there is none.
 pub type AckerFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, AckerError>> + Send + 'a>>;
 
 /// The state of an acker, and which transactions its log holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AckerReport {
-    /// State of the acker. After an order to stop, it is read when the acker has stopped.
+    /// State of the acker. In the answer to an order to stop, this is the state after the acker has stopped.
     pub acker: AckerEvidence,
     /// Transactions before the beginning of the acker's log. The acker can no longer send them.
     pub before: GtidSet,

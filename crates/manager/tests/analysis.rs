@@ -74,13 +74,13 @@ fn every_failure_code_has_a_section_in_the_docs() {
         assert_eq!(
             page.matches(&format!("\n## {code}\n")).count(),
             1,
-            "{code} in docs/reference/failure-codes.md"
+            "docs/reference/failure-codes.md must have one section for {code}"
         );
     }
     assert_eq!(
         page.matches("\n## ").count(),
         FailureCode::ALL.len() + 1,
-        "one section for each code, and one on how it is decided"
+        "the page must have one section for each code, and one on how codes are decided"
     );
 }
 

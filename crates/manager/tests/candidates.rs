@@ -80,7 +80,7 @@ fn check_with(log: &LogContents, servers: &[CandidateServer], want: Result<&str,
     match (choice.best(None), want) {
         (Ok(best), Ok(name)) => assert_eq!(best.server, name, "{choice:#?}"),
         (Err(refusal), Err(text)) => assert!(refusal.to_string().contains(text), "{refusal}"),
-        (found, _) => panic!("{found:?} instead of {want:?}: {choice:#?}"),
+        (found, _) => panic!("the choice is {found:?} instead of {want:?}: {choice:#?}"),
     }
     choice
 }
@@ -426,15 +426,18 @@ proptest! {
             let mut has = received.clone();
             for supply in &assessment.backfills {
                 if supply.from_log {
-                    prop_assert!(log.before.is_subset_of(&received), "the log cannot send what the server lacks");
+                    prop_assert!(log.before.is_subset_of(&received), "the log lacks what the server needs");
                     prop_assert!(mysql(&supply.what).is_subset_of(&log.holds));
                 } else {
                     let giver = by_name(&supply.from);
                     prop_assert!(giver.reached.is_ok() && giver.log_replica_updates && giver.applier_error.is_none());
-                    prop_assert!(giver.purged.as_ref().expect("known").is_subset_of(&received), "purged there");
+                    prop_assert!(
+                        giver.purged.as_ref().expect("known").is_subset_of(&received),
+                        "the sender has purged transactions that the server lacks"
+                    );
                     prop_assert!(mysql(&supply.what).is_subset_of(giver.received.as_ref().expect("known")));
                 }
-                has = has.union(&mysql(&supply.what)).expect("one flavour");
+                has = has.union(&mysql(&supply.what)).expect("both sets have the same flavour");
             }
             prop_assert!(log.holds.is_subset_of(&has), "{} cannot get all transactions: {has}", assessment.server);
         }

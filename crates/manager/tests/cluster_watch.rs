@@ -146,7 +146,7 @@ fn a_relay_that_follows_another_server_gives_no_information_on_the_primary() {
         "the connected semi-sync replica must count as unconfigured: {:?}",
         astray.ack_policies()
     );
-    assert_eq!(codes(&astray, 40), [], "a relay that starts or changes its source is no failure");
+    assert_eq!(codes(&astray, 40), [], "a relay that starts or changes its source is not a failure");
     assert_eq!(codes(&astray, 3_010), [(FailureCode::RelayDetached, false)]);
     // What this relay receives does not show that the primary is alive ...
     astray.apply(1_000, ping(Err(ProbeFailure::Refused)));
@@ -198,7 +198,7 @@ fn ack_policies_count_once_the_relay_holds_the_earlier_transactions() {
     cluster_state.apply(0, primary(1, u64::MAX));
     assert!(
         cluster_state.ack_policies().is_none(),
-        "before the relay is probed it is unknown who is connected"
+        "before the relay is probed it is unknown which clients are connected"
     );
     cluster_state.apply(0, relay(true, 0));
     cluster_state.apply(10, primary(1, u64::MAX));
@@ -225,7 +225,7 @@ fn the_log_identifies_a_primary_that_was_never_observed() {
     let log_origin = Some((GtidOrigin::MariaDb(7), version));
     let cluster = WatchedCluster { plan: plan(&["db2"]), log_origin, ..WatchedCluster::default() };
     let cluster_state = ClusterState::new(cluster, AnalysisSettings::default());
-    let known = cluster_state.known_primary().expect("the log knows the primary");
+    let known = cluster_state.known_primary().expect("the log identifies the primary");
     assert_eq!((known.origin, known.version), (GtidOrigin::MariaDb(7), version));
     assert!(cluster_state.ack_policies().is_none() && known.executed.is_empty());
 }
@@ -256,7 +256,7 @@ fn the_checkpoint_of_the_previous_manager_counts_until_the_first_observation() {
     assert!(cluster_state.ack_policies().is_none());
     cluster_state.restore_checkpoint(5_000, memory.clone(), 4_000);
     assert!(settled(cluster_state.ack_policies()));
-    let known = cluster_state.known_primary().expect("the log knows the primary");
+    let known = cluster_state.known_primary().expect("the log identifies the primary");
     assert_eq!((known.executed, known.primary_state_age_ms), (memory.executed.clone(), 4_000));
     // The primary answered a ping after that, but was not observed again.
     cluster_state.apply(6_000, ping(Ok(())));

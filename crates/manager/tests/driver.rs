@@ -133,7 +133,7 @@ impl LeaseCheck for TermOf {
     }
 }
 
-/// Keeps the last record, or fails from a given phase on.
+/// Keeps the last record. From a given phase on, storing a record fails.
 #[derive(Default)]
 struct Records {
     last: Mutex<Option<Audit>>,
@@ -396,6 +396,6 @@ async fn records_are_stored_as_files_and_can_be_read_again() {
 async fn a_run_ends_in_bounded_time_if_no_action_is_answered() {
     let hang: Which = |act| act.changes_state();
     let driven = drive(Script { hangs: Some(hang), ..Script::default() }, false);
-    let (audit, _) = tokio::time::timeout(Duration::from_secs(60), driven).await.expect("the run ends");
+    let (audit, _) = tokio::time::timeout(Duration::from_secs(60), driven).await.expect("the run must end");
     assert!(matches!(audit.outcome, Some(RunOutcome::Incomplete { .. })), "{audit}");
 }

@@ -17,7 +17,11 @@ fn each_error_code_is_documented_once_and_no_other_code_is() {
     assert!(!codes.is_empty());
     for code in &codes {
         let row = format!("\n| TW-MGR-{code} |");
-        assert_eq!(page.matches(&row).count(), 1, "TW-MGR-{code} in docs/reference/errors.md");
+        assert_eq!(
+            page.matches(&row).count(),
+            1,
+            "docs/reference/errors.md must have one row for TW-MGR-{code}"
+        );
     }
     assert_eq!(
         page.matches("\n| TW-MGR-").count(),
@@ -37,9 +41,10 @@ fn each_safety_rule_has_a_section_that_says_what_to_do() {
     let sections: Vec<&str> = page.split("\n## TW-MGR-").skip(1).collect();
     for code in &codes {
         let mut found = sections.iter().filter_map(|section| section.strip_prefix(code));
-        let text =
-            found.next().unwrap_or_else(|| panic!("## TW-MGR-{code} in docs/reference/safety-rules.md"));
-        assert!(text.trim().len() > 100, "TW-MGR-{code} says nothing: {text}");
+        let text = found
+            .next()
+            .unwrap_or_else(|| panic!("docs/reference/safety-rules.md has no section TW-MGR-{code}"));
+        assert!(text.trim().len() > 100, "the section TW-MGR-{code} is too short: {text}");
         assert!(found.next().is_none(), "TW-MGR-{code} has two sections");
     }
     assert_eq!(sections.len(), codes.len(), "safety-rules.md has sections of codes that do not exist");

@@ -97,8 +97,8 @@ impl World {
         all.filter(|server| self.acknowledges(server)).collect()
     }
 
-    /// If the old primary is alive, it continues: its relays capture more, and its clients get the OKs that
-    /// are possible.
+    /// If the old primary is alive, it continues: its relays capture more, and its clients get their OKs if
+    /// enough relays acknowledge.
     fn live(&mut self) {
         if !self.old_lives {
             return;
@@ -144,7 +144,8 @@ impl World {
                 has.1 = has.0;
             }
             RunAction::EnableSemiSyncSource { server, acks } => {
-                self.waits_for.insert(server.clone(), usize::try_from(*acks).expect("a small number"));
+                self.waits_for
+                    .insert(server.clone(), usize::try_from(*acks).expect("the number of ACKs is small"));
             }
             RunAction::DisableSemiSyncSource { server } => drop(self.waits_for.remove(server)),
             RunAction::MakeWritable { server } => drop(self.writable.insert(server.clone())),
@@ -194,7 +195,7 @@ pub fn order(world: &World) -> FailoverRequest {
         after_sync: true,
         timeout_ms: u64::MAX,
         waits_without_ackers: true,
-        acks_required: u32::try_from(world.acks).expect("a small number"),
+        acks_required: u32::try_from(world.acks).expect("the number of ACKs is small"),
         unacknowledged: 0,
         survives_restart: true,
     };
@@ -220,7 +221,7 @@ pub fn order(world: &World) -> FailoverRequest {
         fence_hooks: Vec::new(),
         route_hooks: vec!["routes".to_owned()],
         direct_replicas: vec!["s0".to_owned()],
-        acks_required: u32::try_from(world.acks).expect("a small number"),
+        acks_required: u32::try_from(world.acks).expect("the number of ACKs is small"),
         wanted: None,
         across_regions: false,
         catch_up_ms_max: 10_000,
@@ -327,10 +328,12 @@ fn check(world: &World, audit: &Audit) {
             assert!(world.writable.is_empty() && world.waits_for.is_empty(), "{audit}");
             assert_eq!(world.captures_from("old"), world.ackers.len(), "{audit}");
         }
-        RunOutcome::Planned { .. } => panic!("a plan, although this is no dry run: {audit}"),
+        RunOutcome::Planned { .. } => {
+            panic!("the outcome is a plan, although this is not a dry run: {audit}")
+        }
     }
     let text = serde_json::to_string(audit).expect("JSON");
-    assert_eq!(&serde_json::from_str::<Audit>(&text).expect("an audit record"), audit);
+    assert_eq!(&serde_json::from_str::<Audit>(&text).expect("the text is a valid audit record"), audit);
     // Each action must be ordered before its answer, and only once.
     let mut ordered = BTreeSet::new();
     for step in &audit.steps {
@@ -396,7 +399,7 @@ fn with_too_few_ackers_the_failover_is_refused_and_everything_is_undone() {
     let allowed = FailoverRequest { allow_data_loss: true, ..order(&world) };
     let audit = run(&mut world, allowed, lost, None);
     assert!(matches!(audit.outcome, Some(RunOutcome::Promoted { .. })), "{audit}");
-    let missing = audit.possible_loss.expect("a possible loss");
+    let missing = audit.possible_loss.expect("the record must contain the possible loss");
     assert_eq!((missing.held_by.as_slice(), missing.grows), (["relay1".to_owned()].as_slice(), true));
 }
 
@@ -627,11 +630,12 @@ proptest! {
         world.old_lives = old_lives;
         let mut fates = fates.into_iter().cycle();
         let ordered = order(&world);
-        let audit = run(&mut world, ordered, |_| fates.next().expect("an endless iterator"), lease_goes);
+        let audit = run(&mut world, ordered, |_| fates.next().expect("the iterator never ends"), lease_goes);
         check(&world, &audit);
     }
 
-    /// If no action fails, a dead primary is always replaced, as long as there is a server.
+    /// If no action fails, a dead primary is always replaced. The model has at least one server that can be
+    /// promoted.
     #[test]
     fn without_faults_a_new_primary_is_promoted(
         ackers in prop::collection::vec(0u64..12, 1..4),

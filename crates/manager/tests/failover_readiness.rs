@@ -75,11 +75,11 @@ fn waiting(
 #[track_caller]
 fn refused(readiness: &FailoverReadiness, rule: &str, words: &[&str]) {
     let FailoverReadiness::NotReady { rule: found, reason } = readiness else {
-        panic!("not refused: {readiness}");
+        panic!("the failover was not refused: {readiness}");
     };
     assert_eq!(found, rule, "{reason}");
     for word in words {
-        assert!(reason.contains(word), "{word} in: {reason}");
+        assert!(reason.contains(word), "{word} is missing in: {reason}");
     }
 }
 
@@ -92,7 +92,7 @@ fn each_rule_that_would_refuse_a_failover_is_reported_while_the_primary_is_alive
 
     let not_kept = waiting(&["relay0"], 0, |waiting| waiting.survives_restart = false);
     refused(&rehearse(not_kept.clone(), &relay, &servers), "TW-MGR-0033", &["old", "option file"]);
-    // A fence hook makes up for this, as it does in a real failover.
+    // With a fence hook, the settings need not survive a restart, as in a real failover.
     let fenced = FailoverRequest { fence_hooks: vec!["off".to_owned()], ..not_kept };
     assert_eq!(rehearse(fenced, &relay, &servers), ready);
 

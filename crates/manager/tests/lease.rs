@@ -53,7 +53,7 @@ struct Manager {
 
 impl Manager {
     fn now(&self, time: u64) -> BootTime {
-        let rate = u64::try_from(1000 + self.drift).expect("clocks run forward");
+        let rate = u64::try_from(1000 + self.drift).expect("a clock never runs backwards");
         BootTime(self.began + time * rate / 1000)
     }
 }
@@ -190,7 +190,7 @@ fn simulate(
                     continue;
                 }
                 manager.asking = true;
-                let (there, back) = ways.next().expect("an endless iterator");
+                let (there, back) = ways.next().expect("the iterator never ends");
                 let arrives = there.map(|ms| time + ms);
                 let returns = arrives.zip(*back).map(|(at, ms)| at + ms);
                 messages.push(Message { manager: index, sent: now, of, arrives, returns, heard: None });
@@ -216,7 +216,7 @@ proptest! {
         drifts in prop::array::uniform3(-100i64..=100),
     ) {
         let outcome = simulate(&fates, &ways, drifts, Broken::Nothing);
-        prop_assert!(outcome.is_ok(), "two acted at {outcome:?} ms");
+        prop_assert!(outcome.is_ok(), "two managers acted at {outcome:?} ms");
     }
 }
 
@@ -234,7 +234,8 @@ fn the_simulation_detects_each_injected_mistake() {
     let mut terms = 0;
     for _ in 0..400 {
         let (fates, ways, drifts) = worlds.new_tree(&mut runner).expect("a world").current();
-        terms += simulate(&fates, &ways, drifts, Broken::Nothing).expect("one acts at a time");
+        terms += simulate(&fates, &ways, drifts, Broken::Nothing)
+            .expect("without a mistake, only one manager acts at a time");
         for (seen, broken) in seen.iter_mut().zip([Broken::CountsFromTheAnswer, Broken::NoMargin]) {
             *seen |= simulate(&fates, &ways, drifts, broken).is_err();
         }
@@ -299,7 +300,7 @@ async fn a_lock_file_is_locked_by_one_manager_and_names_it() -> anyhow::Result<(
     let waits =
         |now: &LeaseStatus| matches!(now, LeaseStatus::Waiting(reason) if reason.contains("first (process"));
     until(&second.handle(), waits).await?;
-    let refused = second.handle().check().expect_err("the first holds it");
+    let refused = second.handle().check().expect_err("the first manager holds the lease");
     assert_eq!(refused.code(), "TW-MGR-0046");
     assert!(refused.to_string().contains("first"), "{refused}");
     let handle = first.handle();
@@ -320,7 +321,7 @@ async fn a_manager_that_was_paused_for_longer_than_its_term_may_not_act() -> any
     until(&task.handle(), is_active).await?;
     let token = task.handle().check()?;
     std::thread::sleep(Duration::from_millis(terms.ttl_ms));
-    assert_eq!(task.handle().check().expect_err("the term is over").code(), "TW-MGR-0046");
+    assert_eq!(task.handle().check().expect_err("the term has ended").code(), "TW-MGR-0046");
     // The manager requests the lease again, and gets a new term.
     until(&task.handle(), |now| matches!(now, LeaseStatus::Active(later) if *later > token)).await?;
     Ok(())
@@ -399,7 +400,7 @@ async fn etcd_that_hangs_or_restarts_never_makes_two_managers_active() -> anyhow
         }
     };
     let LeaseStatus::Active(later) = active().await? else { anyhow::bail!("no manager is active") };
-    assert!(later > token, "{later} after {token}");
+    assert!(later > token, "the term {later} is not higher than {token}");
 
     // After a kill etcd still has the lease: the term continues, or another one begins.
     let etcd = etcd.restart().await?;

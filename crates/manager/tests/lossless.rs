@@ -117,7 +117,7 @@ fn the_longest_log_of_the_stopped_ackers_contains_everything() {
     let one = verdict(&ack_policies, &[stopped("a", 7)]);
     assert_eq!(codes(&one), ["TW-MGR-0032", "TW-MGR-0033"]);
     assert!(one.blocking_refusal(false).is_some() && one.blocking_refusal(true).is_none());
-    let missing = one.possible_loss.expect("a possible loss");
+    let missing = one.possible_loss.expect("the verdict must contain the possible loss");
     assert_eq!((missing.held_by, missing.grows), (vec!["b".to_owned(), "c".to_owned()], true));
     // A fence hook replaces the fencing by ackers, but not the proof of completeness.
     let one = assess_loss(&LossEvidence {
@@ -125,7 +125,7 @@ fn the_longest_log_of_the_stopped_ackers_contains_everything() {
         ..evidence(Some(&ack_policies), &[stopped("a", 7)])
     });
     assert_eq!(codes(&one), ["TW-MGR-0032"]);
-    assert!(!one.possible_loss.expect("a possible loss").grows);
+    assert!(!one.possible_loss.expect("the verdict must contain the possible loss").grows);
 }
 
 #[test]
@@ -186,7 +186,10 @@ fn a_primary_that_was_never_or_too_long_ago_observed_is_not_verified() {
     let ackers = [stopped("a", 5)];
     let never = assess_loss(&LossEvidence { last_known: Some(&set(8)), ..evidence(None, &ackers) });
     assert_eq!(codes(&never), ["TW-MGR-0031"]);
-    assert_eq!(never.possible_loss.expect("a possible loss").known, Some(format!("{UUID}:6-8")));
+    assert_eq!(
+        never.possible_loss.expect("the verdict must contain the possible loss").known,
+        Some(format!("{UUID}:6-8"))
+    );
     let ack_policies = look(None, &lossless(1), 0, &[("a", 0)]);
     let late =
         assess_loss(&LossEvidence { primary_state_age_ms: 1001, ..evidence(Some(&ack_policies), &ackers) });

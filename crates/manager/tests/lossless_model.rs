@@ -25,7 +25,7 @@ const ACKERS_MAX: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Broken {
     Nothing,
-    /// One acker less than the rule requires counts as enough.
+    /// One acker fewer than the rule requires counts as enough.
     OneAckerLess,
     /// Ackers acknowledge transactions that they have not synced, and report that they have synced them.
     AckBeforeDurable,
@@ -162,8 +162,8 @@ fn set(position: u8) -> GtidSet {
 
 fn position(set: &GtidSet) -> u8 {
     match set {
-        GtidSet::MySql(set) => u8::try_from(set.count()).expect("a small number"),
-        GtidSet::MariaDb(_) => panic!("the model counts in MySQL's GTIDs"),
+        GtidSet::MySql(set) => u8::try_from(set.count()).expect("the model has few transactions"),
+        GtidSet::MariaDb(_) => panic!("the model uses only MySQL's GTIDs"),
     }
 }
 
@@ -226,7 +226,7 @@ impl Explorer {
             self.notes.push(ack_policies);
             self.notes.len() - 1
         });
-        u16::try_from(index).expect("a small number of policies")
+        u16::try_from(index).expect("the model has few policies")
     }
 
     /// Returns the position at which the manager would promote, if the rules allow it.

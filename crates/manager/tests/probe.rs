@@ -97,7 +97,7 @@ impl Pair {
 
 fn find<'a>(cluster: &'a Cluster, name: &str) -> Result<&'a TopologyNode> {
     let mut all = cluster.nodes.iter().flat_map(TopologyNode::walk);
-    all.find(|node| node.name == name).with_context(|| format!("{name} in {cluster:#?}"))
+    all.find(|node| node.name == name).with_context(|| format!("{name} is missing in {cluster:#?}"))
 }
 
 fn has(node: &TopologyNode, code: ProblemCode) -> bool {
@@ -143,7 +143,10 @@ async fn the_topology_of_real_servers_is_observed(kind: ServerKind) -> Result<()
         Flavour::MySql => format!("{}:1", pair.replica.sql("SELECT @@global.server_uuid").await?.concat()),
         Flavour::MariaDb => pair.replica.sql("SELECT @@global.gtid_binlog_pos").await?.concat(),
     };
-    ensure!(errant.as_deref() == Some(&written), "{errant:?}, and it wrote {written}");
+    ensure!(
+        errant.as_deref() == Some(&written),
+        "the tree shows {errant:?} as errant, but the replica wrote {written}"
+    );
     ensure!(has(find(&cluster, "db2")?, ProblemCode::Errant));
 
     // The replica gets a transaction that it cannot apply. The topology must show the error.
@@ -236,10 +239,13 @@ async fn the_probe_predicts_whether_semi_sync_survives_a_restart(kind: ServerKin
         return Ok(());
     }
     let mut server = Server::start(ServerSpec::new(kind).name("restarted").semi_sync_source()).await?;
-    ensure!(waits(&server).await? == (true, true), "by command line");
+    ensure!(waits(&server).await? == (true, true), "semi-sync was enabled on the command line");
     if kind.flavour() == Flavour::MariaDb {
         server.restart(None).await?;
-        ensure!(waits(&server).await? == (true, true), "by command line, restarted");
+        ensure!(
+            waits(&server).await? == (true, true),
+            "semi-sync was enabled on the command line, and the server restarted"
+        );
     }
     // If all settings are already in place, a promotion does not change them: see `make_source`.
     if kind.flavour() == Flavour::MariaDb {
@@ -270,16 +276,19 @@ async fn the_probe_predicts_whether_semi_sync_survives_a_restart(kind: ServerKin
 
     server.restart(Some(Vec::new())).await?;
     server.enable_semi_sync_source().await?;
-    ensure!(waits(&server).await? == (true, false), "by statement");
+    ensure!(waits(&server).await? == (true, false), "semi-sync was enabled by a statement");
     let mut connection = Connection::connect(&server.connect_options()).await?;
     let (_, note) = make_source(&mut connection, 1).await?;
     connection.close().await;
     let keeps = kind.flavour() == Flavour::MySql;
     ensure!(note.is_none() == keeps, "{note:?}");
-    ensure!(waits(&server).await? == (true, keeps), "by a failover");
+    ensure!(waits(&server).await? == (true, keeps), "semi-sync was enabled as in a failover");
     if kind.flavour() == Flavour::MySql {
         server.restart(None).await?;
-        ensure!(waits(&server).await? == (true, true), "by a failover, restarted");
+        ensure!(
+            waits(&server).await? == (true, true),
+            "semi-sync was enabled as in a failover, and the server restarted"
+        );
         server.sql("RESET PERSIST; SET GLOBAL rpl_semi_sync_source_enabled = 1").await?;
         ensure!(waits(&server).await? == (true, false), "the value is no longer persisted");
         return Ok(());

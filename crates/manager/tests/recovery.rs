@@ -90,7 +90,13 @@ proptest! {
         let mut fates = fates.into_iter().cycle();
         let ordered = order(&world);
         let (audit, stored) =
-            run_until(&mut world, ordered, |_| fates.next().expect("an endless iterator"), lives.then_some(lost), (!lives).then_some(lost));
+            run_until(
+                &mut world,
+                ordered,
+                |_| fates.next().expect("the iterator never ends"),
+                lives.then_some(lost),
+                (!lives).then_some(lost),
+            );
         world.lease = true;
         let Some(traces) = stored.as_ref().and_then(InterruptedRun::of) else {
             // The run has ended, or there is nothing to recover.
@@ -102,7 +108,7 @@ proptest! {
         for (dies, fates) in recoveries {
             let mut fates = fates.into_iter().cycle();
             recover(traces.clone(), Some(dies), |act, audit| {
-                let answer = match fates.next().expect("an endless iterator").0 {
+                let answer = match fates.next().expect("the iterator never ends").0 {
                     Fate::Done => world.apply(act),
                     Fate::Failed if *act != RunAction::CheckLease => ActionOutcome::Failed("no".to_owned()),
                     Fate::DoneButAnswerLost if act.changes_state() => {
@@ -125,7 +131,7 @@ proptest! {
         });
         check(&world, &recovered);
         let text = serde_json::to_string(&recovered).expect("JSON");
-        prop_assert_eq!(serde_json::from_str::<Audit>(&text).expect("an audit record"), recovered);
+        prop_assert_eq!(serde_json::from_str::<Audit>(&text).expect("a valid audit record"), recovered);
     }
 }
 

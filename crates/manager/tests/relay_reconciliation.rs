@@ -54,7 +54,8 @@ fn the_decision_of_the_latest_term_counts() {
     assert_eq!(leader(&RecordedPrimary::Unfinished { term: LeaseToken(6) }, &relays[..1]), "db2");
     // All relays were unreachable, or are of a version that does not report the term.
     assert_eq!(leader(&decided(7, "db2"), &[assignment(6, "db1", 6), assignment(7, "db1", 0)]), "db2");
-    // With two ACKs required, a failover may have stopped only one of two relays. This may be the other one.
+    // With two ACKs required, a failover may have stopped only one of two relays. The relay observed here may
+    // be the one that was not stopped.
     assert_eq!(PrimaryRecord::of(&decided(7, "db2"), &[assignment(7, "db2", 7)], (2, LeaseToken(9))), None);
     // Another manager has had the lease after this one.
     assert_eq!(who(&[assignment(10, "db2", 7)]), "unknown");

@@ -44,10 +44,12 @@ fn check(world: &World, audit: &Audit) {
             }
             assert!(is_as_before(&world), "{audit}");
         }
-        RunOutcome::Planned { .. } => panic!("a plan, although this is no dry run: {audit}"),
+        RunOutcome::Planned { .. } => {
+            panic!("the outcome is a plan, although this is not a dry run: {audit}")
+        }
     }
     let text = serde_json::to_string(audit).expect("JSON");
-    assert_eq!(&serde_json::from_str::<Audit>(&text).expect("an audit record"), audit);
+    assert_eq!(&serde_json::from_str::<Audit>(&text).expect("the text is a valid audit record"), audit);
 }
 
 fn refusal(audit: &Audit) -> &SafetyRefusal {
@@ -57,7 +59,7 @@ fn refusal(audit: &Audit) -> &SafetyRefusal {
             | RunOutcome::Undone { refusal, .. }
             | RunOutcome::Incomplete { refusal, .. },
         ) => refusal,
-        _ => panic!("not refused: {audit}"),
+        _ => panic!("the switchover was not refused: {audit}"),
     }
 }
 
@@ -349,7 +351,7 @@ proptest! {
         world.privileged = privileged;
         let mut fates = fates.into_iter().cycle();
         let ordered = order(&world);
-        let audit = run(&mut world, ordered, |_| fates.next().expect("an endless iterator"), lease_goes);
+        let audit = run(&mut world, ordered, |_| fates.next().expect("the iterator never ends"), lease_goes);
         check(&world, &audit);
     }
 

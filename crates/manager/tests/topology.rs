@@ -138,7 +138,7 @@ fn drawn(cluster: &Cluster) -> String {
 
 fn find<'a>(cluster: &'a Cluster, name: &str) -> &'a TopologyNode {
     let found = cluster.nodes.iter().flat_map(TopologyNode::walk).find(|node| node.name == name);
-    found.unwrap_or_else(|| panic!("{name} in {cluster:#?}"))
+    found.unwrap_or_else(|| panic!("{name} is missing in {cluster:#?}"))
 }
 
 fn problems(cluster: &Cluster, name: &str) -> Vec<ProblemCode> {
@@ -150,7 +150,7 @@ fn replicas_are_placed_below_the_primary_the_relay_or_another_replica() {
     let mut of_relay = from("10.0.0.9", 3307, None);
     of_relay.source_uuid = Some("99999999-9999-9999-9999-999999999999".into());
     let all = [
-        // Found by UUID, although the address is an alias.
+        // The source of db2 is found by its UUID, although its address is an alias.
         seen("db2", follows(2, from("primary.example", 3306, Some(1)))),
         seen("db3", follows(3, from("db2", 3306, None))),
         seen("db0", follows(0, of_relay)),
@@ -192,7 +192,7 @@ fn replicas_are_placed_below_a_relay_on_another_machine() {
     let registered = |server_id| ConnectedReplica { server_id, host: String::new(), port: 0, uuid: None };
     let primary = ServerState { replicas: vec![registered(4201), registered(4202)], ..look(1) };
     let all = [seen("db2", follows(2, from("relay2", 3307, None))), seen("db1", primary)];
-    // The remote relay was not probed, which is no problem. The primary lists it as a replica.
+    // It is not a problem that the remote relay was not probed. The primary lists the relay as a replica.
     let cluster = build_tree(&plan, &all);
     assert_eq!(drawn(&cluster), "db1(tailwater relay2(db2))");
     assert_eq!(problems(&cluster, "relay2"), []);
@@ -268,7 +268,7 @@ fn unconfigured_replicas_are_shown_below_their_source() {
     let cluster = build_tree(&plan, &all);
     assert_eq!(drawn(&cluster), "db1(tailwater(server_id 78 a program that reads the log) db2 server_id 77)");
     assert_eq!(find(&cluster, "server_id 77").address, "backup");
-    assert_eq!(find(&cluster, "db1").notes, ["1 more read its binlog"]);
+    assert_eq!(find(&cluster, "db1").notes, ["1 more connections read its binlog"]);
 }
 
 #[test]

@@ -71,12 +71,12 @@ pub fn only(has: &GtidSet, server_id: u32, other: &GtidSet) -> Option<String> {
     }
 }
 
-/// Finds the domains and origins of which one server has newer transactions than another. Returns for each
-/// the last GTID, and the last sequence number that the other server has of it.
+/// Finds the pairs of domain and `server_id` in which one server has newer transactions than another. Returns
+/// for each pair the server's last GTID, and the last sequence number that the other server has.
 ///
-/// MariaDB numbers transactions per domain, whichever server writes them. The number alone does not identify
-/// a transaction well; together with the `server_id` it does better. A server's binlog state contains every
-/// server that ever wrote into its binlog, with the last number of that server.
+/// MariaDB numbers transactions per domain, whichever server writes them. The sequence number alone does not
+/// identify a transaction well; together with the `server_id` it does better. A server's binlog state
+/// contains every server that ever wrote into its binlog, with the last number of that server.
 fn mariadb_only(
     written: &MariadbBinlogState,
     server_id: u32,
@@ -89,8 +89,9 @@ fn mariadb_only(
         let known = named.get(&(gtid.domain, gtid.server_id)).copied();
         let is_held = match known {
             Some(last) => gtid.sequence <= last,
-            // The server wrote the transaction itself, and the other server has no transaction of it. If a
-            // third server wrote the transaction, it may be older than the other server's binlogs.
+            // The other server has no transaction with this `server_id`. If the first server wrote the
+            // transaction itself, the other server lacks it. If a third server wrote it, the transaction may
+            // be older than the other server's binlogs.
             None => gtid.server_id != server_id && other.contains(&gtid),
         };
         if !is_held {

@@ -8,7 +8,7 @@ use crate::observation::{ConnectedReplica, ReplicaChannel, ServerState};
 pub(super) struct ServerIdentity {
     pub uuids: Vec<String>,
     pub server_ids: Vec<u32>,
-    /// Hosts in one spelling, with their ports.
+    /// The server's hosts in normalized spelling, with their ports.
     pub addresses: Vec<(String, u16)>,
 }
 

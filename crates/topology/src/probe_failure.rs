@@ -177,7 +177,7 @@ mod tests {
             assert_eq!(
                 failure.liveness(),
                 Liveness::Alive,
-                "{failure:?}: a server that sends an error lives"
+                "{failure:?}: a server that sends an error is alive"
             );
             for number in *numbers {
                 assert!(seen.insert(number), "{number} is in two rows");

@@ -99,7 +99,7 @@ fn describe(node: &mut TopologyNode, look: &ServerState) {
     node.acknowledges = look.semi_sync_replica.map(|semi_sync| semi_sync.enabled && semi_sync.active);
     let unregistered = look.dump_hosts.len().saturating_sub(look.replicas.len());
     if unregistered > 0 && look.was_answered(OptionalQuery::Replicas) {
-        node.notes.push(format!("{unregistered} more read its binlog"));
+        node.notes.push(format!("{unregistered} more connections read its binlog"));
     }
 }
 

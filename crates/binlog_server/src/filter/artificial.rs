@@ -78,8 +78,8 @@ pub(super) enum ClearedFields {
     Nothing,
     /// The server's start time. A replica that receives a start time drops its temporary tables.
     Created,
-    /// The server's start time and the event's end position. The event is repeated before events that are
-    /// much later in the file.
+    /// The server's start time and the event's end position. Used if the next events of the stream are later
+    /// in the file.
     CreatedAndPlace,
 }
 

@@ -10,7 +10,8 @@ use crate::start::{MariadbSkip, not_in_binlog, written_by};
 #[derive(Debug)]
 pub(super) struct MariadbFilter {
     skip: MariadbSkip,
-    /// Whether the stream has just passed the client's position in a domain, which a GTID list must announce.
+    /// Whether the stream has just passed the client's position in a domain. A GTID list event must then
+    /// announce this to the client.
     position_reached: bool,
     /// Whether all domains have reached their last GTID, so that the stream ends after this event group.
     ends: bool,
@@ -27,7 +28,7 @@ impl MariadbFilter {
     pub fn new(skip: MariadbSkip) -> Self {
         let ends = skip.until.as_ref().is_some_and(|until| until.is_empty());
         // Like the server, keep the state from before the stream only for a client that stops at given GTIDs.
-        // For other clients the list has only what the stream passed while skipping.
+        // For other clients the GTID list has only the transactions that the stream skipped.
         let state = if skip.until.is_some() { skip.state } else { MariadbBinlogState::new() };
         Self { skip: MariadbSkip { state, ..skip }, position_reached: false, ends }
     }
@@ -99,7 +100,8 @@ impl MariadbFilter {
         }
         until.remove(&gtid.domain);
         self.ends = until.is_empty();
-        // The client's last GTID may not exist. A later GTID in its place is then left out.
+        // The client's last GTID may not exist in the log. The first later GTID of the domain is then left
+        // out.
         gtid.sequence > last.sequence || self.skip.until_before
     }
 

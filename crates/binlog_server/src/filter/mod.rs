@@ -84,7 +84,7 @@ struct EntryProgress {
     end: u64,
 }
 
-/// The segment whose entries are passed next.
+/// The segment whose entries the caller passes next.
 #[derive(Debug, Clone, Copy)]
 pub struct ServedSegment<'a> {
     /// The name under which the segment's file is served.
@@ -112,7 +112,7 @@ pub enum EventVerdict {
         /// Whether the event ends a transaction. With semi-sync, an acknowledgement is then requested.
         ends_transaction: bool,
     },
-    /// Send this event in its place.
+    /// Send this event instead.
     Replace(Vec<u8>),
     /// Send nothing.
     Skip,

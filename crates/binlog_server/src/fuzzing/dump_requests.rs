@@ -40,7 +40,7 @@ pub(super) fn check(data: &[u8]) {
     }
 }
 
-/// Checks an error that ends a stream.
+/// Checks an error that a client gets instead of a stream.
 fn check_end(refusal: &ClientError) {
     assert_eq!(refusal.code, ClientError::FATAL_ERROR_READING_BINLOG, "{refusal}");
     check_refusal(refusal);
@@ -57,7 +57,7 @@ fn check_request(request: &ClientDumpRequest, flavour: Flavour) {
             assert!(file.len() <= FILE_NAME_BYTES_MAX * 3);
         }
         (RequestedStart::Mariadb(_), Flavour::MariaDb) => {}
-        (from, flavour) => panic!("{from:?} of a log of {flavour:?}"),
+        (from, flavour) => panic!("request {from:?} for a log of {flavour:?}"),
     }
 }
 
@@ -71,12 +71,13 @@ fn check_start(request: &ClientDumpRequest, log: &ExampleLog) {
 /// Checks that the stream starts at an existing position of the requested file, and skips nothing that the
 /// client lacks.
 fn check_begin(request: &ClientDumpRequest, begin: &StreamStart, log: &ExampleLog) {
-    let place = log.catalog().place(begin.from).expect("the stream starts in a segment");
+    let place = log.catalog().place(begin.from).expect("the stream must start in a segment of the log");
     assert_eq!((&place.file, place.position), (&begin.file, begin.position));
-    let file = log.catalog().of_segment(begin.from.segment).expect("every segment belongs to a file");
+    let file =
+        log.catalog().of_segment(begin.from.segment).expect("every segment must belong to a served file");
     assert!(begin.from.offset >= FIRST_EVENT_OFFSET);
     assert!((file.begins_at()..=file.size()).contains(&begin.position), "{begin:?}");
-    let before = log.gtids_before(begin.from.segment).expect("an example log can be read");
+    let before = log.gtids_before(begin.from.segment).expect("the example log must be readable");
     match (&request.from, &begin.skip) {
         (RequestedStart::FilePosition { file, position }, SkipSet::Nothing) => {
             check_place((file, *position), begin);
@@ -92,11 +93,12 @@ fn check_begin(request: &ClientDumpRequest, begin: &StreamStart, log: &ExampleLo
             assert_eq!(begin.from.offset, FIRST_EVENT_OFFSET);
             check_mariadb(request, skip, before);
         }
-        (from, skip) => panic!("{from:?} begins with {skip:?}"),
+        (from, skip) => panic!("request {from:?} must not give a stream that skips {skip:?}"),
     }
 }
 
-/// Checks that a client gets the position that it requests. A client that names no file gets the oldest.
+/// Checks that the stream starts at the position that the client requests. A client that names no file gets
+/// the oldest one.
 fn check_place((file, position): (&str, u64), begin: &StreamStart) {
     assert!(file.is_empty() || file == begin.file, "{file:?}: {begin:?}");
     assert!(position == begin.position || (file.is_empty() && position == FIRST_EVENT_OFFSET), "{begin:?}");
@@ -105,7 +107,10 @@ fn check_place((file, position): (&str, u64), begin: &StreamStart) {
 fn check_mysql(has: &MysqlGtidSet, begin: &StreamStart, before: Option<GtidSet>) {
     assert_eq!(begin.from.offset, FIRST_EVENT_OFFSET);
     match before {
-        Some(GtidSet::MySql(before)) => assert!(has.is_superset_of(&before), "{has} lacks some of {before}"),
+        Some(GtidSet::MySql(before)) => assert!(
+            has.is_superset_of(&before),
+            "the client has {has}, which lacks some of {before} before the start of the stream"
+        ),
         before => panic!("{begin:?}, but the transactions before it are {before:?}"),
     }
 }
@@ -124,14 +129,15 @@ fn check_mariadb(request: &MariadbRequest, skip: &MariadbSkip, before: Option<Gt
     assert_eq!((skip.strict, skip.until_before), (request.strict, request.until_before));
 }
 
-/// Checks every domain that has transactions before the start of the stream: the client has a GTID in it. If
-/// this GTID has the same server id, its sequence number is not lower.
+/// Checks every domain that has transactions before the start of the stream: the client must have a GTID in
+/// this domain. If the client's GTID has the same server id as the last of these transactions, its sequence
+/// number must not be lower.
 fn check_domains(request: &MariadbRequest, before: &MariadbBinlogState) {
     for past in before.iter() {
         let has = request
             .position
             .last(past.domain)
-            .expect("the client has a position in every domain before the start");
+            .expect("the client must have a position in every domain of the transactions before the start");
         assert!(
             has.server_id != past.server_id || has.sequence >= past.sequence,
             "the client has {has}, but {past} is before the start"

@@ -23,7 +23,7 @@ const OTHER: &str = "00000000-0000-0000-0000-00000000000b";
 pub(super) const VIEW_TEXT_BYTES_MAX: usize = 512;
 
 static MYSQL_VIEW: LazyLock<ServerView> = LazyLock::new(|| {
-    let set = |text: &str| MysqlGtidSet::parse(text).expect("a GTID set");
+    let set = |text: &str| MysqlGtidSet::parse(text).expect("a valid GTID set");
     make_view(ServedGtids::Mysql {
         executed: set(&format!("{SOURCE}:1-30:tag:1-3,{OTHER}:1-5")),
         purged: set(&format!("{SOURCE}:1-10")),
@@ -32,7 +32,7 @@ static MYSQL_VIEW: LazyLock<ServerView> = LazyLock::new(|| {
 });
 
 static MARIADB_VIEW: LazyLock<ServerView> = LazyLock::new(|| {
-    let state = MariadbBinlogState::parse("0-1-20,0-2-30,2-3-7").expect("a binlog state");
+    let state = MariadbBinlogState::parse("0-1-20,0-2-30,2-3-7").expect("a valid binlog state");
     make_view(ServedGtids::Mariadb { state, domain: 0 })
 });
 
@@ -94,7 +94,7 @@ impl ExampleLog {
     /// A log with segments of 1000 bytes, numbered from `first_number`. `gtids` are all transactions of the
     /// log.
     fn new(flavour: Flavour, first_number: u64, segments: &[SegmentSpec<'_>], gtids: &str) -> Self {
-        let set = |text: &str| GtidSet::parse(flavour, text).expect("a GTID set");
+        let set = |text: &str| GtidSet::parse(flavour, text).expect("a valid GTID set");
         let numbered = || (first_number..).zip(segments);
         let view = |(number, (file, source_offset, epoch, _)): (u64, &SegmentSpec<'_>)| SegmentView {
             number,

@@ -7,14 +7,14 @@ use crate::statement::{
     execute,
 };
 
-/// The maximum number of columns of a result: that of a `SELECT`; no `SHOW` has more.
+/// The maximum number of columns of a result. It is the limit for a `SELECT`; no `SHOW` statement has more.
 const COLUMNS_MAX: usize = 256;
 
-/// The maximum number of rows of a result: no `SHOW` of the example server has more.
+/// The maximum number of rows of a result. No `SHOW` statement of the example server returns more.
 const ROWS_MAX: usize = 256;
 
 /// The maximum number of output bytes per input byte. A byte that is not UTF-8 is replaced by three bytes,
-/// the short form of a UUID is printed in the long form, and lines are broken.
+/// the short form of a UUID is printed in the long form, and line breaks are added.
 const GROWTH_MAX: usize = 8;
 
 /// The input consists of the flavour, and statements separated by zero bytes.
@@ -33,7 +33,7 @@ pub(super) fn check(data: &[u8]) {
         assert_eq!(
             execute(&mut before.clone(), view, sql),
             answered,
-            "the same statement has the same result again"
+            "the statement must have the same result when it runs again"
         );
     }
 }
@@ -65,7 +65,7 @@ fn check_rows(ResultRows { columns, rows }: &ResultRows, text_bytes_max: usize) 
             let Some(cell) = cell else { continue };
             assert!(cell.len() <= text_bytes_max, "{} bytes of {}", cell.len(), column.name);
             let is_number = column.column_type != ResultColumnType::Integer || cell.parse::<i128>().is_ok();
-            assert!(is_number, "{cell:?} in the column of numbers {}", column.name);
+            assert!(is_number, "{cell:?} is not a number, but it is in the numeric column {}", column.name);
         }
     }
 }

@@ -14,14 +14,15 @@ use crate::client_error::{ClientError, quoted};
 pub struct MariadbSkip {
     /// The domains in which the stream starts before the client's position.
     pub domains: BTreeMap<u32, SkipDomain>,
-    /// Whether it is an error if the client's GTID is missing in the log between existing ones.
+    /// Whether it is an error if the log lacks the client's GTID although it has earlier and later ones of
+    /// the domain.
     pub strict: bool,
     /// The domains that have not reached their last GTID yet, with this GTID; `None` if the client did not
     /// request a stop.
     pub until: Option<BTreeMap<u32, MariadbGtid>>,
     /// Whether the last GTIDs themselves are left out.
     pub until_before: bool,
-    /// The state of the binlog where the stream starts.
+    /// The source's binlog state (`gtid_binlog_state`) at the start of the stream.
     pub state: MariadbBinlogState,
 }
 
@@ -111,8 +112,8 @@ fn mariadb_state(set: GtidSet) -> Result<MariadbBinlogState, ClientError> {
 type PositionCheck = (BTreeMap<u32, SkipDomain>, Option<BTreeMap<u32, MariadbGtid>>);
 
 /// Checks that each of the client's GTIDs is in the log or may still be captured
-/// (`check_slave_start_position`). A server also checks its own position as a replica; the log has no such
-/// position.
+/// (`check_slave_start_position`). A server also checks the client's GTIDs against its own replica position
+/// (`gtid_slave_pos`); the log has no such position.
 fn check_position(
     request: &MariadbRequest,
     state: &MariadbBinlogState,
@@ -164,8 +165,8 @@ fn follows_directly(domains: &BTreeMap<u32, SkipDomain>, before: &MariadbBinlogS
     })
 }
 
-/// Removes domains that are settled before the stream starts: the client has nothing to skip there, or the
-/// domain's last GTID is already passed.
+/// Removes the domains that need no check during the stream: the stream has nothing to skip there for the
+/// client, or starts after the domain's last GTID.
 fn pass_over(
     before: &MariadbBinlogState,
     domains: &mut BTreeMap<u32, SkipDomain>,

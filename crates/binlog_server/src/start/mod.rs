@@ -29,7 +29,7 @@ pub trait LogHistory {
     /// The binlog files that the log serves.
     fn catalog(&self) -> &Catalog;
 
-    /// All durable transactions of the log, and all before its beginning as far as they are known.
+    /// All durable transactions of the log, and all known transactions before its beginning.
     fn gtids(&self) -> GtidSet;
 
     /// All transactions before a segment, including those before the log's beginning. `None` if these are
@@ -181,7 +181,7 @@ fn by_position(name: &str, position: u64, log: &dyn LogHistory) -> Result<StartD
     })
 }
 
-/// Whether a file may be a later one than the newest file of the log.
+/// Whether the file `name` may be a later file of the source than the newest file of the log.
 fn follows(name: &str, newest: &str) -> bool {
     match (name.rsplit_once('.'), newest.rsplit_once('.')) {
         (Some((base, number)), Some((newest_base, newest_number))) => {
@@ -205,7 +205,7 @@ fn newest_first(log: &dyn LogHistory) -> impl Iterator<Item = u64> {
     files.flat_map(|file| file.segments.iter().rev().map(|segment| segment.number))
 }
 
-/// The error for a client by GTIDs if it is unknown which transactions came before the log.
+/// The error for a client that uses GTIDs, if it is unknown which transactions came before the log.
 fn unknown_beginning(log: &dyn LogHistory) -> String {
     let place = log.catalog().files().first();
     let place = place.map_or(String::new(), |file| format!(", {}:{}", file.name, file.begins_at()));

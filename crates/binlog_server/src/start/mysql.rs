@@ -6,8 +6,8 @@ use super::{LogHistory, SkipSet, StartDecision, at_segment, empty, newest_first,
 use crate::client_error::ClientError;
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
-/// The maximum length in bytes of the GTID sets in a message. Clients keep 512 bytes of an error, and the
-/// rest of its text must fit too.
+/// The maximum length in bytes of the GTID sets in an error message. Clients keep 512 bytes of an error, and
+/// the rest of its text must fit too.
 const PURGED_BYTES_MAX: usize = 290;
 
 /// The maximum length in bytes of the list of transactions by which a client is ahead of the log.
@@ -22,8 +22,8 @@ pub(super) fn by_gtids(
         return Ok(StartDecision::refuse("Client requested source to start replication from position < 4"));
     }
     let mut oldest = None;
-    // The later a segment, the more transactions are before it. So the newest segment whose earlier
-    // transactions the client all has leaves the fewest transactions to skip.
+    // The later a segment, the more transactions are before it. So take the newest segment for which the
+    // client has all earlier transactions; then the fewest transactions must be skipped.
     for segment in newest_first(log) {
         let before = log.gtids_before(segment)?.map(mysql_set).transpose()?;
         match before {
@@ -65,7 +65,7 @@ fn mysql_set(set: GtidSet) -> Result<MysqlGtidSet, ClientError> {
     }
 }
 
-/// The client's transactions that the captured server itself committed.
+/// The client's transactions that the captured server itself originally committed.
 fn own_transactions(has: &MysqlGtidSet, source: Option<[u8; 16]>) -> MysqlGtidSet {
     let mut own = MysqlGtidSet::new();
     let Some(source) = source else { return own };

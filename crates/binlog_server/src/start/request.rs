@@ -28,7 +28,7 @@ pub struct ClientDumpRequest {
     pub from: RequestedStart,
     /// Whether the client waits for more at the end of the log.
     pub wait_for_more: bool,
-    /// The client wants a heartbeat when there was no event for this time.
+    /// The client wants a heartbeat each time that no event was sent for this long.
     pub heartbeat_period: Option<Duration>,
     /// Whether the client understands heartbeats of version 2.
     pub heartbeat_v2: bool,
@@ -152,8 +152,8 @@ impl ClientDumpRequest {
     }
 }
 
-/// Refuses clients of the other flavour, because they do not understand the log's events. How a client shows
-/// its flavour differs between the flavours.
+/// Refuses clients of the other flavour, because they do not understand the log's events. MySQL and MariaDB
+/// clients show their flavour in different ways.
 fn check_flavour(session: &StatementSession, flavour: Flavour) -> Result<(), ClientError> {
     match (flavour, session.mariadb_capability()) {
         (Flavour::MySql, Some(_)) => Err(ClientError::dump(
@@ -258,7 +258,10 @@ mod tests {
             ClientDumpRequest::new(&dump(0, server_id), session, flavour).unwrap().unwrap().is_replica()
         };
         let (program, mysql) = (session(&[]), session(&[("replica_uuid", "r")]));
-        assert!(!is_replica(0, &mysql, Flavour::MySql), "a request that does not wait at the end of the log");
+        assert!(
+            !is_replica(0, &mysql, Flavour::MySql),
+            "a client that does not wait at the end of the log is not a replica"
+        );
         // `mysqlbinlog --stop-never` uses server id 1, and so do many replicas.
         assert!(!is_replica(1, &program, Flavour::MySql) && is_replica(1, &mysql, Flavour::MySql));
         assert!(is_replica(2, &program, Flavour::MySql));

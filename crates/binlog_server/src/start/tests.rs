@@ -89,7 +89,7 @@ fn mariadb(position: &str) -> MariadbRequest {
     MariadbRequest { position: MariadbPosition::parse(position).unwrap(), ..MariadbRequest::default() }
 }
 
-/// `Ok` with the segment and offset where the stream starts, or the kind of refusal and its text.
+/// Returns the segment and offset where the stream starts, or the kind of refusal and its text.
 fn run(log: &Log, from: RequestedStart) -> Result<(u64, u64), (&'static str, String)> {
     match decide(&request(from), log) {
         StartDecision::Begin(begin) => Ok((begin.from.segment, begin.from.offset)),
@@ -164,7 +164,8 @@ fn streams_by_gtids_start_in_a_mysql_log() {
     expect_begin(&log, mysql(&format!("{A}:1-19")), 3, 4);
     expect_begin(&log, mysql(&format!("{A}:1-25")), 4, 4);
     expect_begin(&log, mysql(&format!("{A}:1-25,{B}:1-5")), 5, 4);
-    // Transactions of other servers, and those that the client itself committed, make no difference.
+    // Transactions of other servers, and transactions that the client itself committed, do not change the
+    // start.
     expect_begin(&log, mysql(&format!("{A}:1-30,{B}:1-9,00000000-0000-0000-0000-00000000000c:1")), 5, 4);
     let missing =
         format!("The GTID set sent by the replica is '{A}:1-7', and the missing transactions are '{A}:8-10'");
@@ -345,7 +346,7 @@ proptest! {
         }
     }
 
-    /// The same for MariaDB, where a client has all transactions up to a GTID in each domain.
+    /// The same test for MariaDB, where a client has all transactions up to a GTID in each domain.
     #[test]
     fn a_mariadb_client_gets_everything_it_lacks(
         origins in proptest::collection::vec((0u32..3, 1u32..4), 1..60),

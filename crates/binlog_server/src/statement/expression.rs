@@ -24,8 +24,8 @@ pub(super) enum Expression {
     Word(String),
 }
 
-/// The maximum number of arguments; no function here takes more. An argument may be a long GTID set, and all
-/// arguments are in memory at the same time.
+/// The maximum number of arguments of a function call; no supported function takes more. An argument may be a
+/// long GTID set, and all arguments are in memory at the same time.
 const ARGUMENTS_MAX: usize = 2;
 
 /// The functions that may be called without parentheses.

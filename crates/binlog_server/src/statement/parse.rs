@@ -30,7 +30,8 @@ pub(super) enum ClientStatement {
     },
     Purge(PurgeBefore),
     Use(String),
-    /// A statement that starts or ends a transaction. This server has no transactions, so it has no effect.
+    /// A statement that starts or ends a transaction. This server has no transactions, so the statement has
+    /// no effect.
     Nothing,
     /// A statement that would change something, such as `CREATE`. It is refused.
     Change(String),
@@ -60,11 +61,12 @@ pub(super) enum Assignment {
 pub(super) enum Show {
     BinaryLogs,
     BinaryLogStatus,
-    /// `SHOW REPLICAS`, or its old name `SHOW SLAVE HOSTS`, which gives the columns their old names too.
+    /// `SHOW REPLICAS`, or its old name `SHOW SLAVE HOSTS`. With the old name, the columns have their old
+    /// names too.
     Replicas {
         old_names: bool,
     },
-    /// `SHOW REPLICA STATUS`. MariaDB's `SHOW ALL SLAVES STATUS` lists the same one connection with more
+    /// `SHOW REPLICA STATUS`. MariaDB's `SHOW ALL SLAVES STATUS` lists the same single connection with more
     /// columns.
     ReplicaStatus {
         old_names: bool,
@@ -111,7 +113,7 @@ const CHANGES: &[&str] = &[
     "XA",
 ];
 
-/// Words that can follow an expression, so that they cannot be its alias.
+/// Words that can follow an expression and are therefore not read as its alias.
 const RESERVED: &[&str] = &[
     "AND",
     "BETWEEN",

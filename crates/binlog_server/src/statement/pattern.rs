@@ -53,7 +53,7 @@ impl ShowFilter {
 }
 
 impl WhereCondition {
-    /// The number of texts that each row is compared with.
+    /// The number of texts and patterns that each row is compared with.
     fn texts(&self) -> usize {
         match self {
             Self::In(_, texts) => texts.len(),

@@ -9,7 +9,7 @@ use super::session_variables::SqlValue;
 use super::time;
 use super::view::{ServedGtids, ServerView};
 
-/// The columns of MySQL 9.7. The old names of MySQL and the columns of MariaDB are derived from them.
+/// The columns of MySQL 9.7. The old names of these columns are derived from the new ones.
 const MYSQL: &[&str] = &[
     "Replica_IO_State",
     "Source_Host",
@@ -131,8 +131,8 @@ const MARIADB: &[&str] = &[
     "Replicate_Rewrite_DB",
 ];
 
-/// The columns that `SHOW ALL SLAVES STATUS` has before and after these. Monitoring of MariaDB uses this
-/// statement.
+/// The columns that `SHOW ALL SLAVES STATUS` has before and after those of [`MARIADB`]. Monitoring of MariaDB
+/// uses this statement.
 const MARIADB_ALL: (&[&str], &[&str]) = (
     &["Connection_name", "Slave_SQL_State"],
     &[

@@ -53,7 +53,7 @@ impl SqlValue {
     }
 }
 
-/// How many bytes of [`VARIABLES_BYTES_MAX`] a user variable uses.
+/// How many bytes a user variable counts towards [`VARIABLES_BYTES_MAX`].
 fn variable_bytes(name: &str, value: &SqlValue) -> usize {
     match value {
         SqlValue::Text(text) => name.len() + text.len(),

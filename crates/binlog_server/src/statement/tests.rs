@@ -424,7 +424,7 @@ fn quoted_text_leaves_room_for_the_note_in_an_error() {
     mysql(&format!("PURGE BINARY LOGS BEFORE '{long}'"), "error 1210 HY000");
 }
 
-/// Statements that are supported; a test changes them at random.
+/// Supported statements, which a test changes at random.
 fn sound() -> impl Strategy<Value = String> {
     let recorded: Vec<String> =
         RECORDED.lines().filter_map(|line| line.split_once('\t')).map(|(_, sql)| sql.to_owned()).collect();

@@ -29,7 +29,8 @@ pub(super) fn parse_date_time(text: &str) -> Option<u64> {
         return None;
     }
     let mut seconds = days(year, month, day) * 86_400;
-    // A day that does not exist in its month, such as 31 April, is converted to another date.
+    // A day that does not exist in its month, such as 31 April, becomes another date when it is converted
+    // back.
     if civil(seconds / 86_400) != (year, month, day) {
         return None;
     }
@@ -51,8 +52,8 @@ fn number(digits: &str) -> Option<u64> {
     sound.then(|| digits.parse().ok()).flatten()
 }
 
-/// Converts days since 1970 to year, month and day. Counts in periods of 400 years that start in March, so
-/// that leap days come last.
+/// Converts days since 1970 to year, month and day. The calculation uses periods of 400 years that start in
+/// March, so that a leap day is the last day of its year.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);

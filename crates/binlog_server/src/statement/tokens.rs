@@ -200,7 +200,8 @@ impl Tokens {
         self.next
     }
 
-    /// The client's text from a mark up to the last token that was read.
+    /// The client's text from `mark`, an index that [`Tokens::mark`] returned, up to the last token that was
+    /// read.
     pub fn text_since(&self, mark: usize) -> String {
         let first = self.tokens.get(mark).map_or(0, |placed| placed.start);
         let last = self.next.checked_sub(1).and_then(|last| self.tokens.get(last));

@@ -68,7 +68,7 @@ fn find(name: &str, view: &ServerView) -> Option<SqlValue> {
     })
 }
 
-/// The result of `SHOW VARIABLES`: the names are in lower case and sorted.
+/// The rows of `SHOW VARIABLES`. The names are in lower case and sorted.
 pub(super) fn list(view: &ServerView) -> Vec<(String, String)> {
     let own = all(view).into_iter().filter_map(|(name, setting)| {
         let value = match setting {

@@ -1,4 +1,4 @@
-//! The data that statements can query: about the binlog server, the log and its capture, at the moment of the
+//! The data that statements can query about the binlog server, the log and its capture, at the moment of the
 //! statement.
 
 use std::collections::BTreeMap;
@@ -85,7 +85,7 @@ pub enum ServedGtids {
     },
     /// The transactions of a MariaDB source.
     Mariadb {
-        /// The state of the binlog at the end of the log.
+        /// The source's binlog state (`gtid_binlog_state`) at the end of the log.
         state: MariadbBinlogState,
         /// The source's `gtid_domain_id`.
         domain: u32,

@@ -73,7 +73,7 @@ pub struct ClusterReport {
     #[serde(default)]
     pub guard_is_known: bool,
     /// The present time of the manager's clock, in milliseconds since 1970. The times of the guard and of the
-    /// findings are of the same clock.
+    /// findings come from the same clock.
     pub now_ms: u64,
     /// Whether a failover would succeed if the primary died now.
     #[serde(default = "readiness_not_reported")]

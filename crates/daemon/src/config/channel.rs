@@ -46,8 +46,8 @@ server_section! {
         /// How long after its commit on the source a transaction is applied, in seconds.
         #[serde(default)]
         pub delay_seconds: u64,
-        /// From where the channel takes the precision of temporal columns that are in the format before MySQL
-        /// 5.6 (MariaDB).
+        /// Which server's table definition gives the precision of temporal columns in the format from before
+        /// MySQL 5.6, which MariaDB still supports. The binlog does not contain this precision.
         #[serde(default)]
         pub old_temporal_precision: OldTemporalPrecision,
         /// Whether the channel stays stopped until `tailwater channel start`.
@@ -83,7 +83,8 @@ fn default_transaction_bytes_max() -> u64 {
     16 << 20
 }
 
-/// A channel with more workers is not faster, because the workers only wait for each other.
+/// The greatest number of workers. A channel with more workers is not faster, because its workers only wait
+/// for each other.
 const WORKERS_MAX: usize = 64;
 
 impl ChannelConfig {
@@ -92,7 +93,9 @@ impl ChannelConfig {
         let name = &self.name;
         let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         if name.is_empty() || name.len() > 64 || !name.chars().all(legal) {
-            return Err(format!("channel.name = {name:?}: 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`"));
+            return Err(format!(
+                "channel.name = {name:?}: a name is 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`"
+            ));
         }
         if !sources.contains(&self.source) {
             return Err(format!(
@@ -112,16 +115,16 @@ impl ChannelConfig {
         }
         if self.batch_transactions_max == 0 || self.batch_bytes_max == 0 {
             return Err(format!(
-                "channel {name:?}: batch_transactions_max and batch_bytes_max are at least 1"
+                "channel {name:?}: batch_transactions_max and batch_bytes_max must be at least 1"
             ));
         }
         if self.memory_bytes_max < 1 << 20 || self.transaction_bytes_max < 64 << 10 {
             return Err(format!(
-                "channel {name:?}: memory_bytes_max is at least 1048576, transaction_bytes_max 65536"
+                "channel {name:?}: memory_bytes_max must be at least 1048576, transaction_bytes_max at least 65536"
             ));
         }
         if self.transaction_bytes_max as usize > self.memory_bytes_max {
-            return Err(format!("channel {name:?}: transaction_bytes_max is at most memory_bytes_max"));
+            return Err(format!("channel {name:?}: transaction_bytes_max must be at most memory_bytes_max"));
         }
         self.filters.compile().map_err(|error| format!("channel {name:?}: {error}"))?;
         Ok(())

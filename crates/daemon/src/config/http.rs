@@ -48,10 +48,10 @@ impl HttpConfig {
     /// Checks the section for contradictions.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.look_interval_ms < 100 {
-            return Err("http.look_interval_ms is at least 100".into());
+            return Err("http.look_interval_ms must be at least 100".into());
         }
         if self.stale_after_ms < self.look_interval_ms.saturating_mul(2) {
-            return Err("http.stale_after_ms is at least twice http.look_interval_ms".into());
+            return Err("http.stale_after_ms must be at least twice http.look_interval_ms".into());
         }
         Ok(())
     }

@@ -178,16 +178,16 @@ impl ManagerConfig {
     /// Checks the section for contradictions.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.semi_sync_acks == 0 {
-            return Err("manager.semi_sync_acks is at least 1".into());
+            return Err("manager.semi_sync_acks must be at least 1".into());
         }
         if self.replica_password_file.is_some() && self.replica_user.is_none() {
             return Err("manager.replica_password_file is given without manager.replica_user".into());
         }
         if (self.lease == LeaseConfig::Etcd) == self.etcd_endpoints.is_empty() {
-            return Err("manager.lease = \"etcd\" and manager.etcd_endpoints are given together".into());
+            return Err("manager.lease = \"etcd\" and manager.etcd_endpoints must be given together".into());
         }
         if self.etcd_user.is_some() != self.etcd_password_file.is_some() {
-            return Err("manager.etcd_user and manager.etcd_password_file are given together".into());
+            return Err("manager.etcd_user and manager.etcd_password_file must be given together".into());
         }
         if self.etcd_endpoints.is_empty() && (self.etcd_user.is_some() || self.etcd_ca_file.is_some()) {
             return Err(
@@ -195,18 +195,18 @@ impl ManagerConfig {
             );
         }
         if !(2_000..=86_400_000).contains(&self.lease_ttl_ms) {
-            return Err("manager.lease_ttl_ms is 2000 to 86400000".into());
+            return Err("manager.lease_ttl_ms must be 2000 to 86400000".into());
         }
         if self.analysis.unanimous_detect_after_ms < UNANIMOUS_DETECT_AFTER_MS_MIN {
             return Err(format!(
-                "manager.analysis.unanimous_detect_after_ms is at least {UNANIMOUS_DETECT_AFTER_MS_MIN}"
+                "manager.analysis.unanimous_detect_after_ms must be at least {UNANIMOUS_DETECT_AFTER_MS_MIN}"
             ));
         }
         let pace = &self.pace;
         let times =
             [pace.ping_ms, pace.ping_timeout_ms, pace.poll_ms, pace.poll_timeout_ms, pace.failure_poll_ms];
         if times.into_iter().chain(pace.write_ms).any(|ms| ms < 10) {
-            return Err("times of [manager.pace] are at least 10 ms".into());
+            return Err("the times of [manager.pace] must be at least 10 ms".into());
         }
         let mut names = HashSet::new();
         for hook in self.fence_hooks.iter().chain(&self.route_hooks) {

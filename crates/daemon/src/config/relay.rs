@@ -63,7 +63,7 @@ impl RelayConfig {
         let name = &self.name;
         let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         if name.is_empty() || name.len() > 64 || !name.chars().all(legal) {
-            return Err(format!("relay.name = {name:?}: 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`"));
+            return Err(format!("relay.name = {name:?}: a name is 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`"));
         }
         if name == "tailwater" {
             return Err("relay.name = \"tailwater\": this daemon's own relay has this name".into());
@@ -93,7 +93,7 @@ impl RelayConfig {
         }
         if self.connect_timeout_ms < 10 || self.timeout_ms < self.connect_timeout_ms {
             return Err(format!(
-                "relay {name:?}: connect_timeout_ms is at least 10, timeout_ms no less than that"
+                "relay {name:?}: connect_timeout_ms must be at least 10, and timeout_ms no less than that"
             ));
         }
         Ok(())

@@ -127,7 +127,7 @@ impl ServeConfig {
             return Err(format!("{what}: server_id must not be 0"));
         }
         if self.tls_certificate.is_some() != self.tls_key.is_some() {
-            return Err(format!("{what}: tls_certificate and tls_key are given together"));
+            return Err(format!("{what}: tls_certificate and tls_key must be given together"));
         }
         if self.tls == ServeTlsConfig::Off && self.tls_certificate.is_some() {
             return Err(format!("{what}: tls = \"off\" contradicts tls_certificate"));
@@ -136,7 +136,9 @@ impl ServeConfig {
             return Err(format!("{what}: no client could log in without a [[serve.user]]; add one"));
         }
         if self.connections_max == 0 || self.write_timeout_ms < 1_000 {
-            return Err(format!("{what}: connections_max is at least 1, write_timeout_ms at least 1000"));
+            return Err(format!(
+                "{what}: connections_max must be at least 1, and write_timeout_ms at least 1000"
+            ));
         }
         let mut names = HashSet::new();
         for user in &self.users {

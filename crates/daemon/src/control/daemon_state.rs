@@ -98,7 +98,7 @@ impl DaemonState {
 }
 
 impl SourceHandle {
-    /// Returns why the log receives nothing from the source, if so.
+    /// Returns why the log receives nothing from the source; `None` if it receives.
     fn problem(&self) -> Option<String> {
         let state = self.status.snapshot().state;
         (state != CaptureState::Streaming).then(|| describe(&state))

@@ -77,8 +77,8 @@ impl From<CommandError> for HttpResponse {
     }
 }
 
-/// Removes the reason, which may repeat a server's error about a statement. Clients need no token to read
-/// this.
+/// Removes the reason, which may repeat a server's error about a statement. Clients need no token to read the
+/// readiness.
 fn without_reason(readiness: FailoverReadiness) -> FailoverReadiness {
     match readiness {
         FailoverReadiness::NotReady { rule, .. } => FailoverReadiness::NotReady {

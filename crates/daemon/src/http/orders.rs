@@ -49,7 +49,9 @@ fn parse(source: String, kind: OrderKind, body: &[u8]) -> Result<ControlCommand,
             Ok(ControlCommand::AckerFollow { source, token, server })
         }
         (OrderKind::Follow, _) => Err("\"server\" is missing: give the server to follow".to_owned()),
-        (OrderKind::Stop | OrderKind::Start, _) => Err("\"server\" is only for orders to follow".to_owned()),
+        (OrderKind::Stop | OrderKind::Start, _) => {
+            Err("only an order to follow may contain \"server\"".to_owned())
+        }
     }
 }
 

@@ -215,8 +215,8 @@ impl FormerPrimary {
         let mut server = Connection::connect(&self.options.server).await?;
         info!(server = self.request.server, from = self.address(), "starting replication from the log");
         replication::read_from(&mut server, &self.read_from, RECEIVE_TIMEOUT).await?;
-        // Not earlier: until now, this setting prevents the server from acknowledging commits after a
-        // restart.
+        // The setting is not changed earlier: until now it prevents the server from acknowledging commits to
+        // clients after a restart.
         semi_sync::disable_after_restart(&mut server).await?;
         if server.server().flavour == Flavour::MySql {
             server.execute("SET GLOBAL super_read_only=1").await?;

@@ -248,8 +248,8 @@ impl PersistedGuard {
         let guard = file.guard;
         let stored = replace(&self.path, &bytes).with_context(|| format!("write {}", self.path.display()));
         match stored {
-            // Only an error in the log, because etcd already has the value. The file is only the value with
-            // which a manager starts.
+            // The error is only logged, because etcd already has the value. A manager reads the file only
+            // when it starts.
             Err(reason) if self.etcd.is_some() => error!("{}", ErrorChain(&reason)),
             stored => stored?,
         }

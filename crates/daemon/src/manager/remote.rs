@@ -290,7 +290,7 @@ mod tests {
         }
         let stale = br#"{"code":"TW-RELAY-0015","message":"a lower term"}"#;
         let Err(RelayRequestError::Failed(failure)) = parse_answer(StatusCode::CONFLICT, stale) else {
-            panic!("no failure of the capture")
+            panic!("the answer must be a failure of the capture")
         };
         assert!(matches!(AckerError::from(failure), AckerError::Refused(_)));
     }

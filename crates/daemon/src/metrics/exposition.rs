@@ -507,7 +507,7 @@ mod tests {
         let mut family = ("", "");
         for line in text.lines() {
             if let Some(described) = line.strip_prefix("# TYPE ") {
-                family = described.split_once(' ').expect("a name and a type");
+                family = described.split_once(' ').expect("a # TYPE line has a name and a type");
             } else if !line.starts_with('#') {
                 let (name, rest) = line.split_once('{').expect("labels");
                 let (labels, _) = rest.rsplit_once('}').expect("a value");

@@ -171,7 +171,7 @@ impl ClusterView {
         let mut findings = analyse_snapshot(&wired.plan, &cluster, seen);
         let primary = &wired.plan.primary.name;
         // The manager does the same: without semi-sync, commits are not guaranteed to survive a failover, so
-        // their loss is no finding.
+        // their loss is not a finding.
         let promised = readiness.as_ref().filter(|_| wired.plan.relay.semi_sync);
         findings.extend(promised.and_then(|readiness| ClusterFinding::not_ready(primary, readiness, 0)));
         findings.sort_by_key(|finding| finding.code);

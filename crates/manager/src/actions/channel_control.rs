@@ -9,7 +9,7 @@ use tailwater_wire::gtid::GtidSet;
 use crate::action_executor::AckerError;
 use crate::candidates::candidate_server::ChannelCopyState;
 
-/// The future of an order to a channel: the answer, or why there is none.
+/// The result of an order to a channel, as a future: the answer, or why there is none.
 pub type ChannelFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, AckerError>> + Send + 'a>>;
 
 /// A channel that the manager can pause and resume.
@@ -22,7 +22,7 @@ pub trait ChannelControl: Send + Sync {
     /// Whether the channel applied everything: it has no filters and skipped no transactions. Otherwise its
     /// target is not a copy of the primary.
     fn is_whole(&self) -> bool;
-    /// Returns the three values above in one struct.
+    /// Returns `progress`, `keeps_gtids` and `is_whole` in one struct.
     fn state(&self) -> ChannelCopyState {
         ChannelCopyState {
             progress: self.progress(),

@@ -115,7 +115,7 @@ async fn beyond(connection: &mut Connection, brought: &GtidSet) -> Result<Option
 }
 
 /// Enables semi-sync while the server is still read-only. Returns a note for the audit record. If the server
-/// was prepared, everything slow is left out; [`persist_source`] does it later.
+/// was prepared in advance, this function skips the slow steps; [`persist_source`] does them later.
 pub(super) async fn make_source(
     connection: &mut Connection,
     ready: Option<PromotionState>,

@@ -1,8 +1,8 @@
 //! Makes a server read-only or writable.
 //!
-//! A server executes such a statement only after running writes and commits, perhaps after the run has
-//! stopped waiting for it. Before it sends its own statement, this module therefore kills the sessions of
-//! earlier statements that are still pending.
+//! A server changes `read_only` only after the running writes and commits have ended. By then, the run may
+//! have stopped waiting for the statement. Before this module sends a statement, it therefore kills the
+//! sessions whose earlier statements are still pending.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -15,7 +15,8 @@ use super::process_list::{self, ProcessListEntry};
 use super::replication::{pause, run, too_long};
 use crate::error::ManagerError;
 
-/// A comment in each of these statements, by which later actions find it in the process list.
+/// A comment in each statement that changes `read_only`. Later actions find the statement in the process list
+/// by this comment.
 const MARK: &str = "/* tailwater: whether clients write */";
 
 /// How long killed sessions may take to disappear from the process list.
@@ -56,9 +57,9 @@ pub(super) fn read_only(connection: &Connection) -> String {
     format!("SET GLOBAL {variable} = 1 {MARK}")
 }
 
-/// Kills all other sessions that execute a marked statement. Also kills the sessions of this account with an
-/// id in `pending`, whose statements may not have reached the server yet. Returns when the killed sessions
-/// have disappeared: then their statements can no longer take effect.
+/// Kills all other sessions that execute a statement with the comment [`MARK`]. Also kills the sessions of
+/// this account with an id in `pending`, whose statements may not have reached the server yet. Returns when
+/// the killed sessions have disappeared: then their statements can no longer take effect.
 ///
 /// # Errors
 /// [`ManagerError::ActionTimeout`] if a session does not disappear; those of the session.

@@ -278,7 +278,7 @@ async fn semi_sync_sides(connection: &mut Connection) -> Result<SemiSyncSides, M
     })
 }
 
-/// Returns the variable names on this server; `None` if the plugin is not loaded.
+/// Returns the names of the semi-sync variables on this server; `None` if the plugin is not loaded.
 async fn spelling(connection: &mut Connection) -> Result<Option<SemiSyncNames>, ManagerError> {
     if connection.server().flavour == Flavour::MariaDb {
         return Ok(Some(MARIADB));

@@ -131,8 +131,8 @@ mod tests {
         let mut setter = Connection::connect(&server.connect_options()).await?;
         let mut other = Connection::connect(&server.connect_options()).await?;
         let pending = BTreeSet::from([setter.server().connection_id]);
-        // The server stays read-only: `acks` = 0 means that their number is unknown, and the server does not
-        // wait for ACKs.
+        // `acks` = 0 means that the number of ACKs is unknown. The server must stay read-only, because it
+        // does not wait for ACKs.
         read_only::make_read_only(&mut other, Duration::from_secs(60)).await?;
         ensure!(release_writes(&mut other, 0).await.is_err());
         ensure!(!read_only::is_writable(&mut other).await?);

@@ -120,8 +120,8 @@ pub struct CandidateServer {
 
 impl CandidateServer {
     /// Builds the data from an observation of a configured server. If `progress` is given, the server is the
-    /// target of a channel, and only the progress of that channel counts. `primary` and `version` are those
-    /// of the old primary, and are used where nothing was observed.
+    /// target of a channel, and only the progress of that channel counts. `primary` and `version` describe
+    /// the old primary, and replace values that were not observed on this server.
     pub fn seen(
         member: &Member,
         observation: &Observation,
@@ -155,7 +155,7 @@ impl CandidateServer {
         server
     }
 
-    /// Does the same for a server that may be the target of a channel.
+    /// Does the same as [`CandidateServer::seen`] for a server that may be the target of a channel.
     pub fn fed(
         member: &Member,
         observation: &Observation,

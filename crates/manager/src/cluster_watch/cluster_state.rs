@@ -25,7 +25,7 @@ use tailwater_topology::analysis::{
 pub struct WatchedCluster {
     /// The configuration of the cluster, including the present primary.
     pub plan: ClusterPlan,
-    /// Names of all servers that are probed except the primary, as observations name them.
+    /// Names of all probed servers except the primary, as observations name them.
     pub followers: Vec<String>,
     /// Relays that acknowledge the primary's commits.
     pub ackers: BTreeSet<String>,
@@ -101,7 +101,7 @@ pub struct ClusterState {
 /// interval is several times shorter.
 const STALL_MS_MIN: u64 = 500;
 
-/// How long the primary may still count the connection of a relay after the relay's last sign of streaming,
+/// How long the primary may still count a relay as connected after the relay last reported that it streams,
 /// in milliseconds. A server notices that a connection was closed only when it writes to it.
 const LINGERS_MS_MAX: u64 = 10_000;
 
@@ -405,7 +405,8 @@ impl ClusterState {
     }
 
     fn record_ack_policy(&mut self, at_ms: u64, state: &ServerState) {
-        // Before every relay was probed, their connections would count as unconfigured replicas.
+        // Until every relay has been probed, the connections of the other relays would count as unconfigured
+        // replicas.
         if self.is_frozen || !self.cluster.ackers.is_subset(&self.asked) {
             return;
         }
@@ -438,10 +439,10 @@ impl ClusterState {
 
     /// Returns the number of semi-sync replicas that the primary counts and that are not configured relays.
     ///
-    /// A relay that just lost its stream, or was just stopped, may or may not still be counted, so only a
-    /// range for the number is known. If the previous number is within the range, it is kept. Otherwise, if
-    /// the primary died at this moment, a wrong number would prevent its failover, because no later
-    /// observation could correct it. A replica that was not connected before is always counted.
+    /// The primary may still count a relay that just lost its stream or was just stopped, so only a range for
+    /// the number is known. If the previous number is within this range, it is returned again. If the primary
+    /// died at this moment, no later observation could correct a wrong number, which would prevent the
+    /// failover. A replica that was not connected before is always counted.
     fn unconfigured_replicas(&self, at_ms: u64, state: &ServerState, clients: u32) -> u32 {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let primary = &self.cluster.plan.primary.name;

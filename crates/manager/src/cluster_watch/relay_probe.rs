@@ -7,7 +7,7 @@ use tailwater_topology::probe_failure::ProbeFailure;
 
 use crate::model::RelayProbeResult;
 
-/// The future of a relay probe: the state, or why the probe failed.
+/// The result of a relay probe, as a future: the state, or why the probe failed.
 pub type RelayProbeFuture<'a> =
     Pin<Box<dyn Future<Output = Result<RelayProbeResult, ProbeFailure>> + Send + 'a>>;
 

@@ -17,7 +17,8 @@ use crate::model::LeaseToken;
 use crate::model::NumberedAction;
 use crate::model::{ActionOutcome, Audit, RunAction};
 
-/// The future of a confirmation: the evidence that the primary has failed, or why that is not confirmed.
+/// The result of a confirmation, as a future: the evidence that the primary has failed, or why that is not
+/// confirmed.
 pub type ConfirmationFuture<'a> = Pin<Box<dyn Future<Output = Result<String, String>> + Send + 'a>>;
 
 /// Queries all observers of the primary once more.
@@ -71,7 +72,7 @@ pub struct RunDriver<H, T> {
 
 type ActionTasks = JoinSet<(u32, ActionOutcome)>;
 
-/// The result of the task of an action.
+/// The result of a task that executes one action.
 type ActionTaskResult = Result<(Id, (u32, ActionOutcome)), JoinError>;
 
 impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {

@@ -103,9 +103,9 @@ impl FailoverProcedure {
         chosen.map_or_else(Decision::Refuse, |()| Decision::Continue)
     }
 
-    /// Returns the log to continue from. Of the ackers that hold everything, it is the one whose log begins
-    /// earliest. Without any log, it contains the transactions of the servers themselves; the operator has
-    /// accepted that loss.
+    /// Returns the log that the failover continues from: of the ackers that hold everything, the one whose
+    /// log begins earliest. If there is no such acker, the returned contents are the transactions of the
+    /// servers themselves; the operator has then accepted the loss.
     fn log(&self) -> LogContents {
         let verdict = self.verdict.as_ref();
         let holders = verdict.map(|verdict| verdict.holders.as_slice()).unwrap_or_default();
@@ -228,7 +228,7 @@ impl RunProcedure for FailoverProcedure {
                         run.undo.remove(&undo);
                     }
                 } else if self.order.dry_run {
-                    // The acker answers, so it could be stopped. The plan of a dry run assumes that.
+                    // The plan of a dry run assumes that an acker that answers can also be stopped.
                     acker.stop = AckerStop::Persistent;
                 }
                 self.ackers.push(acker);

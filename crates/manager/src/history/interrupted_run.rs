@@ -18,7 +18,7 @@ pub struct InterruptedRun {
     pub primary: String,
     /// The lease term of the run.
     pub term: u64,
-    /// The server that it may have been promoting.
+    /// The server that the run may have been promoting.
     pub candidate: Option<String>,
     /// Number of ACKs that commits were configured to wait for; 0 if the record does not contain it.
     pub acks: u32,

@@ -8,8 +8,8 @@
 //! So the recorded policy is never stronger than the one in force. If someone else changes the settings and
 //! reverts them between two observations, only the server's count of unacknowledged commits shows it.
 //!
-//! From the first stop of an acker on, no policy is recorded. An acker may still make received transactions
-//! durable after it reported, so its report would be older than the observation of the primary.
+//! After the first acker was ordered to stop, no policy is recorded. An acker may still make received
+//! transactions durable after it reported, so its report would be older than the observation of the primary.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -81,8 +81,9 @@ impl AckPolicy {
     }
 }
 
-/// How the primary waits for ACKs, according to one observation. It has less than `SemiSyncSource`: only what
-/// the lossless rules depend on, so that two observations are equal if they make no difference to the rules.
+/// How the primary waits for ACKs, according to one observation. It has fewer fields than `SemiSyncSource`:
+/// only those on which the lossless rules depend. So two observations are equal if they make no difference to
+/// the rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SemiSyncWait {
     /// Whether semi-sync is enabled and in force.
@@ -237,8 +238,8 @@ impl AckPolicyHistory {
         self.survives_restart
     }
 
-    /// Returns the policy in force, and every earlier policy under which transactions were acknowledged that
-    /// too many ackers still lack.
+    /// Returns the policy in force, and every earlier policy whose acknowledged transactions too many ackers
+    /// still lack.
     pub fn relevant_policies(&self) -> impl Iterator<Item = &AckPolicy> {
         std::iter::once(&self.current).chain(self.earlier.iter().map(|earlier| &earlier.policy))
     }
@@ -262,8 +263,8 @@ impl AckPolicyHistory {
     /// Drops each earlier policy whose transactions are held by enough present ackers: every set of ackers
     /// that proves completeness must contain one that holds them.
     ///
-    /// When a weaker policy follows a policy, the stronger one becomes an earlier policy. Its own requirement
-    /// counts until enough ackers hold its transactions.
+    /// When a weaker policy replaces a stronger one, the stronger one becomes an earlier policy. Its own
+    /// requirement counts until enough ackers hold its transactions.
     fn settle(&mut self, look: &PolicyObservation<'_>) {
         let current = &self.current;
         self.earlier.retain(|earlier| {

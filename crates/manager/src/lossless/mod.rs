@@ -73,7 +73,7 @@ pub struct AckerEvidence {
 }
 
 impl AckerEvidence {
-    /// Returns why the acker proves nothing, if so.
+    /// Returns why the acker's answer proves nothing; `None` if it counts as evidence.
     fn flaw(&self) -> Option<String> {
         let flaw = match (self.stop, self.durable, &self.holds) {
             (AckerStop::Refused { term, seen }, ..) => return Some(stale_term_text(term, seen)),

@@ -209,8 +209,9 @@ impl RunAction {
         )
     }
 
-    /// Returns the action that undoes this one. Returns `None` if no action can or needs to, or if that
-    /// depends on the run. Transactions that were sent to a server, and effects of hooks, cannot be undone.
+    /// Returns the action that undoes this one; `None` if this action cannot be undone, needs no undo, or is
+    /// undone in a way that depends on the run. Transactions that were sent to a server, and effects of
+    /// hooks, cannot be undone.
     pub fn undo_action(&self) -> Option<Self> {
         match self {
             Self::StopAcker { acker } => Some(Self::StartAcker { acker: acker.clone() }),

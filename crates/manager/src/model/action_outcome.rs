@@ -17,7 +17,8 @@ pub enum ActionOutcome {
     FailureConfirmed(String),
     /// Outcome of [`RunAction::StopAcker`] and [`RunAction::ReadAcker`].
     AckerState {
-        /// State of the acker. After an order to stop, it is read when the acker has stopped.
+        /// State of the acker. In the answer to an order to stop, this is the state after the acker has
+        /// stopped.
         acker: AckerEvidence,
         /// Transactions before the beginning of the acker's log.
         before: GtidSet,

@@ -23,8 +23,8 @@ impl SwitchoverProcedure {
                 }
                 acts
             }
-            // In each round the state of the primary is read again. The action that waits for the candidate
-            // follows the answer.
+            // Each round first reads the state of the primary. The next action then waits until the candidate
+            // has reached that state.
             RunPhase::CatchUp => vec![RunAction::ProbeServer { server: order.primary.clone() }],
             RunPhase::Pause => {
                 // Pausing writes may take half of the remaining time. The other half is for the candidate and

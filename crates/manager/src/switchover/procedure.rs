@@ -177,7 +177,8 @@ impl RunProcedure for SwitchoverProcedure {
 
     fn undo_rule(&self, run: &mut RunState, act: &RunAction) -> UndoRule {
         match act {
-            // One undo action undoes all three of these actions.
+            // The same undo action undoes a drain, the enabling of semi-sync, and the persisting of
+            // semi-sync.
             RunAction::DrainRelayLog { server } => {
                 UndoRule::By(RunAction::DisableSemiSyncSource { server: server.clone() })
             }

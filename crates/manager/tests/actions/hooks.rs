@@ -41,7 +41,10 @@ async fn a_hook_gets_both_servers_in_its_environment() -> Result<()> {
     ensure!(printed == want, "{printed}");
     let page = include_str!("../../../../docs/reference/hooks.md");
     for name in want.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name) {
-        ensure!(!name.starts_with("TAILWATER_") || page.contains(name), "{name} in docs/reference/hooks.md");
+        ensure!(
+            !name.starts_with("TAILWATER_") || page.contains(name),
+            "{name} is missing in docs/reference/hooks.md"
+        );
     }
 
     let fence = HookContext { purpose: HookPurpose::Fence, new: None, gtids: None, ..situation() };

@@ -302,7 +302,10 @@ async fn a_manager_that_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) 
                 ensure!(server == "db2" && left.is_empty(), "{audit}");
                 let committed = trial.commits(&cluster.replica, &cluster.primary, id).await;
                 committed.with_context(|| format!("after {last:?}: {stored}{audit}"))?;
-                ensure!(last.contains("writable") && undone >= 5, "{undone}, {last}: {audit}");
+                ensure!(
+                    last.contains("writable") && undone >= 5,
+                    "promoted after {last}, after {undone} undone runs: {audit}"
+                );
                 return Ok(());
             }
             _ => bail!("after {last:?}: {stored}{audit}"),
@@ -351,7 +354,10 @@ async fn a_manager_that_dies_in_a_failover_leaves_a_primary(kind: ServerKind) ->
                 cluster
                     .wait(&cluster.log, "in step", async || Ok(rows(&cluster.log).await? == "1,7"))
                     .await?;
-                ensure!(last.contains("writable") && undone >= 3, "{undone}, {last}: {audit}");
+                ensure!(
+                    last.contains("writable") && undone >= 3,
+                    "promoted after {last}, after {undone} undone runs: {audit}"
+                );
                 return Ok(());
             }
             _ => bail!("after {last:?}: {stored}{audit}"),

@@ -146,7 +146,8 @@ impl World {
             }
             RunAction::DrainRelayLog { server } => drop(self.detached.insert(server.clone())),
             RunAction::EnableSemiSyncSource { server, acks } => {
-                self.waits_for.insert(server.clone(), usize::try_from(*acks).expect("a small number"));
+                self.waits_for
+                    .insert(server.clone(), usize::try_from(*acks).expect("the number of ACKs is small"));
             }
             RunAction::DisableSemiSyncSource { server } => {
                 self.waits_for.remove(server);
@@ -182,7 +183,7 @@ impl World {
             after_sync: true,
             timeout_ms: u64::MAX,
             waits_without_ackers: true,
-            acks_required: u32::try_from(self.acks).expect("a small number"),
+            acks_required: u32::try_from(self.acks).expect("the number of ACKs is small"),
             unacknowledged: 0,
             survives_restart: true,
         };
@@ -192,7 +193,7 @@ impl World {
     fn look(&self) -> Vec<CandidateServer> {
         let errant = if self.errant { "4e11fa47-71ca-11e1-9e33-c80aa9429562:1" } else { "" };
         let errant = GtidSet::parse(Flavour::MySql, errant).expect("a valid GTID set");
-        let has = |last: u64| Some(set(last).union(&errant).expect("of one flavour"));
+        let has = |last: u64| Some(set(last).union(&errant).expect("both sets have the same flavour"));
         let each = self.servers.iter().map(|(name, executed)| CandidateServer {
             name: name.clone(),
             reached: Ok(()),
@@ -226,7 +227,7 @@ pub fn order(world: &World) -> SwitchoverRequest {
         ackers: world.ackers.keys().cloned().collect(),
         route_hooks: vec!["routes".to_owned()],
         direct_replicas: vec!["s0".to_owned()],
-        acks_required: u32::try_from(world.acks).expect("a small number"),
+        acks_required: u32::try_from(world.acks).expect("the number of ACKs is small"),
         wanted: None,
         across_regions: false,
         catch_up_ms_max: 1000,
@@ -342,7 +343,7 @@ fn end_without_manager(world: &mut World, under_way: BinaryHeap<UnderWay>, fates
 pub fn check_primaries(world: &World, audit: &Audit) {
     let primaries = world.primaries();
     assert!(primaries.len() <= 1, "two primaries, {primaries:?}: {audit}");
-    assert!(!world.old_writable || world.writable.is_empty(), "two writable: {audit}");
+    assert!(!world.old_writable || world.writable.is_empty(), "two servers are writable: {audit}");
     if let Some(server) = primaries.iter().find(|server| **server != "old") {
         assert!(world.servers[*server] >= world.acknowledged, "{server} lacks a commit: {audit}");
     }

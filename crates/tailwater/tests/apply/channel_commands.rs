@@ -46,7 +46,7 @@ fn a_channels_configuration_is_checked() -> Result<()> {
         ("host = \"db2\"\nold_temporal_precision = \"guessed\"", "unknown variant `guessed`"),
         ("host = \"db2\"\ngtid = \"none\"", "unknown variant `none`"),
         ("host = \"db2\"\nbatch_bytes_max = 0", "batch_bytes_max"),
-        ("host = \"db2\"\nmemory_bytes_max = 1000", "memory_bytes_max is at least"),
+        ("host = \"db2\"\nmemory_bytes_max = 1000", "memory_bytes_max must be at least"),
         ("host = \"db2\"\ntls = \"verify-full\"", "need tls_ca"),
         ("host = \"db2\"\nretries = 3", "unknown field `retries`"),
         ("host = \"db2\"\n[channel.filters]\nexclude = [\"orders\"]", "\"orders\" is not a pattern"),

@@ -1,5 +1,5 @@
 //! Decides what follows a finding, and what holds a failover back: a pause, downtime, or the cool-down after
-//! the last failover. Otherwise servers that fail and return repeatedly could cause one failover after
+//! the last failover. Without this, servers that fail and return repeatedly could cause one failover after
 //! another.
 
 use serde::{Deserialize, Serialize};

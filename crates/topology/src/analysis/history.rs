@@ -77,7 +77,7 @@ pub(super) struct ServerHistory {
     pub streams: BTreeMap<Observer, (u64, ReportedStream)>,
 }
 
-/// A server lost transactions that it had before.
+/// The detected loss of transactions that a server had before.
 #[derive(Debug, Clone)]
 pub(super) struct HistoryRewind {
     pub at_ms: u64,

@@ -61,8 +61,8 @@ pub(super) fn judge(
     let most = reports.has_majority();
     evidence.extend(reports.lost);
     if !reports.undecided.is_empty() {
-        // The undecided observers decide within the same time: each either loses the primary or receives from
-        // it.
+        // Wait for the undecided observers. Within the same time, each of them either loses the primary or
+        // receives from it.
         return silent(None);
     }
     if at_once {

@@ -30,7 +30,7 @@ impl fmt::Display for Observer {
 /// One report of one observer about one server.
 #[derive(Debug, Clone)]
 pub struct ObserverReport {
-    /// The time at which the report was true, in milliseconds of the caller's clock.
+    /// The time at which the observer saw what it reports, in milliseconds of the caller's clock.
     pub at_ms: u64,
     /// The observer that made the report.
     pub observer: Observer,

@@ -47,7 +47,7 @@ impl ValuesAfterRestart {
         Self(known.collect())
     }
 
-    /// Whether the variable is known and all its possible values fit.
+    /// Whether the variable is known, and `fits` accepts all values that it may have after a restart.
     fn fits(&self, ends: NameSuffixes, fits: impl Fn(&str) -> bool) -> bool {
         let values = ends.iter().find_map(|end| self.0.get(*end));
         values.is_some_and(|values| !values.is_empty() && values.iter().all(|value| fits(value)))

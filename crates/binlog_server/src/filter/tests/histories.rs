@@ -17,8 +17,8 @@ fn gtids(log: &Writer, sent: &[Sent]) -> Vec<String> {
     sent.iter().filter_map(|sent| shown(log, sent).strip_prefix("gtid ").map(str::to_owned)).collect()
 }
 
-/// Writes a history into binlog files and parts of files. After each transaction comes: nothing (0), a new
-/// file (1), or a part of the file that does not follow directly (2).
+/// Writes a history into binlog files and parts of files. `breaks` says what follows each transaction:
+/// nothing (0), a new file (1), or a later part of the same file, after a hole (2).
 fn write(log: &mut Writer, history: &[Gtid], breaks: &[u8]) {
     let mut file = 1;
     log.begin("b.1", 4);

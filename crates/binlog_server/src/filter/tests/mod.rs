@@ -251,7 +251,7 @@ fn events_except_the_first_rotate_have_the_checksums_of_the_log() {
     assert_eq!(first(&with, Some(ChecksumAlgorithm::Off)), bare);
     assert_eq!(first(&without, Some(ChecksumAlgorithm::Off)), bare);
     assert_eq!(first(&without, None), bare);
-    // Except for its first event, the stream does not depend on the checksums that the client accepts.
+    // Only the checksum of the stream's first event depends on which checksums the client accepts.
     let rest = |checksum| stream(&with, &request(checksum)).unwrap().split_off(1);
     assert_eq!(rest(Some(ChecksumAlgorithm::Crc32)), rest(Some(ChecksumAlgorithm::Off)));
     let refusal = stream(&with, &request(None)).unwrap_err();
@@ -345,7 +345,7 @@ fn a_new_domain_must_contain_the_position_of_the_client() {
         "{refusal}"
     );
     assert_eq!(filter.entry(entry, &state("7-7-9")), Ok(EntryVerdict::Skip));
-    // After the position was found once, it is not searched again.
+    // After the filter has found the position once, it does not search for it again.
     assert_eq!(filter.entry(entry, &state("")), Ok(EntryVerdict::Skip));
 }
 

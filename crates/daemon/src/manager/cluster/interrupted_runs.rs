@@ -20,8 +20,7 @@ use super::super::shared_audits::SharedAudits;
 use super::{ClusterParts, ManagedCluster, PreparedRun};
 use crate::error_chain::ErrorChain;
 
-/// How often repointing a replica is tried again after a run promoted a server, and the pause before each
-/// try.
+/// How often repointing a replica is tried after a run promoted a server, and the pause before each try.
 const FINISH_TRIES_MAX: u32 = 300;
 pub(super) const FINISH_PAUSE: Duration = Duration::from_secs(1);
 
@@ -62,7 +61,7 @@ impl Unfinished {
             }
         }))?;
         if traces.kind == RunKind::Switchover || !traces.ackers.is_empty() {
-            // Both kinds of run read or stop all relays. Records of another manager name the relays
+            // Both kinds of run read or stop all relays. Records of another manager may name the relays
             // differently, so the names of this configuration are used.
             traces.ackers = parts.relays.iter().map(|relay| relay.name.clone()).collect();
         }
@@ -203,7 +202,7 @@ pub(super) async fn recover<H: ActionExecutor + 'static>(
     });
     let ended = match started {
         Ok((id, task)) => {
-            // The audit record has the outcome, not the task.
+            // The outcome is read from the audit record below; the task does not return it.
             let _ = task.await;
             cluster.audit(&id).ok().flatten().and_then(|audit| audit.outcome)
         }
@@ -325,7 +324,7 @@ mod tests {
             note: AuditEvent::RuleRefused { refusal: refusal() },
         });
         assert_eq!(found(&[lost]), "b");
-        // A refused failover changes nothing about this.
+        // A refused failover after the interrupted run does not change the result.
         assert_eq!(found(&[record("c", None, unchanged()), record("b", None, None)]), "b");
         assert_eq!(found(&[record("c", None, undone()), record("b", None, None)]), "");
         // First recoveries that were interrupted, had no effect, or were incomplete; then complete ones.

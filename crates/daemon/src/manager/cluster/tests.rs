@@ -438,7 +438,7 @@ async fn a_run_that_another_manager_has_superseded_needs_no_recovery() -> anyhow
     let id = format!("{}-orders-failover", began.format("%Y%m%dT%H%M%S%3fZ"));
     records.save(&Audit { token: Some(stage.token.0), steps, ..audit(id.clone(), "db1") })?;
     assert!(stage.cluster.is_half_way());
-    // As if a run of this manager had been interrupted.
+    // Pretend that a run of this manager was interrupted.
     stage.cluster.was_cut_off.store(true, Ordering::Relaxed);
     let begun = std::time::Instant::now();
     while stage.cluster.is_half_way() {
