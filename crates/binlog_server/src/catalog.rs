@@ -62,8 +62,8 @@ impl SegmentView {
     }
 }
 
-/// A binlog file as clients see it. It consists of one segment, or of several if the capture was interrupted
-/// within the file.
+/// A binlog file as clients see it. It consists of one segment, or of several if the log received the file in
+/// several parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServedFile {
     /// The name that clients see.

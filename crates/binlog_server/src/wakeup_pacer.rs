@@ -14,7 +14,8 @@ use tokio::sync::watch;
 /// Up to this many readers are woken immediately at every commit.
 const PROMPT_READERS_MAX: u32 = 2;
 
-/// The number of wake-ups per second and processor, for all readers together if there are more than these.
+/// The number of wake-ups per second and processor, for all readers together if there are more than
+/// [`PROMPT_READERS_MAX`].
 const WAKE_UPS_PER_PROCESSOR: u32 = 500;
 
 /// The longest time that a reader waits although events are available.

@@ -101,7 +101,7 @@ async fn features(kind: ServerKind) -> Result<()> {
 
     let (by_gtid, by_position) =
         tokio::try_join!(start_replica(kind, "by-gtid", &[]), start_replica(kind, "by-position", &[]))?;
-    let (first, _) = source.binlogs().await?.into_iter().next().context("no binlog")?;
+    let (first, _) = source.binlogs().await?.into_iter().next().context("the source has no binlog file")?;
     by_gtid.replicate(&tailwater.replica()).await?;
     let first = ReplicaStart::FilePosition { file: first, position: 4 };
     by_position.replicate(&tailwater.replica().start(first)).await?;

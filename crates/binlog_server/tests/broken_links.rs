@@ -47,7 +47,7 @@ async fn broken(kind: ServerKind) -> Result<()> {
         [Link::open(loopback(tailwater.port())).await?, Link::open(loopback(tailwater.port())).await?];
     // This link is slow, so that breaks happen in the middle of events.
     links[1].set_bandwidth(Some(256 << 10));
-    let (first, _) = source.binlogs().await?.into_iter().next().context("no binlog")?;
+    let (first, _) = source.binlogs().await?.into_iter().next().context("the source has no binlog file")?;
     by_gtid.replicate(&ReplicaOf::port(links[0].port())).await?;
     let start = match kind {
         // Inside a transaction, a replica of MariaDB 11.8 counts positions without the checksums of events.

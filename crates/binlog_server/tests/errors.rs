@@ -115,14 +115,14 @@ async fn ahead(replica: &Server, source: &Source, tailwater: &Tailwater) -> Resu
     let has = written_by(&source.server).await?;
     let (statement, words) = match replica.kind().flavour() {
         Flavour::MySql => {
-            let (uuid, _) = has.split_once(':').context("no GTIDs")?;
+            let (uuid, _) = has.split_once(':').context("the server has no GTIDs")?;
             (
                 format!("SET GLOBAL gtid_purged='{uuid}:1-100000'"),
                 "Replica has more GTIDs than the source has",
             )
         }
         Flavour::MariaDb => {
-            let (server, _) = has.rsplit_once('-').context("no GTIDs")?;
+            let (server, _) = has.rsplit_once('-').context("the server has no GTIDs")?;
             (format!("SET GLOBAL gtid_slave_pos='{server}-100000'"), "which is not in the master's binlog")
         }
     };

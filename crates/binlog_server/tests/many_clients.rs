@@ -24,7 +24,10 @@ const GROWTH_MAX: u64 = 128 << 20;
 /// The memory that this process uses, in bytes.
 fn resident_bytes() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/status")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .context("/proc/self/status has no VmRSS")?;
     Ok(line.trim_end_matches("kB").trim().parse::<u64>()? << 10)
 }
 

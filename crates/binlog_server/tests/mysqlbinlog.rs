@@ -83,7 +83,7 @@ async fn questions(source: &Source) -> Result<Vec<Vec<String>>> {
     match source.flavour() {
         Flavour::MySql => {
             let by_gtids = "--read-from-remote-source=BINLOG-DUMP-GTIDS";
-            let (uuid, _) = gtids.split_once(':').context("no GTIDs")?;
+            let (uuid, _) = gtids.split_once(':').context("the server has no GTIDs")?;
             half = format!("--exclude-gtids={uuid}:1-30:33:36-38");
             some = format!("--include-gtids={uuid}:20-40");
             questions.push(vec![by_gtids, "--to-last-log", first]);
@@ -92,7 +92,7 @@ async fn questions(source: &Source) -> Result<Vec<Vec<String>>> {
             questions.push(vec![remote, "--to-last-log", &some, "--verify-binlog-checksum", first]);
         }
         Flavour::MariaDb => {
-            let (server, _) = gtids.rsplit_once('-').context("no GTIDs")?;
+            let (server, _) = gtids.rsplit_once('-').context("the server has no GTIDs")?;
             half = format!("--start-position={server}-30");
             some = format!("--stop-position={server}-40");
             questions.push(vec![remote, "--to-last-log", &half, first]);

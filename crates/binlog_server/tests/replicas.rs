@@ -32,7 +32,8 @@ impl Replicas {
             start_replica(kind, "by-position", &[]),
             start_replica(kind, "slow", &[]),
         )?;
-        let (file, _) = source.binlogs().await?.into_iter().next().context("no binlog")?;
+        let (file, _) =
+            source.binlogs().await?.into_iter().next().context("the source has no binlog file")?;
         let first = ReplicaStart::FilePosition { file, position: 4 };
         by_gtid.replicate(&tailwater.replica()).await?;
         with_tls.replicate(&tailwater.replica_with_tls().start(ReplicaStart::CurrentPos)).await?;
@@ -106,7 +107,7 @@ async fn follow_without_gtids() -> Result<()> {
     let mut tailwater = Tailwater::start(&source).await?;
     source.prepare().await?;
     let replica = start_replica(kind, "by-position", &options[..2]).await?;
-    let (file, _) = source.binlogs().await?.into_iter().next().context("no binlog")?;
+    let (file, _) = source.binlogs().await?.into_iter().next().context("the source has no binlog file")?;
     replica.replicate(&tailwater.replica().start(ReplicaStart::FilePosition { file, position: 4 })).await?;
     source.write(20).await?;
     replica.sql("STOP REPLICA").await?;

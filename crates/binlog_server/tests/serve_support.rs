@@ -113,12 +113,12 @@ impl Tailwater {
     /// Stops the capture and the servers in an orderly way.
     pub async fn stop(&mut self) -> Result<()> {
         self.stop_serving().await;
-        self.running.take().context("nothing runs")?.stop().await
+        self.running.take().context("the capture is not running")?.stop().await
     }
 
     /// Waits until the capture has ended with a permanent error. Returns the error.
     pub async fn refusal(&mut self) -> Result<CaptureError> {
-        let error = self.running.take().context("nothing runs")?.refusal().await?;
+        let error = self.running.take().context("the capture is not running")?.refusal().await?;
         Ok(error)
     }
 
@@ -130,7 +130,7 @@ impl Tailwater {
     }
 
     pub fn running(&self) -> Result<&Running> {
-        self.running.as_ref().context("nothing runs")
+        self.running.as_ref().context("the capture is not running")
     }
 
     pub fn log(&self) -> Result<LogHandle> {
@@ -296,5 +296,5 @@ pub async fn until_io_error(replica: &Server, number: u64, words: &str) -> Resul
 pub async fn status_variable(server: &Server, name: &str) -> Result<String> {
     let lines = server.sql(&format!("SHOW GLOBAL STATUS LIKE '{name}'")).await?;
     let value = lines.first().and_then(|line| line.split('\t').nth(1));
-    Ok(value.with_context(|| format!("no {name}"))?.to_owned())
+    Ok(value.with_context(|| format!("the server has no status variable {name}"))?.to_owned())
 }

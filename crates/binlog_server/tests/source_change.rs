@@ -57,7 +57,7 @@ async fn moves(kind: ServerKind) -> Result<()> {
         start_replica(kind, "at-end", &[]),
         start_replica(kind, "later", &[]),
     )?;
-    let (file, _) = source.binlogs().await?.into_iter().next().context("no binlog")?;
+    let (file, _) = source.binlogs().await?.into_iter().next().context("the source has no binlog file")?;
     let first = ReplicaStart::FilePosition { file, position: 4 };
     by_gtid.replicate(&tailwater.replica()).await?;
     by_position.replicate(&tailwater.replica().start(first.clone())).await?;

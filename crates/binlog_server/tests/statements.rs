@@ -97,7 +97,11 @@ async fn read_with_tools(source: &Server, flavour: Flavour) -> Result<()> {
         Flavour::MariaDb => ("mariadb-binlog", "mariadb", "mariadb-admin", "--skip-ssl"),
     };
     let first = source.sql("SHOW BINARY LOGS").await?;
-    let first = first.first().and_then(|line| line.split('\t').next()).context("no binlog")?.to_owned();
+    let first = first
+        .first()
+        .and_then(|line| line.split('\t').next())
+        .context("the source has no binlog file")?
+        .to_owned();
     let gtids = match flavour {
         Flavour::MySql => vec![reader, "--read-from-remote-source=BINLOG-DUMP-GTIDS", &first],
         Flavour::MariaDb => vec![reader, "--read-from-remote-server", "--start-position=0-1-1", &first],

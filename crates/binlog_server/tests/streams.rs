@@ -183,7 +183,8 @@ fn request(flavour: Flavour, start: &DumpStart, annotate: bool) -> Result<Client
             by_file(b"", 4)
         }
     };
-    let request = ClientDumpRequest::new(&command, &session, flavour).context("no dump command")?;
+    let request =
+        ClientDumpRequest::new(&command, &session, flavour).context("the command is not a dump command")?;
     request.map_err(|refusal| anyhow::anyhow!("{refusal}"))
 }
 

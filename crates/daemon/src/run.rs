@@ -69,7 +69,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
         captures.push((name, capture, ended));
     }
     if !archived.is_empty() {
-        archiver::start(archived, schedule).context("start archiving")?;
+        archiver::start(archived, schedule).context("archiving cannot start")?;
     }
     let mut servers = Vec::new();
     let mut readers = BTreeMap::<String, Vec<StreamReaders>>::new();
@@ -220,8 +220,8 @@ async fn supervise(
             }
             finished = any_finished(&mut running) => finished,
         };
-        let (name, result) = finished.context("waiting for a capture")?;
-        match result.context("waiting for a capture")? {
+        let (name, result) = finished.context("the task that waits for a capture failed")?;
+        match result.context("the task that waits for a capture failed")? {
             Ok(()) => info!(source = name, "capture ended"),
             Err(error) => {
                 if error.retry() == tailwater_capture::CaptureRetry::Fatal {

@@ -44,7 +44,7 @@ fn each_scenario_produces_its_expected_findings() -> Result<()> {
     let (mut seen, mut wrong, mut codes) = (0, Vec::new(), BTreeSet::new());
     for entry in fs::read_dir(folder())? {
         let path = entry?.path();
-        let name = path.file_name().context("a name")?.to_string_lossy().into_owned();
+        let name = path.file_name().context("the path has no file name")?.to_string_lossy().into_owned();
         let input = fs::read_to_string(path.join("input")).with_context(|| name.clone())?;
         let found = tell(&input).with_context(|| name.clone())?;
         codes.extend(found.split_whitespace().filter_map(|word| word.strip_suffix(':')).map(str::to_owned));
@@ -166,7 +166,7 @@ fn step(
             };
             record.add(ObserverReport { at_ms, observer, about: (*about).to_owned(), saw: read_saw(what)? });
         }
-        _ => bail!("not understood"),
+        _ => bail!("the line is not understood"),
     }
     Ok(())
 }
@@ -192,7 +192,7 @@ fn read_saw(words: &[&str]) -> Result<Observed> {
                 Observed::Failed(kind, failure(outcome)?)
             }
         }
-        _ => bail!("not understood"),
+        _ => bail!("the line is not understood"),
     })
 }
 
@@ -272,7 +272,8 @@ fn read_vitals(about: &str, parts: &[&str]) -> Result<ServerHealth> {
                 let semi_sync = vitals.semi_sync.get_or_insert(default);
                 match key {
                     "semi" => {
-                        let (clients, needed) = value.split_once('/').context("CLIENTS/NEEDED")?;
+                        let (clients, needed) =
+                            value.split_once('/').context("semi= needs CLIENTS/NEEDED")?;
                         (semi_sync.clients, semi_sync.acks_needed) = (clients.parse()?, needed.parse()?);
                     }
                     "enabled" => semi_sync.enabled = yes,

@@ -28,7 +28,7 @@ fn mariadb(text: &str) -> GtidSet {
 }
 
 fn old_primary() -> GtidOrigin {
-    GtidOrigin::MySql(MysqlGtid::parse(&format!("{OLD}:1")).expect("a GTID").uuid)
+    GtidOrigin::MySql(MysqlGtid::parse(&format!("{OLD}:1")).expect("a valid GTID").uuid)
 }
 
 /// A healthy replica that has received and executed all of `text`.
@@ -158,7 +158,7 @@ fn a_server_without_semi_sync_is_excluded_but_can_send_missing_transactions() {
     let choice = check(&[unfit, replica("b", "old:1-10")], Ok("b"));
     assert_eq!(choice.ranked[0].backfills[0].from, "a");
     assert_eq!(choice.ranked[1].excluded, [ExclusionReason::NoSemiSync { reason: lack.to_owned() }]);
-    let json = serde_json::to_value(&choice.ranked[1].excluded).expect("JSON");
+    let json = serde_json::to_value(&choice.ranked[1].excluded).expect("the value can be written as JSON");
     assert_eq!(json[0]["because"], "no_semi_sync");
 }
 
@@ -169,7 +169,7 @@ fn a_server_in_another_region_is_chosen_only_if_that_is_allowed() {
     let mut asked = SelectionInput { region: Some("east"), ..question(&log, &servers) };
     assert!(rank_candidates(&asked).best(None).is_err());
     asked.across_regions = true;
-    assert_eq!(rank_candidates(&asked).best(None).expect("a candidate").server, "a");
+    assert_eq!(rank_candidates(&asked).best(None).expect("a server can be promoted").server, "a");
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn a_requested_server_is_promoted_or_refused() {
         matches!(choice.best(Some("b")), Err(SafetyRefusal::CandidateUnfit { server, .. }) if server == "b")
     );
     assert!(matches!(choice.best(Some("c")), Err(SafetyRefusal::CandidateUnfit { .. })));
-    assert_eq!(choice.best(Some("a")).expect("fit").server, "a");
+    assert_eq!(choice.best(Some("a")).expect("the server can be promoted").server, "a");
 }
 
 #[test]
@@ -417,7 +417,7 @@ proptest! {
         turned.rotate_left(turn.min(servers.len()));
         turned.reverse();
         prop_assert_eq!(&rank_candidates(&question(&log, &turned)), &choice);
-        let by_name = |name: &str| servers.iter().find(|server| server.name == name).expect("known");
+        let by_name = |name: &str| servers.iter().find(|server| server.name == name).expect("a server");
         for assessment in choice.ranked.iter().filter(|one| one.is_candidate()) {
             let server = by_name(&assessment.server);
             prop_assert!(server.promotion != Promotion::MustNot && server.reached.is_ok());

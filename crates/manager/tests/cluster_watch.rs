@@ -241,9 +241,9 @@ fn the_checkpoint_of_the_previous_manager_counts_until_the_first_observation() {
     let (memory, ago_ms) = before.checkpoint(700).expect("the primary was observed");
     assert_eq!((ago_ms, memory.primary.as_str()), (690, "db1"));
     before.freeze_ack_policies(true);
-    assert!(before.checkpoint(700).is_none(), "a run is under way");
-    let text = serde_json::to_string(&memory).expect("JSON");
-    assert_eq!(serde_json::from_str::<WatchCheckpoint>(&text).expect("a checkpoint"), memory);
+    assert!(before.checkpoint(700).is_none(), "no checkpoint is made during a run");
+    let text = serde_json::to_string(&memory).expect("the value can be written as JSON");
+    assert_eq!(serde_json::from_str::<WatchCheckpoint>(&text).expect("a valid checkpoint"), memory);
 
     let log_origin = Some((GtidOrigin::MySql([1; 16]), tailwater_topology::ServerVersion::read("9.7.1")));
     let begin = || {
@@ -278,7 +278,7 @@ fn a_checkpoint_is_valid_only_if_nothing_has_changed_since() {
     let mut before = cluster_state();
     before.apply(0, relay(true, 0));
     before.apply(10, primary(1, u64::MAX));
-    let ack_policies = before.ack_policies().expect("a look").clone();
+    let ack_policies = before.ack_policies().expect("the primary was observed").clone();
     let memory = WatchCheckpoint { primary: "db1".to_owned(), executed, ack_policies };
     let marked = StoredCheckpoint {
         checkpoint: memory.clone(),

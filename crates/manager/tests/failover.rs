@@ -126,21 +126,21 @@ impl World {
                 return ActionOutcome::FailureConfirmed("connection refused".to_owned());
             }
             RunAction::StopAcker { acker } => {
-                self.ackers.get_mut(acker).expect("known").1 = None;
+                self.ackers.get_mut(acker).expect("the acker is in the model").1 = None;
                 return self.acker(acker, AckerStop::Persistent);
             }
             RunAction::ReadAcker { acker } => return self.acker(acker, AckerStop::Unknown),
             RunAction::StartAcker { acker } => {
-                self.ackers.get_mut(acker).expect("known").1 = Some("old".to_owned())
+                self.ackers.get_mut(acker).expect("the acker is in the model").1 = Some("old".to_owned())
             }
             RunAction::ProbeCandidates => return ActionOutcome::Candidates(self.look()),
             RunAction::Backfill { server, what, .. } => {
                 let last =
                     what.rsplit(['-', ':']).next().and_then(|last| last.parse().ok()).expect("a number");
-                self.servers.get_mut(server).expect("known").0 = last;
+                self.servers.get_mut(server).expect("the server is in the model").0 = last;
             }
             RunAction::DrainRelayLog { server } => {
-                let has = self.servers.get_mut(server).expect("known");
+                let has = self.servers.get_mut(server).expect("the server is in the model");
                 has.1 = has.0;
             }
             RunAction::EnableSemiSyncSource { server, acks } => {
@@ -151,7 +151,7 @@ impl World {
             RunAction::MakeWritable { server } => drop(self.writable.insert(server.clone())),
             RunAction::MakeReadOnly { server } => drop(self.writable.remove(server)),
             RunAction::RepointAcker { acker, server } => {
-                self.ackers.get_mut(acker).expect("known").1 = Some(server.clone());
+                self.ackers.get_mut(acker).expect("the acker is in the model").1 = Some(server.clone());
             }
             _ => {}
         }
@@ -210,7 +210,7 @@ pub fn order(world: &World) -> FailoverRequest {
     FailoverRequest {
         id: "run".to_owned(),
         primary: "old".to_owned(),
-        origin: GtidOrigin::MySql(MysqlGtid::parse(&format!("{OLD}:1")).expect("a GTID").uuid),
+        origin: GtidOrigin::MySql(MysqlGtid::parse(&format!("{OLD}:1")).expect("a valid GTID").uuid),
         version: VERSION,
         region: None,
         last_known: None,
@@ -332,7 +332,7 @@ fn check(world: &World, audit: &Audit) {
             panic!("the outcome is a plan, although this is not a dry run: {audit}")
         }
     }
-    let text = serde_json::to_string(audit).expect("JSON");
+    let text = serde_json::to_string(audit).expect("the value can be written as JSON");
     assert_eq!(&serde_json::from_str::<Audit>(&text).expect("the text is a valid audit record"), audit);
     // Each action must be ordered before its answer, and only once.
     let mut ordered = BTreeSet::new();

@@ -162,7 +162,10 @@ async fn the_topology_of_real_servers_is_observed(kind: ServerKind) -> Result<()
     ensure!(failure == Some(ProbeFailure::TimedOut), "{failure:?}");
     ensure!(has(&cluster.nodes[0], ProblemCode::NotReached) && find(&cluster, "db2")?.reached);
     // The replica does not notice that the primary is frozen.
-    let channel = seen[0].state().and_then(|look| look.channels.first()).context("a channel")?;
+    let channel = seen[0]
+        .state()
+        .and_then(|look| look.channels.first())
+        .context("the replica has no replication channel")?;
     ensure!(channel.io == IoState::Running, "{channel:?}");
     pair.primary.resume()?;
 
@@ -257,7 +260,10 @@ async fn the_probe_predicts_whether_semi_sync_survives_a_restart(kind: ServerKin
     // The account has only the privileges of a replication user.
     let account = server.create_replication_user().await?;
     let seen = probe_server(&ProbeTarget { name: "s".into(), connect: account }, TIMEOUT).await;
-    let source = seen.state().and_then(|look| look.semi_sync_source.as_ref()).context("no semi-sync")?;
+    let source = seen
+        .state()
+        .and_then(|look| look.semi_sync_source.as_ref())
+        .context("the server has no semi-sync source plugin")?;
     ensure!(source.survives_restart, "{seen:?}");
     let side = statement(kind, "rpl_semi_sync_source", "rpl_semi_sync_master");
     server.sql(&format!("SET GLOBAL {side}_timeout = 2000000000")).await?;
@@ -322,8 +328,8 @@ async fn pings_detect_each_kind_of_failure(kind: ServerKind) -> Result<()> {
         ensure!(hasty.ping(PingKind::Connect).await.outcome.is_ok());
     }
     let seen = probe_server(&subject("pinged", &server), TIMEOUT).await;
-    let look = seen.state().context("no look")?;
-    let semi_sync = look.semi_sync_source.as_ref().context("no semi-sync")?;
+    let look = seen.state().context("the server was not observed")?;
+    let semi_sync = look.semi_sync_source.as_ref().context("the server has no semi-sync source plugin")?;
     ensure!(semi_sync.enabled && semi_sync.active && semi_sync.wait_no_replica, "{semi_sync:?}");
     let waiting = (semi_sync.clients, semi_sync.waiting_sessions, semi_sync.acks_needed);
     ensure!(waiting == (0, 1, 1), "{semi_sync:?}");

@@ -130,7 +130,7 @@ proptest! {
             answer
         });
         check(&world, &recovered);
-        let text = serde_json::to_string(&recovered).expect("JSON");
+        let text = serde_json::to_string(&recovered).expect("the value can be written as JSON");
         prop_assert_eq!(serde_json::from_str::<Audit>(&text).expect("a valid audit record"), recovered);
     }
 }

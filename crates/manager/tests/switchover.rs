@@ -48,7 +48,7 @@ fn check(world: &World, audit: &Audit) {
             panic!("the outcome is a plan, although this is not a dry run: {audit}")
         }
     }
-    let text = serde_json::to_string(audit).expect("JSON");
+    let text = serde_json::to_string(audit).expect("the value can be written as JSON");
     assert_eq!(&serde_json::from_str::<Audit>(&text).expect("the text is a valid audit record"), audit);
 }
 

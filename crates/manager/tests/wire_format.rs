@@ -225,7 +225,7 @@ fn findings() -> Vec<ClusterFinding> {
 
 fn is_written_as(value: &impl Serialize, fixture: &str) {
     let expected: serde_json::Value = serde_json::from_str(fixture).expect("a fixture");
-    assert_eq!(serde_json::to_value(value).expect("JSON"), expected);
+    assert_eq!(serde_json::to_value(value).expect("the value can be written as JSON"), expected);
 }
 
 fn is_read_and_written_as<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(
@@ -257,8 +257,8 @@ fn checkpoints_of_earlier_versions_can_be_read() {
     assert_eq!(policies.current().unconfigured_replicas, 1);
     assert!(policies.waits_after_restart());
     assert_eq!(policies.relevant_policies().count(), 2);
-    let again = serde_json::to_string(&stored).expect("JSON");
-    assert_eq!(serde_json::from_str::<StoredCheckpoint>(&again).expect("a checkpoint"), stored);
+    let again = serde_json::to_string(&stored).expect("the value can be written as JSON");
+    assert_eq!(serde_json::from_str::<StoredCheckpoint>(&again).expect("a valid checkpoint"), stored);
 }
 
 #[test]

@@ -28,7 +28,7 @@ impl MariadbFilter {
     pub fn new(skip: MariadbSkip) -> Self {
         let ends = skip.until.as_ref().is_some_and(|until| until.is_empty());
         // Like the server, keep the state from before the stream only for a client that stops at given GTIDs.
-        // For other clients the GTID list has only the transactions that the stream skipped.
+        // For other clients the GTID list has only what the stream passed while it skipped transactions.
         let state = if skip.until.is_some() { skip.state } else { MariadbBinlogState::new() };
         Self { skip: MariadbSkip { state, ..skip }, position_reached: false, ends }
     }

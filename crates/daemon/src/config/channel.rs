@@ -46,8 +46,8 @@ server_section! {
         /// How long after its commit on the source a transaction is applied, in seconds.
         #[serde(default)]
         pub delay_seconds: u64,
-        /// Which server's table definition gives the precision of temporal columns in the format from before
-        /// MySQL 5.6, which MariaDB still supports. The binlog does not contain this precision.
+        /// Which server's table definition gives the precision of MariaDB's temporal columns in the format
+        /// from before MySQL 5.6. The binlog does not contain this precision.
         #[serde(default)]
         pub old_temporal_precision: OldTemporalPrecision,
         /// Whether the channel stays stopped until `tailwater channel start`.

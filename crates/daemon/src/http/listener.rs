@@ -37,7 +37,7 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 /// # Errors
 /// If the address cannot be bound.
 pub async fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(listen).await.with_context(|| format!("http: listen at {listen}"))
+    TcpListener::bind(listen).await.with_context(|| format!("http: cannot listen at {listen}"))
 }
 
 /// Serves requests until the returned task is aborted.

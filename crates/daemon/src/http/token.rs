@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn the_whole_token_is_compared() {
-        let secret = BearerToken::of("0123456789abcdef\n").expect("a token");
+        let secret = BearerToken::of("0123456789abcdef\n").expect("a valid token");
         assert!(secret.is_in(b"Bearer 0123456789abcdef"));
         assert!(secret.is_in(b"bearer 0123456789abcdef"), "the name of the scheme is not case-sensitive");
         assert!(secret.is_in(secret.bearer().as_bytes()));

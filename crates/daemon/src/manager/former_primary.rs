@@ -193,7 +193,7 @@ impl FormerPrimary {
         // the rejoin is incomplete. The marker shows it instead.
         let marker = self.marker();
         tailwater_files::create_replacing(&marker, 0o640)
-            .with_context(|| format!("create {}", marker.display()))?;
+            .with_context(|| format!("cannot create {}", marker.display()))?;
         self.replicate(report).await
     }
 
@@ -251,7 +251,7 @@ impl FormerPrimary {
 
     fn remove_marker(&self) -> anyhow::Result<()> {
         let marker = self.marker();
-        std::fs::remove_file(&marker).with_context(|| format!("remove {}", marker.display()))
+        std::fs::remove_file(&marker).with_context(|| format!("cannot remove {}", marker.display()))
     }
 
     fn report(&self) -> RejoinReport {
@@ -272,10 +272,11 @@ impl FormerPrimary {
     /// Takes a lock that allows only one rejoin of a server at a time, among all processes that share the
     /// log's folder.
     fn lock(&self) -> anyhow::Result<File> {
-        std::fs::create_dir_all(&self.folder).with_context(|| format!("create {}", self.folder.display()))?;
+        std::fs::create_dir_all(&self.folder)
+            .with_context(|| format!("cannot create {}", self.folder.display()))?;
         let path = self.folder.join(format!("{}.lock", self.request.server));
         let file = tailwater_files::open_or_create(&path, 0o640)
-            .with_context(|| format!("open {}", path.display()))?;
+            .with_context(|| format!("cannot open {}", path.display()))?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).with_context(|| {
             format!("another process is rejoining {}: {} is locked", self.request.server, path.display())
         })?;

@@ -91,7 +91,7 @@ impl PersistedGuard {
                 format!("{} cannot be parsed; remove it to start with an empty guard", path.display())
             })?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => GuardFile::default(),
-            Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
         };
         let etcd = etcd.map(tokio::sync::Mutex::new);
         let shared = SharedState { owes_failover_ms, ..SharedState::default() };
@@ -246,7 +246,8 @@ impl PersistedGuard {
         let file = GuardFile { guard, owes_failover_ms: self.shared_state().owes_failover_ms };
         let bytes = serde_json::to_vec_pretty(&file)?;
         let guard = file.guard;
-        let stored = replace(&self.path, &bytes).with_context(|| format!("write {}", self.path.display()));
+        let stored =
+            replace(&self.path, &bytes).with_context(|| format!("cannot write {}", self.path.display()));
         match stored {
             // The error is only logged, because etcd already has the value. A manager reads the file only
             // when it starts.

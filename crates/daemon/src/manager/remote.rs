@@ -69,7 +69,7 @@ impl RemoteRelay {
             .pool_max_idle_per_host(0);
         if let Some(file) = &config.ca_file {
             let pem = tailwater_files::read_user_file(file, 16 << 20)
-                .with_context(|| format!("read {}", file.display()))?;
+                .with_context(|| format!("cannot read {}", file.display()))?;
             let authorities =
                 Certificate::from_pem_bundle(&pem).with_context(|| file.display().to_string())?;
             ensure!(!authorities.is_empty(), "{}: this file contains no certificate", file.display());
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn an_order_counts_as_refused_only_if_it_was_certainly_not_executed() {
         let not_done = |status: u16| {
-            let status = StatusCode::from_u16(status).expect("a status");
+            let status = StatusCode::from_u16(status).expect("a valid status code");
             matches!(parse_answer(status, b"{}"), Err(RelayRequestError::NotDone(..)))
         };
         for status in [400, 401, 403, 404, 405] {

@@ -332,7 +332,7 @@ mod tests {
             "source": name, "primary": "db1", "lease": "", "automatic": true, "now_ms": 0, "findings": findings,
             "guard": { "is_paused": false, "downtimes": [], "last_failover_ms": null },
         });
-        let report: ClusterReport = serde_json::from_value(report).expect("a report");
+        let report: ClusterReport = serde_json::from_value(report).expect("a valid report");
         let report = ClusterReport { readiness, ..report };
         ClusterSnapshot {
             source: name.to_owned(),
@@ -367,7 +367,7 @@ mod tests {
             "gtids": "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9", "durable": "", "alarms": ["secret"], "readers": [],
         });
         let capture = CaptureSnapshot {
-            report: serde_json::from_value(report).expect("a report"),
+            report: serde_json::from_value(report).expect("a valid report"),
             state: "streaming",
             followed: FollowedServer { server: "db1".to_owned(), withheld: None },
             server_id: 4201,
@@ -414,7 +414,7 @@ mod tests {
 
     #[test]
     fn only_names_and_codes_are_in_the_metrics() {
-        let text = render(all()).expect("text");
+        let text = render(all()).expect("the metrics can be encoded");
         assert!(text.contains("TW-APP-0002"), "{text}");
         assert!(!text.contains("secret") && !text.contains("3e11fa47"), "{text}");
     }
@@ -425,7 +425,7 @@ mod tests {
 
     #[test]
     fn every_family_is_written_with_its_type_and_unit() {
-        let text = render(all()).expect("text");
+        let text = render(all()).expect("the metrics can be encoded");
         for block in [
             "# HELP tailwater_build Version of the daemon.\n# TYPE tailwater_build info\ntailwater_build_info{version=\"",
             "# TYPE tailwater_manager_leader gauge\ntailwater_manager_leader{cluster=\"orders\"} 1\n",
@@ -471,7 +471,7 @@ mod tests {
         snapshot.captures[0].semi_sync_in_force = None;
         snapshot.channels[0].status.lag_seconds = None;
         snapshot.channels[0].status.fault = None;
-        let text = render(snapshot).expect("text");
+        let text = render(snapshot).expect("the metrics can be encoded");
         let of_readiness: Vec<_> =
             samples(&text).into_iter().filter(|sample| sample.contains("_failover_")).collect();
         assert_eq!(
@@ -493,7 +493,7 @@ mod tests {
             clusters: vec![cluster("a\"b\\c\nd", refused(), &json!([]))],
             ..DaemonSnapshot::default()
         });
-        let text = text.expect("text");
+        let text = text.expect("the metrics can be encoded");
         assert!(text.contains(r#"tailwater_manager_leader{cluster="a\"b\\c\nd"} 1"#), "{text}");
     }
 
@@ -502,15 +502,15 @@ mod tests {
     #[test]
     fn the_reference_page_has_each_metric() {
         let page = include_str!("../../../../docs/reference/metrics.md");
-        let text = render(all()).expect("text");
+        let text = render(all()).expect("the metrics can be encoded");
         let mut expected = BTreeSet::new();
         let mut family = ("", "");
         for line in text.lines() {
             if let Some(described) = line.strip_prefix("# TYPE ") {
                 family = described.split_once(' ').expect("a # TYPE line has a name and a type");
             } else if !line.starts_with('#') {
-                let (name, rest) = line.split_once('{').expect("labels");
-                let (labels, _) = rest.rsplit_once('}').expect("a value");
+                let (name, rest) = line.split_once('{').expect("the sample has labels");
+                let (labels, _) = rest.rsplit_once('}').expect("the sample has a value");
                 let labels = labels.split("\",").map(|label| label.split('=').next().unwrap_or_default());
                 let labels: Vec<_> = labels.map(|label| format!("`{label}`")).collect();
                 assert!(name.starts_with(family.0), "{line}");

@@ -211,7 +211,7 @@ mod tests {
         };
         assert!(is_silent(&full), "{full:#}");
         let mut first = waiting.swap_remove(0);
-        let asked = first.ask(&ControlCommand::List).expect_err("no answer");
+        let asked = first.ask(&ControlCommand::List).expect_err("the daemon does not answer");
         assert!(is_silent(&asked), "{asked:#}");
         Ok(())
     }
@@ -231,7 +231,7 @@ mod tests {
         });
         let answer = ControlConnection::open_within(&socket, SHORT * 10)?.ask(&ControlCommand::List)?;
         assert!(matches!(answer, ControlAnswer::Channels(channels) if channels.is_empty()));
-        daemon.join().expect("it ends")?;
+        daemon.join().expect("the daemon's thread must not panic")?;
         Ok(())
     }
 

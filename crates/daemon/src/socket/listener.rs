@@ -24,13 +24,14 @@ pub fn listen(socket: &Path, control: Arc<Control>) -> anyhow::Result<tokio::tas
     // A daemon that was killed may have left the socket. A running daemon would hold the folder's lock.
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(error).with_context(|| format!("remove {}", socket.display()));
+            return Err(error).with_context(|| format!("cannot remove {}", socket.display()));
         }
         _ => {}
     }
-    let listener = UnixListener::bind(socket).with_context(|| format!("listen at {}", socket.display()))?;
+    let listener =
+        UnixListener::bind(socket).with_context(|| format!("cannot listen at {}", socket.display()))?;
     std::fs::set_permissions(socket, Permissions::from_mode(0o600))
-        .with_context(|| format!("protect {}", socket.display()))?;
+        .with_context(|| format!("cannot restrict the permissions of {}", socket.display()))?;
     Ok(tokio::spawn(async move {
         loop {
             match listener.accept().await {

@@ -97,7 +97,7 @@ pub async fn a_channel_target_becomes_primary(cluster: &mut Cluster) -> Result<(
     setup.limits = ActionTimeouts { supply: Duration::from_millis(50), ..setup.limits };
     let actor = ServerExecutor::new(setup);
     let look = async || match actor.execute(&RunAction::ProbeCandidates, LeaseToken(7)).await {
-        ActionOutcome::Candidates(servers) => servers.into_iter().next().context("no server"),
+        ActionOutcome::Candidates(servers) => servers.into_iter().next().context("no server was probed"),
         other => anyhow::bail!("{other:?}"),
     };
     let db3 = || "db3".to_owned();
@@ -152,7 +152,7 @@ pub async fn a_channel_target_becomes_primary(cluster: &mut Cluster) -> Result<(
     let now = executed(&mut connect(target).await?).await?;
     ensure!(
         all.is_subset_of(&now) && now.subtract(&all)?.to_string() != "",
-        "{now} does not come after {all}"
+        "the new position {now} does not come after {all}"
     );
     // This transaction prevents another drain, because the channel did not apply it.
     fails(&actor, RunAction::DrainRelayLog { server: db3() }, "transactions that its channel did not apply")

@@ -136,12 +136,12 @@ impl Cluster {
 pub async fn wait_until_received(replica: &mut Connection, wanted: &GtidSet) -> Result<()> {
     let started = Instant::now();
     loop {
-        let channel = replication::status(replica).await?.context("no channel")?;
+        let channel = replication::status(replica).await?.context("the server has no replication channel")?;
         let executed = replication::executed(replica).await?;
         if wanted.is_subset_of(&channel.received.union(&executed)?) {
             return Ok(());
         }
-        ensure!(started.elapsed() < PATIENCE, "not received: {channel:?}");
+        ensure!(started.elapsed() < PATIENCE, "the replica did not receive the transactions: {channel:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -86,7 +86,7 @@ async fn a_hook_that_fails_hangs_or_prints_too_much_does_not_delay_the_run() -> 
     let script = "sleep 60 & echo $!; wait";
     let outcome = run(&hook(script, HookArguments::AsGiven, Duration::from_millis(300)), &situation()).await;
     let HookOutcome::Unknown(text) = outcome else { anyhow::bail!("{outcome:?}") };
-    let child = text.rsplit(' ').next().context("no number")?.to_owned();
+    let child = text.rsplit(' ').next().context("the output has no process id")?.to_owned();
     let started = Instant::now();
     while lives(&child) {
         ensure!(started.elapsed() < LONG, "{text}");

@@ -90,12 +90,15 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
 
     let ActionOutcome::Candidates(seen) = actor.execute(&RunAction::ProbeCandidates, LeaseToken(7)).await
     else {
-        bail!("no servers")
+        bail!("the probe returned no servers")
     };
     ensure!(seen.iter().map(|one| one.name.as_str()).eq(["db2", "db3"]), "{seen:?}");
-    let received = seen[0].received.clone().context("nothing received")?;
+    let received = seen[0].received.clone().context("the received transactions are unknown")?;
     let what = has.subtract(&received)?.to_string();
-    ensure!(!received.is_subset_of(seen[0].executed.as_ref().context("nothing executed")?), "{seen:?}");
+    ensure!(
+        !received.is_subset_of(seen[0].executed.as_ref().context("the executed transactions are unknown")?),
+        "{seen:?}"
+    );
 
     // A server whose account lacks a privilege cannot be used. This is reported before anything is changed.
     let mut unfit = setup(&cluster, PATIENCE);
@@ -103,7 +106,7 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
     let ActionOutcome::Candidates(lacking) =
         ServerExecutor::new(unfit).execute(&RunAction::ProbeCandidates, LeaseToken(7)).await
     else {
-        bail!("no servers")
+        bail!("the probe returned no servers")
     };
     let message = lacking[0].reached.as_ref().is_err_and(|reason| reason.contains("run: GRANT"));
     ensure!(message && lacking[1].reached.is_ok(), "{lacking:?}");
@@ -114,7 +117,7 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
         cluster.log.sql(revoke).await?;
         let ActionOutcome::Candidates(seen) = actor.execute(&RunAction::ProbeCandidates, LeaseToken(7)).await
         else {
-            bail!("no servers")
+            bail!("the probe returned no servers")
         };
         ensure!(seen[0].semi_sync_unavailable.is_none() && seen[1].reached.is_ok(), "{seen:?}");
         let lack = seen[1].semi_sync_unavailable.as_ref().context("semi-sync can be loaded")?;
@@ -130,7 +133,7 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
         does(&actor, supply(from)).await?;
     }
     let mut replica = connect(&cluster.replica).await?;
-    let channel = status(&mut replica).await?.context("no channel")?;
+    let channel = status(&mut replica).await?.context("the server has no replication channel")?;
     ensure!(address(&cluster.log).is_source_of(&channel), "{channel:?}");
     // A drain that exceeds its time limit leaves the replica as it was, because another server may be chosen.
     let mut locker = Connection::connect(&cluster.replica.connect_options()).await?;
@@ -141,7 +144,7 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
     let mut hasty = setup(&cluster, PATIENCE);
     hasty.limits.drain = Duration::from_millis(100);
     fails(&ServerExecutor::new(hasty), RunAction::DrainRelayLog { server: server() }, "TW-MGR-0061").await?;
-    let channel = status(&mut replica).await?.context("no channel")?;
+    let channel = status(&mut replica).await?.context("the server has no replication channel")?;
     ensure!(channel.io != IoState::Stopped, "the replica no longer reads from the log: {channel:?}");
     locker.execute("UNLOCK TABLES").await?;
     does(&actor, RunAction::DrainRelayLog { server: server() }).await?;
@@ -161,7 +164,7 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
     for _ in 0..2 {
         does(&actor, RunAction::DisableSemiSyncSource { server: server() }).await?;
         ensure!(verify_waiting(&mut replica, 1).await.is_err());
-        let channel = status(&mut replica).await?.context("no channel")?;
+        let channel = status(&mut replica).await?.context("the server has no replication channel")?;
         ensure!(channel.sql_running, "{channel:?}");
     }
 

@@ -197,7 +197,7 @@ impl Trial {
     }
 
     async fn recover(&mut self, stored: &Audit) -> Result<Audit> {
-        let traces = InterruptedRun::of(stored).context("nothing to recover")?;
+        let traces = InterruptedRun::of(stored).context("the record shows nothing to recover")?;
         let mut recovery = RunRecovery::new(recovery::RecoveryRequest {
             id: "recovery".to_owned(),
             traces,
@@ -271,8 +271,10 @@ async fn a_manager_that_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) 
     let mut undone = 0;
     for changes in 1..20 {
         let id = 100 + u32::try_from(changes)?;
-        let (stored, changed) =
-            trial.switch_over(changes).await.with_context(|| format!("{changes} acts"))?;
+        let (stored, changed) = trial
+            .switch_over(changes)
+            .await
+            .with_context(|| format!("the manager dies after {changes} changes"))?;
         let last = changed.last().context("no action was executed")?.to_string();
         // Before writes are paused, nothing has to be undone.
         let Some(_) = InterruptedRun::of(&stored) else {
@@ -330,8 +332,10 @@ async fn a_manager_that_dies_in_a_failover_leaves_a_primary(kind: ServerKind) ->
     trial.cluster.primary.kill().await?;
     let mut undone = 0;
     for changes in 1..20 {
-        let (stored, changed) =
-            trial.fail_over(&order, changes).await.with_context(|| format!("{changes} acts"))?;
+        let (stored, changed) = trial
+            .fail_over(&order, changes)
+            .await
+            .with_context(|| format!("the manager dies after {changes} changes"))?;
         let last = changed.last().context("no action was executed")?.to_string();
         let audit = trial.recover(&stored).await.with_context(|| last.clone())?;
         let cluster = &trial.cluster;
@@ -342,7 +346,9 @@ async fn a_manager_that_dies_in_a_failover_leaves_a_primary(kind: ServerKind) ->
                 // The replica and the log replicate from their previous source again.
                 for server in [&cluster.replica, &cluster.log] {
                     let mut connection = Connection::connect(&as_leader(server)).await?;
-                    let channel = replication::status(&mut connection).await?.context("no channel")?;
+                    let channel = replication::status(&mut connection)
+                        .await?
+                        .context("the server has no replication channel")?;
                     ensure!(channel.sql_running, "after {last:?}: {channel:?} {audit}");
                 }
             }

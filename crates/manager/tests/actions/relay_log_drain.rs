@@ -33,8 +33,9 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
     cluster.receive_only(1).await?;
     cluster.primary.pause()?;
     drain(&mut connection, PATIENCE).await?;
-    ensure!(rows(&cluster.replica).await? == "1", "with the applier stopped");
-    let channel = replication::status(&mut connection).await?.context("no channel")?;
+    ensure!(rows(&cluster.replica).await? == "1", "a replica with a stopped applier was not drained");
+    let channel =
+        replication::status(&mut connection).await?.context("the server has no replication channel")?;
     ensure!(!channel.sql_running && channel.uses_gtids, "{channel:?}");
     // A second drain changes nothing.
     drain(&mut connection, PATIENCE).await?;
@@ -45,8 +46,9 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
     cluster.primary.pause()?;
     cluster.replica.sql(statement(kind, "STOP REPLICA", "STOP SLAVE")).await?;
     drain(&mut connection, PATIENCE).await?;
-    ensure!(rows(&cluster.replica).await? == "1,2", "stopped whole");
-    let channel = replication::status(&mut connection).await?.context("no channel")?;
+    ensure!(rows(&cluster.replica).await? == "1,2", "a replica with both threads stopped was not drained");
+    let channel =
+        replication::status(&mut connection).await?.context("the server has no replication channel")?;
     ensure!(!channel.sql_running && channel.uses_gtids, "{channel:?}");
 
     // The replica has a configured delay. It receives in the first case, and does not in the second.
@@ -58,10 +60,17 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
         if !stop.is_empty() {
             cluster.replica.sql(stop).await?;
         }
-        ensure!(!rows(&cluster.replica).await?.ends_with(&id.to_string()), "the delay does not hold");
+        ensure!(
+            !rows(&cluster.replica).await?.ends_with(&id.to_string()),
+            "the replica does not wait for its configured delay"
+        );
         drain(&mut connection, PATIENCE).await?;
-        ensure!(rows(&cluster.replica).await?.ends_with(&id.to_string()), "with a delay, {stop:?}");
-        let channel = replication::status(&mut connection).await?.context("no channel")?;
+        ensure!(
+            rows(&cluster.replica).await?.ends_with(&id.to_string()),
+            "a replica with a delay was not drained after {stop:?}"
+        );
+        let channel =
+            replication::status(&mut connection).await?.context("the server has no replication channel")?;
         ensure!(channel.delay_seconds == 3600 && channel.uses_gtids, "{channel:?}");
     }
 
@@ -78,7 +87,10 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
         cluster.receive(id).await?;
         cluster.primary.pause()?;
         for _ in 0..2 {
-            let error = drain(&mut connection, PATIENCE).await.err().context("drained over a duplicate")?;
+            let error = drain(&mut connection, PATIENCE)
+                .await
+                .err()
+                .context("the drain did not report the duplicate key")?;
             ensure!(
                 matches!(&error, ManagerError::ActionFailed { reason, .. } if reason.contains("1062")),
                 "{error}"
@@ -98,7 +110,10 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
     let mut locker = Connection::connect(&cluster.replica.connect_options()).await?;
     locker.execute("LOCK TABLES shop.t WRITE").await?;
     cluster.receive(7).await?;
-    let error = drain(&mut connection, Duration::from_millis(200)).await.err().context("too fast")?;
+    let error = drain(&mut connection, Duration::from_millis(200))
+        .await
+        .err()
+        .context("the drain did not exceed its time limit")?;
     ensure!(matches!(&error, ManagerError::ActionTimeout { .. }), "{error}");
     locker.execute("UNLOCK TABLES").await?;
     let mut connection = connect(&cluster.replica).await?;

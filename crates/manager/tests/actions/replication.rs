@@ -16,7 +16,10 @@ pub async fn a_replica_changes_its_source(cluster: &Cluster) -> Result<()> {
     // The replica has received a transaction that it has not executed. Nothing may be changed, and the
     // replica continues to receive.
     cluster.receive_only(11).await?;
-    let error = read_from(&mut replica, &log, PATIENCE).await.err().context("changed its source")?;
+    let error = read_from(&mut replica, &log, PATIENCE)
+        .await
+        .err()
+        .context("the change of source was not refused")?;
     ensure!(
         matches!(&error, ManagerError::ActionFailed { reason, .. } if reason.contains("drain it first")),
         "{error}"
@@ -27,7 +30,7 @@ pub async fn a_replica_changes_its_source(cluster: &Cluster) -> Result<()> {
     cluster.insert(13).await?;
     for _ in 0..2 {
         read_from(&mut replica, &log, PATIENCE).await?;
-        let channel = status(&mut replica).await?.context("no channel")?;
+        let channel = status(&mut replica).await?.context("the server has no replication channel")?;
         ensure!(log.is_source_of(&channel), "{channel:?}");
     }
     let has = executed(&mut connect(&cluster.primary).await?).await?;

@@ -340,7 +340,7 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
         ensure!(ended.ping().await.is_err());
     }
     let mut old = connect(&cluster.primary).await?;
-    let channel = status(&mut old).await?.context("no channel")?;
+    let channel = status(&mut old).await?.context("the server has no replication channel")?;
     ensure!(address(&cluster.log).is_source_of(&channel) && !is_writable(&mut old).await?, "{channel:?}");
     let is_there = async || Ok(rows(&cluster.primary).await? == "1,3,4");
     cluster.wait(&cluster.primary, "what the new primary wrote", is_there).await?;
@@ -349,7 +349,9 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     cluster.primary.sql(statement(kind, "STOP REPLICA", "STOP SLAVE")).await?;
     let has = executed(&mut connect(&cluster.replica).await?).await?.to_string();
     does(&actor, demote(&has)).await?;
-    let channel = status(&mut connect(&cluster.primary).await?).await?.context("no channel")?;
+    let channel = status(&mut connect(&cluster.primary).await?)
+        .await?
+        .context("the server has no replication channel")?;
     ensure!(channel.io != IoState::Stopped && channel.sql_running, "{channel:?}");
     Ok(())
 }

@@ -137,11 +137,11 @@ impl World {
             }
             RunAction::ResumeWrites { .. } => self.old_writable = true,
             RunAction::StopAcker { acker } => {
-                self.ackers.get_mut(acker).expect("known").1 = None;
+                self.ackers.get_mut(acker).expect("the acker is in the model").1 = None;
                 return self.acker(acker, AckerStop::Persistent);
             }
             RunAction::StartAcker { acker } => {
-                let from = &mut self.ackers.get_mut(acker).expect("known").1;
+                let from = &mut self.ackers.get_mut(acker).expect("the acker is in the model").1;
                 from.get_or_insert_with(|| "old".to_owned());
             }
             RunAction::DrainRelayLog { server } => drop(self.detached.insert(server.clone())),
@@ -156,7 +156,7 @@ impl World {
             RunAction::MakeWritable { server } => drop(self.writable.insert(server.clone())),
             RunAction::MakeReadOnly { server } => drop(self.writable.remove(server)),
             RunAction::RepointAcker { acker, server } => {
-                self.ackers.get_mut(acker).expect("known").1 = Some(server.clone());
+                self.ackers.get_mut(acker).expect("the acker is in the model").1 = Some(server.clone());
             }
             _ => {}
         }
@@ -221,7 +221,7 @@ pub fn order(world: &World) -> SwitchoverRequest {
     SwitchoverRequest {
         id: "run".to_owned(),
         primary: "old".to_owned(),
-        origin: GtidOrigin::MySql(MysqlGtid::parse(&format!("{OLD}:1")).expect("a GTID").uuid),
+        origin: GtidOrigin::MySql(MysqlGtid::parse(&format!("{OLD}:1")).expect("a valid GTID").uuid),
         version: VERSION,
         region: None,
         ackers: world.ackers.keys().cloned().collect(),

@@ -447,7 +447,7 @@ async fn a_run_that_another_manager_has_superseded_needs_no_recovery() -> anyhow
     }
     let recoveries = records.list()?.into_iter().filter(|record| *record != id).collect::<Vec<_>>();
     let [recovery] = &recoveries[..] else { panic!("{recoveries:?}") };
-    let recovery = records.load(recovery)?.context("no record")?;
+    let recovery = records.load(recovery)?.context("the recovery has no audit record")?;
     assert!(
         matches!(&recovery.outcome, Some(RunOutcome::Unchanged { refusal }) if refusal.code() == "TW-MGR-0073"),
         "{recovery}"
@@ -484,8 +484,8 @@ async fn a_daemon_that_stops_waits_for_a_run_in_progress() -> anyhow::Result<()>
     assert!(cluster.parts.lease.check().is_ok(), "the run has lost its lease");
     gate.0.notify_one();
     tokio::time::timeout(PATIENCE, stopping).await??;
-    let id = cluster.report().run.context("a run")?;
-    assert_eq!(cluster.audit(&id)?.context("its record")?.outcome, Some(unchanged()));
+    let id = cluster.report().run.context("the report names no run")?;
+    assert_eq!(cluster.audit(&id)?.context("the run has no audit record")?.outcome, Some(unchanged()));
     assert!(cluster.parts.lease.check().is_err(), "the lease was not released");
     Ok(())
 }
