@@ -69,7 +69,7 @@ impl MetricsCollector {
         families.gauge(
             "tailwater_manager_failover_readiness_known",
             None,
-            "1 if it is known whether a failover would go through now",
+            "1 if it is known whether a failover would succeed now",
             reports().map(|one| ([("cluster", one.source.as_str())], i64::from(known(one)))),
         )?;
         families.gauge(
@@ -83,7 +83,7 @@ impl MetricsCollector {
         families.gauge(
             "tailwater_manager_failover_refused_by",
             None,
-            "1 for the rule that would refuse every failover",
+            "1 for the safety rule that would refuse a failover now",
             reports().filter_map(|one| {
                 Some(([("cluster", one.source.as_str()), ("rule", one.readiness.rule()?)], 1_i64))
             }),
@@ -107,7 +107,7 @@ impl MetricsCollector {
         families.gauge(
             "tailwater_capture_state",
             None,
-            "1 for the state of the capture, 0 for the others",
+            "1 for the present state of the capture, 0 for all other states",
             captures.iter().flat_map(|one| {
                 CAPTURE_STATES.map(|state| {
                     (
@@ -129,7 +129,7 @@ impl MetricsCollector {
         families.gauge(
             "tailwater_capture_semi_sync_in_force",
             None,
-            "1 if commits on the source wait for this log, by the last check of the source",
+            "1 if commits on the source wait for this log, according to the last check of the source",
             captures.iter().filter_map(|one| Some((of_source(one), i64::from(one.semi_sync_in_force?)))),
         )?;
         families.gauge(
@@ -166,7 +166,7 @@ impl MetricsCollector {
         families.counter(
             "tailwater_capture_connections",
             None,
-            "Streams opened from the source",
+            "Binlog streams opened from the source",
             captures.iter().map(|one| (of_source(one), one.connections_total)),
         )?;
         families.gauge(
@@ -188,7 +188,7 @@ impl MetricsCollector {
         families.gauge(
             "tailwater_apply_state",
             None,
-            "1 for the state of the channel, 0 for the others",
+            "1 for the present state of the channel, 0 for all other states",
             channels.iter().flat_map(|one| {
                 let [channel, source] = of_channel(one);
                 CHANNEL_STATES.map(|state| {
@@ -200,13 +200,13 @@ impl MetricsCollector {
         families.gauge(
             "tailwater_apply_lag",
             Some(Unit::Seconds),
-            "Age of the oldest transaction in the log that is not applied, 0 if all are",
+            "Age of the oldest transaction in the log that the channel has not applied, 0 if it has applied all",
             channels.iter().filter_map(|one| Some((of_channel(one), one.status.lag_seconds?))),
         )?;
         families.gauge(
             "tailwater_apply_fault",
             None,
-            "1 for the error that the channel failed with or tries again after",
+            "1 for the error that stopped the channel, or after which the channel tries again",
             channels.iter().filter_map(|one| {
                 let [channel, source] = of_channel(one);
                 let code = one.status.fault.as_ref()?.code.as_str();
