@@ -60,9 +60,9 @@ impl PrimaryRecord {
         (!is_begun && decision.term <= now).then_some(decision)
     }
 
-    /// Whether a relay must be repointed. A relay that follows the primary is left alone, whatever its term,
-    /// because an order would interrupt its stream. It is also left alone if an operator stopped it by hand
-    /// afterwards, because the operator may rely on that.
+    /// Whether a relay must be repointed. A relay that follows the primary gets no order, whatever its term,
+    /// because an order would interrupt its stream. A relay that an operator stopped by hand afterwards gets
+    /// no order either, because the operator may rely on that.
     pub fn needs_repoint(&self, assignment: &RelayAssignment) -> bool {
         let was_left =
             assignment.is_stopped && (LeaseToken(1)..self.term).contains(&assignment.assigned_term);

@@ -571,8 +571,8 @@ fn a_dry_run_changes_nothing_and_reports_the_plan() {
     let Some(RunOutcome::Planned { server, acts, expected_ms }) = &plan.outcome else { panic!("{plan}") };
     // The plan must list what the real run does.
     assert_eq!((server.as_str(), acts), ("s0", &done));
-    // Stops 5, backfill 20, drain 20 (the server's own estimate), semi-sync 3, writable 3, repoint 30, route
-    // 50.
+    // In ms: stops 5, backfill 20, drain 20 (the server's own estimate), semi-sync 3, writable 3, repoint 30,
+    // route 50.
     assert_eq!(*expected_ms, 131, "{plan}");
     // A dry run must refuse where the real run refuses.
     let refused = FailoverRequest { dry_run: true, ackers: vec!["relay0".to_owned()], ..order(&world) };

@@ -314,7 +314,8 @@ fn a_dry_run_changes_nothing_and_reports_the_plan() {
     // The plan must list what the real run does. The order of actions that run in parallel may differ.
     let planned: Vec<_> = acts.iter().map(std::mem::discriminant).collect();
     assert!(planned.len() == done.len() && planned.iter().all(|act| done.contains(act)), "{plan}");
-    // Prepare 3, pause 3, stop 5 (with semi-sync in parallel), repoint 30, writable 3, route 50, the rest 3.
+    // In ms: prepare 3, pause 3, stop 5 (with semi-sync in parallel), repoint 30, writable 3, route 50, all
+    // other actions 3.
     assert_eq!((server.as_str(), *expected_ms), ("s0", 97), "{plan}");
 }
 

@@ -9,8 +9,8 @@ use crate::observation::ServerState;
 
 /// Compares the transactions of a server with those of the primary. Returns `None` if their flavours differ.
 ///
-/// The primary must be probed after the server. It then has all of its own transactions that the server has,
-/// unless it lost them or they still wait for their ACK.
+/// The primary must be probed after the server. The primary then has all transactions of its own that the
+/// server has, unless the primary lost them or they still wait for their ACK.
 pub fn compare(server: &ServerState, primary: &ServerState) -> Option<GtidComparison> {
     match (&server.executed, &primary.executed) {
         (GtidSet::MySql(has), GtidSet::MySql(primarys)) => {

@@ -37,7 +37,7 @@ pub enum NodeRole {
 /// A node of the tree: a server, a relay, or an unconfigured replica.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TopologyNode {
-    /// Name of the node in the configuration, or a text that identifies it.
+    /// Name of the node in the configuration, or a description that identifies it.
     pub name: String,
     /// Role of the node.
     pub role: NodeRole,

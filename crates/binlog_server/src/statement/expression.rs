@@ -60,7 +60,7 @@ fn parse_one(tokens: &mut Tokens) -> ParseResult<Expression> {
             tokens.skip();
             Ok(Expression::Literal(value))
         }
-        // The tokenizer returns the `@` as a token of its own if a quoted name or text follows.
+        // The tokenizer returns the `@` as a separate token if a quoted name or string follows.
         Some(Token::AtSign) => {
             tokens.skip();
             user_variable(tokens, "").map(Expression::User)

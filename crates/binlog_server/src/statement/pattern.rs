@@ -156,7 +156,7 @@ const TEXTS_MAX: usize = 256;
 /// The maximum length of a pattern in bytes. Names have at most 64 characters.
 const PATTERN_BYTES_MAX: usize = 256;
 
-/// The maximum length in bytes of a text that can match a pattern. The time for a comparison grows with the
+/// The maximum length in bytes of a string that can match a pattern. The time for a comparison grows with the
 /// product of both lengths.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 

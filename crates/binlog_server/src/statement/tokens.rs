@@ -133,7 +133,7 @@ impl Tokens {
         }
     }
 
-    /// Reads a text in single or double quotes. Adjacent texts are joined.
+    /// Reads a string in single or double quotes. Adjacent strings are joined.
     pub fn string(&mut self) -> Option<String> {
         let mut whole: Option<String> = None;
         while let Some(

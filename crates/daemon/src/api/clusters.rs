@@ -46,7 +46,7 @@ pub struct ClusterView {
     /// The servers, and which server each of them replicates from.
     #[serde(flatten)]
     pub cluster: Cluster,
-    /// The failures that one observation of each server is enough to prove.
+    /// The failures that a single observation of each server shows.
     pub findings: Vec<ClusterFinding>,
     /// Whether a failover would succeed if the primary died now, according to the daemon's manager; absent if
     /// no manager is configured.

@@ -141,7 +141,8 @@ fn readable<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Audit>, D::Error> 
 }
 
 /// Returns the records with this record added. While a run is interrupted, all records are kept. Otherwise
-/// only this record and the earlier changes of the primary are kept, the latter without their steps.
+/// only this record and the earlier changes of the primary are kept. The earlier ones are kept without their
+/// steps.
 fn with(mut records: Vec<Audit>, audit: &Audit) -> Vec<Audit> {
     records.retain(|record| record.id != audit.id);
     // Refused runs are left out, because they would accumulate after an interrupted run.

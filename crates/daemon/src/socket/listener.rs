@@ -63,7 +63,7 @@ async fn answer_commands(stream: UnixStream, session: &mut ControlSession) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        // The line is too long. What follows is the rest of this line, and not a command.
+        // The line is too long. The next bytes are the rest of this line, and not a command.
         let is_cut = line.len() as u64 == LINE_BYTES_MAX && !line.ends_with(b"\n");
         let answer = async {
             if is_cut {

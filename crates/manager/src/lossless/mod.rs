@@ -227,7 +227,7 @@ fn missing_ackers(evidence: &LossEvidence<'_>, policy: &AckPolicy, good: &BTreeS
     format!("{}{back}", words.join(", "))
 }
 
-/// Returns a text about unconfigured semi-sync replicas, and what to do about them.
+/// Returns a message about unconfigured semi-sync replicas, and what to do about them.
 fn unconfigured_text(count: u32) -> String {
     let replicas = if count == 1 { "1 semi-sync replica" } else { &format!("{count} semi-sync replicas") };
     format!(

@@ -49,7 +49,7 @@ pub enum ActionOutcome {
 }
 
 impl ActionOutcome {
-    /// Returns the result (`done`, `failed` or `unknown`) and a text for the audit record.
+    /// Returns the result (`done`, `failed` or `unknown`) and a description for the audit record.
     pub fn summary(&self) -> (&'static str, String) {
         match self {
             Self::LeaseHeld(token) => ("done", format!("term {token}")),

@@ -81,7 +81,7 @@ pub(super) struct ServerHistory {
 #[derive(Debug, Clone)]
 pub(super) struct HistoryRewind {
     pub at_ms: u64,
-    /// A text that names the lost transactions.
+    /// A description that names the lost transactions.
     pub what: String,
     /// The transactions that the server had before. `None` if a relay reported the loss. Such an entry is
     /// dropped when that relay streams again.

@@ -125,7 +125,7 @@ fn manager_evidence(server: &ServerHistory, streak: &FailureStreak, now_ms: u64)
     format!("the manager: {failure}{}{seen}", duration_suffix(lasted))
 }
 
-/// Returns a duration as a suffix of a text; empty if the duration is 0.
+/// Returns a duration as the end of a message, such as `, for 3000 ms`; empty if the duration is 0.
 pub(super) fn duration_suffix(lasted_ms: u64) -> String {
     if lasted_ms == 0 { String::new() } else { format!(", for {lasted_ms} ms") }
 }

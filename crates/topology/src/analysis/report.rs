@@ -63,7 +63,7 @@ pub enum Observed {
     StreamLost(ProbeFailure),
     /// The observer was ordered to read another server, so it gives no information on this one.
     FollowsOther,
-    /// The log of a relay contains transactions that the server has lost; with a text that names them.
+    /// The log of a relay contains transactions that the server has lost. The string names them.
     HistoryRewound(String),
 }
 

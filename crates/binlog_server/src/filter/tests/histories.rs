@@ -101,7 +101,8 @@ proptest! {
         prop_assert_eq!(gtids(&log, &sent), lacks);
     }
 
-    /// A stream by position has the rest of the log byte for byte, from every boundary between entries on.
+    /// A stream that is requested by position has the rest of the log byte for byte, wherever between two
+    /// entries it starts.
     #[test]
     fn a_stream_by_position_has_the_rest_of_the_log(
         breaks in proptest::collection::vec(0u8..2, 1..12),
