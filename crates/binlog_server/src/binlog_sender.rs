@@ -417,8 +417,8 @@ impl BinlogSender<'_> {
             EventVerdict::Replace(event) => sender.push_event(&event, false),
             EventVerdict::Send { .. } if !whole.is_empty() => sender.push_event(&whole, false),
             EventVerdict::Send { ends_transaction } => {
-                // Only the last event of the log requests an acknowledgement; it covers everything that is
-                // sent together.
+                // Only the last event of the log requests an acknowledgement. This acknowledgement covers all
+                // events that are sent together.
                 let wants_ack = self.semi_sync
                     && ends_transaction
                     && span.end == self.shared.served.log.durable().position;

@@ -104,8 +104,8 @@ fn canonical<'a>(cluster: &'a ClusterSnapshot, server: &'a str) -> &'a str {
     if server == cluster.source { &cluster.own } else { server }
 }
 
-/// Whether a snapshot has this name. The target of a channel that is not a `[[server]]` is probed as `channel
-/// NAME`.
+/// Whether the snapshot is of the server with this name. The target of a channel that is not a `[[server]]`
+/// has the name `channel NAME` in snapshots.
 fn is_named(one: &ServerSnapshot, server: &str) -> bool {
     one.name == server || one.name.strip_prefix("channel ") == Some(server)
 }

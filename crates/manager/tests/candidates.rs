@@ -129,7 +129,7 @@ fn the_unacknowledged_end_of_the_old_primary_is_not_errant() {
     assert!(choice.ranked[0].lacks.is_none());
     // The server that lacks the transaction gets it from the one that has it.
     assert_eq!(choice.ranked[1].backfills[0].from, "b");
-    // If that server cannot send the transaction, the candidate lacks it. This is reported, and counts as a
+    // If server b cannot send the transaction, the candidate lacks it. This is reported, and counts as a
     // loss.
     let mute = CandidateServer { log_replica_updates: false, ..replica("b", "old:1-11") };
     let choice = check(&[replica("a", "old:1-10"), mute], Ok("a"));

@@ -255,8 +255,8 @@ impl World {
             self.is_settled = false;
             None
         } else if stops.len() < enough || to == self.leader {
-            // The failover is undone, on the relays that receive the order. A relay that was stopped before
-            // is repointed before anything else starts.
+            // The failover is undone: the relays that receive the order start again. A relay that was already
+            // stopped before this failover stays stopped until it is repointed.
             for at in stops.iter().filter(|at| has(follow, **at) && !stood[**at]) {
                 self.relays[*at].is_stopped = false;
             }

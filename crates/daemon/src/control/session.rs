@@ -41,7 +41,8 @@ impl ControlSession {
         let (channel, _) = channel.ok_or_else(|| anyhow!("the daemon has no channel {name:?}"))?;
         let state = channel.status().borrow().state;
         if matches!(state, ChannelState::Running | ChannelState::Connecting) {
-            // Recorded first, so that the channel is started again even if the pause fails midway.
+            // The channel is recorded before it is paused, so that it is started again even if the pause
+            // fails halfway.
             self.paused.push(name.to_owned());
             channel
                 .pause_with_reason("paused by a job that reads the target; starts again when the job ends")

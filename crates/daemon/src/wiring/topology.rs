@@ -170,8 +170,8 @@ impl ClusterView {
         let cluster = build_tree(&wired.plan, seen);
         let mut findings = analyse_snapshot(&wired.plan, &cluster, seen);
         let primary = &wired.plan.primary.name;
-        // The manager does the same: without semi-sync, commits are not guaranteed to survive a failover, so
-        // their loss is not a finding.
+        // Like the manager, report readiness only with semi-sync. Without semi-sync, commits are not
+        // guaranteed to survive a failover, so a possible loss is not a finding.
         let promised = readiness.as_ref().filter(|_| wired.plan.relay.semi_sync);
         findings.extend(promised.and_then(|readiness| ClusterFinding::not_ready(primary, readiness, 0)));
         findings.sort_by_key(|finding| finding.code);

@@ -142,7 +142,7 @@ pub(super) async fn make_source(
     Ok((ready, note))
 }
 
-/// Completes what [`make_source`] left out, and removes the replication source of the server.
+/// Executes the slow steps that [`make_source`] skipped, and removes the replication source of the server.
 pub(super) async fn persist_source(
     connection: &mut Connection,
     ready: Option<PromotionState>,

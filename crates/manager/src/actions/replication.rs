@@ -229,8 +229,8 @@ async fn change_source(
     wait_until_receiving(connection, patience).await
 }
 
-/// Stops both threads of a replica that has executed everything it received. If transactions are unexecuted,
-/// it returns an error and leaves the replica as it was.
+/// Stops both threads of a replica that has executed everything it received. If received transactions are not
+/// executed yet, returns an error and does not change the replica.
 async fn stop_drained(
     connection: &mut Connection,
     words: &ReplicationDialect,

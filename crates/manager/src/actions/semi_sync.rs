@@ -170,8 +170,8 @@ async fn set_up(connection: &mut Connection, acks: u32) -> Result<SemiSyncNames,
     let current = probe::semi_sync(connection).await?.0;
     let SemiSyncNames { source, wait_nobody, wait_count, persists } = found;
     let scope = if persists { "PERSIST" } else { "GLOBAL" };
-    // On MariaDB a value that already matches is left alone. A statement would not survive a restart, and
-    // would hide that the option file has the same value.
+    // On MariaDB a value that already matches is not set again. A value that a statement sets does not
+    // survive a restart, and would hide that the option file has the same value.
     let current = current.filter(|_| !persists);
     let is_set = |is_set: fn(&SemiSyncSource) -> bool| current.as_ref().is_some_and(is_set);
     let mut settings = Vec::new();

@@ -79,7 +79,7 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
     /// Drives a state machine until its run is finished, in bounded time. Returns the audit record.
     /// `progress` receives each new version of the record.
     ///
-    /// Actions that are still in flight when the run is finished or the lease is lost are not waited for.
+    /// Does not wait for actions that are still in flight when the run is finished or the lease is lost.
     pub async fn drive<M: RunMachine>(
         &self,
         machine: &mut M,

@@ -25,7 +25,7 @@ pub struct EtcdValue {
 }
 
 impl EtcdValue {
-    /// Creates access to the value at the key of the options. Sends no request yet.
+    /// Creates access to the value whose key is in `options`. Sends no request yet.
     ///
     /// # Errors
     /// As [`super::EtcdLease::new`].

@@ -175,7 +175,8 @@ fn not_verified(evidence: &LossEvidence<'_>) -> Option<SafetyRefusal> {
     }
 }
 
-/// Checks the rule of completeness, for the present policy and for all earlier policies that still count.
+/// Checks the safety rule for completeness, under the present policy and under all earlier policies that
+/// still count.
 fn incomplete(
     evidence: &LossEvidence<'_>,
     ack_policies: &AckPolicyHistory,
@@ -236,8 +237,8 @@ fn unconfigured_text(count: u32) -> String {
     )
 }
 
-/// Checks the rule of fencing. A persistently stopped acker sends no ACKs, even if its log is unreadable or
-/// not durable.
+/// Checks the safety rule for fencing. A persistently stopped acker sends no ACKs, even if its log is
+/// unreadable or not durable.
 fn unfenced(evidence: &LossEvidence<'_>, ack_policies: &AckPolicyHistory) -> Option<SafetyRefusal> {
     if evidence.fenced_by.is_some() {
         return None;

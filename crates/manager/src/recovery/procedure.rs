@@ -48,8 +48,8 @@ pub struct RecoveryProcedure {
     repointed: Vec<String>,
     /// Ackers that another manager has stopped in a later term.
     stopped: Vec<String>,
-    /// Ackers that have no order in a later term. Ackers that did not answer are not among them, and are not
-    /// repointed.
+    /// Ackers that have no order in a later term. This does not include ackers that did not answer; those are
+    /// not repointed.
     without_order: BTreeSet<String>,
 }
 
