@@ -32,8 +32,8 @@ pub(crate) async fn purge_periodically(log: LogHandle) {
     }
 }
 
-/// What the semi-sync monitor remembers across connections. So commits without an ACK while the capture was
-/// disconnected are counted too.
+/// What the semi-sync monitor remembers across connections, so that it also counts the commits that the
+/// source made without an ACK while the capture was disconnected.
 #[derive(Default)]
 pub(crate) struct SemiSyncHistory {
     before: Option<SemiSyncSample>,
@@ -59,8 +59,8 @@ pub(crate) struct CapturedServer<'a> {
 }
 
 impl CapturedServer<'_> {
-    /// Tries to reconnect until it succeeds. A different server at the same address is not accepted, because
-    /// it has another clock.
+    /// Tries to reconnect until it succeeds. Rejects a different server at the same address, because that
+    /// server has another clock.
     async fn connect_again(self, pause: Duration) -> Connection {
         loop {
             tokio::time::sleep(pause).await;
@@ -79,8 +79,9 @@ impl CapturedServer<'_> {
     }
 }
 
-/// Checks the source's clock and its semi-sync settings periodically, and logs new alarms. If the connection
-/// for the checks is lost, the function returns only where commits wait for an ACK; this ends the stream too.
+/// Checks the source's clock and its semi-sync settings periodically, and logs new alarms. If it loses the
+/// connection for the checks, it returns only if commits on the source wait for an ACK. The stream then ends
+/// too.
 pub(crate) async fn check_source_periodically(
     mut control: Connection,
     server: CapturedServer<'_>,
@@ -93,8 +94,8 @@ pub(crate) async fn check_source_periodically(
         let clock_result = update_source_clock(&mut control, status).await;
         if !options.semi_sync {
             if let Err(error) = clock_result {
-                // No commit waits for an ACK here, so the stream continues. Until the next answer, the clock
-                // keeps its last correction.
+                // No commit waits for an ACK here, so the stream continues. Until the source answers again,
+                // the estimate of its clock keeps its last correction.
                 warn!(code = error.code(), "cannot query the source's time; reconnecting: {error}");
                 control = server.connect_again(options.source_check_interval).await;
                 if let Err(error) = update_source_clock(&mut control, status).await {

@@ -31,8 +31,8 @@ use crate::status::{CaptureState, CaptureStatus};
 pub struct CaptureOptions {
     /// The name of the source in messages.
     pub name: String,
-    /// How to connect to the source. The flavour of an empty log is unknown until the capture has reached the
-    /// source. If the log has events, its flavour must be that of the source.
+    /// How to connect to the source. If the log has events, the source must have the log's flavour. The
+    /// flavour of an empty log is unknown until the capture has reached the source.
     pub connect: ConnectOptions,
     /// The `server_id` with which the capture registers at the source as a replica.
     pub server_id: u32,
@@ -45,7 +45,7 @@ pub struct CaptureOptions {
     pub heartbeat: Duration,
     /// The pause between two checks of the source's clock and its semi-sync settings.
     pub source_check_interval: Duration,
-    /// The directory of the log, in which no other source is stored.
+    /// The directory of the log. Each source needs its own directory.
     pub directory: PathBuf,
     /// The options of the log.
     pub log: LogOptions,
@@ -78,8 +78,8 @@ pub struct OpenCapture {
 
 impl OpenCapture {
     /// Starts the capture. If commits of the source wait for it, the capture gets a thread of its own;
-    /// otherwise it is a task on the `readers` runtime. A single-threaded runtime is not used, because the
-    /// disk may block a thread of the runtime at times.
+    /// otherwise it is a task on the `readers` runtime. A single-threaded runtime is not used, because disk
+    /// writes may block the runtime's thread at times.
     ///
     /// `ended` is cancelled when the capture ends, for any reason.
     ///
@@ -91,8 +91,8 @@ impl OpenCapture {
         let readers = readers.filter(|_| !options.semi_sync).filter(has_more_threads);
         let log = writer.handle();
         let status = Arc::new(CaptureStatus::default());
-        // Set the state before the thread runs, so that an early reader of the status does not see
-        // `Connecting`.
+        // Set the state before the thread runs. Otherwise an early reader of the status sees `Connecting`
+        // although an order stopped the capture.
         if let Some(stop) = ordered.stopped {
             status.set_state(CaptureState::StoppedByOrder(stop));
         }
@@ -125,8 +125,8 @@ fn spawn_capture_thread(run: impl Future<Output = ()> + Send + 'static) -> Resul
 }
 
 impl Capture {
-    /// Opens the log and reads the persisted orders, so that the caller gets an error in one of them
-    /// immediately.
+    /// Opens the log and reads the persisted orders, so that the caller sees an error in the log or the
+    /// orders immediately.
     ///
     /// # Errors
     /// [`CaptureError::Log`] if the log or the orders cannot be read.
@@ -164,7 +164,7 @@ impl Capture {
     }
 
     /// Ends the capture; [`Capture::join`] waits for the end. When the process is restarted, it captures
-    /// again. (After [`CaptureAcker::stop`] it does not.)
+    /// again, unless [`CaptureAcker::stop`] has stopped the capture.
     pub fn stop(&self) {
         self.stop.cancel();
     }

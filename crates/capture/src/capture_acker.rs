@@ -11,11 +11,11 @@ use crate::persisted_orders::{AckerState, CaptureOrder};
 use crate::status::{CaptureState, CaptureStatus};
 use crate::{CaptureError, CaptureOptions};
 
-/// How long a capture may take to execute an order: the time for an fdatasync of its log and an fdatasync of
-/// the file of orders.
+/// How long a capture may take to execute an order. Most of the time goes into one fdatasync of its log and
+/// one of the file that stores its orders.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many orders may be queued while the capture is busy. A manager never sends that many.
+/// How many orders may be queued while the capture is busy. A manager never has that many orders waiting.
 const QUEUED_ORDERS_MAX: usize = 16;
 
 /// An order that was sent to the capture and is not executed yet.
@@ -30,8 +30,8 @@ pub(crate) fn order_channel() -> (mpsc::Sender<OrderRequest>, mpsc::Receiver<Ord
     mpsc::channel(QUEUED_ORDERS_MAX)
 }
 
-/// A handle to a running capture in its role as an acker, for a manager. Cheap to clone. It can still be used
-/// after the capture has ended, and then reports this.
+/// A handle to a running capture in its role as an acker, for a manager. Cheap to clone. After the capture
+/// has ended, the handle still works and reports that the capture has ended.
 ///
 /// An order whose lease term is below the highest that the capture has seen is refused. Each method returns
 /// in bounded time. If the future of an order is dropped early, the order may still be executed.
@@ -78,7 +78,8 @@ impl CaptureAcker {
     /// # Errors
     /// [`CaptureError::Log`] if the log cannot be read.
     pub fn read(&self) -> Result<AckerState, CaptureError> {
-        // Read the orders first: if they stop the capture, the log is then read after the stop.
+        // Read the orders before the log: if the orders have stopped the capture, the log then contains
+        // everything that the capture acknowledged.
         let orders = self.status.orders();
         let holds = self.log.gtid_set();
         let before = self.log.gtids_purged_or_before()?.or_else(|| holds.clone());
@@ -98,8 +99,8 @@ impl CaptureAcker {
     /// stream to start.
     ///
     /// # Errors
-    /// Those of [`Self::stop`]. [`CaptureError::UnknownServer`]. [`CaptureError::NotFollowing`] if there is
-    /// no stream in time; the capture keeps trying.
+    /// Those of [`Self::stop`]. [`CaptureError::UnknownServer`]. [`CaptureError::NotFollowing`] if the stream
+    /// does not start in time; the capture keeps trying.
     pub async fn follow(&self, token: u64, server: &str, timeout: Duration) -> Result<(), CaptureError> {
         let is_own = server == self.source;
         if !is_own && !self.servers.iter().any(|known| known == server) {

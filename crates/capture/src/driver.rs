@@ -1,7 +1,7 @@
 //! Runs one capture: reads the stream, appends to the log, syncs, acknowledges, and executes orders.
 //!
 //! An order ends the stream at any point. First the future that reads the stream and sends ACKs is dropped,
-//! which closes its connection. So once the order is executed, the capture can acknowledge nothing more.
+//! which closes its connection. So after an order to stop, the capture can acknowledge nothing more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ use crate::stream_ingest::StreamIngest;
 use crate::stream_position::{StreamKind, StreamTracker};
 use crate::stream_request::is_refusal;
 
-/// How long the source may take to answer a query. Only this time limit detects that the connection for
-/// queries was cut silently. It also limits how long commits that need an ACK wait in that case.
+/// How long the source may take to answer a query. Only this time limit detects that the network has silently
+/// cut the connection for queries. It also limits how long commits that need an ACK wait in that case.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct CaptureDriver {
@@ -68,8 +68,8 @@ enum Wakeup {
 /// The pauses between connection attempts.
 struct ReconnectPauses {
     backoff: Backoff,
-    /// The pauses while another replica has the same `server_id`. Each new connection of one replica ends the
-    /// other's connection, so both need time to read something in between.
+    /// The pauses while another replica has the same `server_id`. When one of the two connects, the source
+    /// ends the other's connection. So both need a pause in which the other can read.
     displaced: Backoff,
     next: Option<Duration>,
 }
@@ -158,7 +158,7 @@ impl CaptureDriver {
                     Ok(()) => continue,
                     Err(error) => error,
                 },
-                // If the log failed, the first error states the cause.
+                // If both errors come from the log, the first one states the cause.
                 (Wakeup::Stream(Err(error @ CaptureError::Log(_))), Err(_)) => error,
                 (_, Err(log_error)) => log_error.into(),
             };
@@ -239,7 +239,7 @@ impl CaptureDriver {
         self.status.set_state(CaptureState::Refused(error.to_string()));
     }
 
-    /// Before the first connection, applies the orders that were persisted before this start.
+    /// Before the first connection, applies the orders that an earlier process persisted.
     fn apply_persisted_orders(&mut self) {
         let ordered = self.status.orders();
         if let Some(server) = &ordered.follows {
@@ -272,8 +272,8 @@ impl CaptureDriver {
                     None => CaptureState::Connecting,
                 });
             }
-            // The server is unknown only if the configuration was changed before a restart: an order to
-            // follow an unknown server is not accepted.
+            // The capture refuses an order to follow an unknown server. So the server is unknown here only if
+            // the configuration was changed before a restart.
             Err(name) => {
                 let known = self.servers.keys().map(String::as_str).chain([self.options.name.as_str()]);
                 let known = known.collect::<Vec<_>>().join(", ");
@@ -293,12 +293,12 @@ impl CaptureDriver {
         let ordered = match before.after(&order, token, now_ms()) {
             Ok(ordered) => ordered,
             Err(error) => {
-                // Ignore an error: the sender of the order may no longer wait for the answer.
+                // Ignore a failure to send: the sender of the order may no longer wait for the answer.
                 let _ = answer.send(Err(error));
                 return Ok(());
             }
         };
-        // Make all of the log durable, because the answer states which transactions it has.
+        // Make all of the log durable first, because the answer states which transactions the log has.
         self.log.sync()?;
         let result = ordered.write(&self.options.directory).map_err(CaptureError::from);
         if let Err(error) = &result {
@@ -364,8 +364,8 @@ impl CaptureDriver {
         };
         let has_source_events = ingest.has_source_events();
         match result {
-            // The source refused the stream before it sent any event: it cannot read an event at the position
-            // where the log ends.
+            // The source refused the stream before it sent any event, because it cannot read an event at the
+            // position where the log ends.
             Err(CaptureError::Session(refusal)) if !has_source_events && is_refusal(&refusal) => {
                 let mut control = Connection::connect(&self.connect).await?;
                 self.classify_refusal(&mut control, &coverage, &mut source, &resume, refusal).await?;
@@ -444,7 +444,8 @@ fn tracker(
 ) -> StreamTracker {
     match &coverage.tail {
         Some((_, identity)) if !identity.same_server(source) => StreamTracker::for_another_server(),
-        // This segment does not even have its format description yet. The new stream starts with it.
+        // The log's last segment does not have its format description event yet. The new stream starts with
+        // this event.
         Some(_) if has_empty_partial_segment => StreamTracker::new(kind, None),
         tail => StreamTracker::new(kind, tail.as_ref().map(|(tail, _)| tail.clone())),
     }

@@ -35,7 +35,7 @@ pub enum CaptureError {
     /// The events of the stream contradict each other.
     #[error("the replication stream contradicts itself: {detail}")]
     Stream {
-        /// What is contradictory.
+        /// What contradicts what.
         detail: String,
     },
     /// Bytes of the source's binlog are missing from the stream.
@@ -179,13 +179,13 @@ pub enum CaptureError {
     NotFollowing {
         /// The name of the server.
         server: String,
-        /// Why there is no stream.
+        /// Why the server has not sent a stream yet.
         reason: String,
     },
     /// The capture did not execute the order.
     #[error("the capture did not execute the order: {reason}")]
     OrderNotTaken {
-        /// Why it did not.
+        /// Why the capture did not execute the order.
         reason: String,
     },
 }
@@ -241,7 +241,7 @@ impl CaptureError {
     }
 
     /// Whether the source reports that its binlog file ends in the middle of an event. MariaDB then ends the
-    /// stream with "binlog truncated in the middle of event". It happens after the server was killed while it
+    /// stream with "binlog truncated in the middle of event". This happens if the server was killed while it
     /// wrote to the file.
     pub(crate) fn reports_torn_file(&self) -> bool {
         let Self::Session(error) = self else { return false };
@@ -277,7 +277,8 @@ impl CaptureError {
             | Self::UnknownServer { .. }
             | Self::NotFollowing { .. }
             | Self::OrderNotTaken { .. } => CaptureRetry::Refuse,
-            // An operator may be about to correct these, or the source may still be starting.
+            // An operator may be about to correct the cause of these errors, or the source may still be
+            // starting.
             Self::NoBinlog
             | Self::SemiSyncOff
             | Self::Answer { .. }
@@ -288,9 +289,9 @@ impl CaptureError {
             Self::Log(LogError::Event { .. }) => CaptureRetry::Reconnect,
             Self::Log(LogError::FlavourMismatch { .. }) => CaptureRetry::Refuse,
             Self::Log(_) | Self::Runtime { .. } => CaptureRetry::Fatal,
-            // After a wrong password or a missing privilege, an operator must act. With a retry the operator
-            // need not also restart the daemon. A refusal of the stream was already turned into another
-            // error.
+            // After a wrong password or a missing privilege, an operator must act. Because the capture
+            // retries, the operator need not also restart the daemon. A refused stream never gets here: it
+            // was already turned into another error.
             Self::Session(_) => CaptureRetry::Reconnect,
         }
     }

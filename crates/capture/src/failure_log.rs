@@ -16,7 +16,7 @@ const KINDS_MAX: usize = 8;
 struct ReportedFailure {
     text: String,
     at: Instant,
-    /// How often it has occurred since it was last logged.
+    /// How often the failure has occurred since it was last logged.
     repeated: u64,
 }
 

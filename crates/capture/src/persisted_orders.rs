@@ -2,9 +2,9 @@
 //! capture is stopped, which server it follows, and in which lease term that was ordered.
 //!
 //! A failover relies on ackers that stay stopped. An acker that forgot its order in a restart would let the
-//! old primary commit again. So an order is on disk before the capture answers it, and is read before the
-//! first connection. Each order has the number of the lease term in which it was given. If the capture has
-//! seen a later term, the order is refused.
+//! old primary commit again. So the capture writes an order to disk before it confirms the order, and reads
+//! it after a restart before the first connection. Each order has the number of the lease term in which it
+//! was given. If the capture has seen a later term, the order is refused.
 
 use std::path::Path;
 
@@ -19,8 +19,8 @@ const NAME: &str = "acker.json";
 /// The newest version of the file format. New files are written in this version.
 const FORMAT_VERSION: u32 = 1;
 
-/// The maximum size of the file in bytes. It is small, because only the server name in it has a variable
-/// length.
+/// The maximum size of the file in bytes. Only the server name in the file has a variable length, so real
+/// files are far smaller.
 const BYTES_MAX: u64 = 64 << 10;
 
 /// An order to stop.
@@ -156,12 +156,12 @@ struct AckerFile {
 pub struct AckerState {
     /// The orders in force.
     pub orders: PersistedOrders,
-    /// Whether it acknowledges only transactions that survive a power failure.
+    /// Whether the acker acknowledges only transactions that survive a power failure.
     pub durable: bool,
-    /// All durable transactions of the log, and all before the log's beginning. Read after `orders`. `None`
-    /// while the log is empty.
+    /// All durable transactions of the log, and all transactions before the log's beginning. Read after
+    /// `orders`. `None` while the log is empty.
     pub holds: Option<GtidSet>,
-    /// The transactions in `holds` that are no longer in the log's directory. This is all of `holds` if it is
+    /// The transactions in `holds` that are no longer in the log's directory. Equal to `holds` if it is
     /// unknown which transactions came before the log.
     pub before: Option<GtidSet>,
 }

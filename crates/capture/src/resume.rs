@@ -3,8 +3,8 @@
 //!
 //! The rule: no event may be missing between the log and the stream, and the source must have every
 //! transaction of the log. If the source is the same server as before, the stream starts with the log's last
-//! transaction again, so that its bytes can be compared. If it is another server, the stream is requested by
-//! GTIDs only.
+//! transaction again, so that its bytes can be compared. If it is another server, the capture requests the
+//! stream by GTIDs only.
 //!
 //! Before the stream starts, the capture queries the source as little as possible. While commits wait for an
 //! ACK, the server may hold the lock on its binlog (in MariaDB's group commit, and in MySQL's rotation). A
@@ -20,14 +20,14 @@ use tailwater_wire::gtid::GtidSet;
 use crate::CaptureError;
 use crate::stream_position::LogTail;
 
-/// Which part of the source's binlog the log has.
+/// Which part of the source's binlog the log contains.
 #[derive(Debug, Clone)]
 pub struct LogCoverage {
     /// Where the log ends in the source's binlog files, and which server that was. `None` while the log is
     /// empty.
     pub tail: Option<(LogTail, SourceIdentity)>,
-    /// The file of the segment whose beginning is the overlap. `None` if the overlap is the log's last
-    /// transaction.
+    /// The file of the segment whose beginning the stream repeats for the comparison (the overlap). `None` if
+    /// the overlap is the log's last transaction.
     pub head: Option<PathBuf>,
     /// All transactions of the log, including those of purged segments.
     pub gtids: GtidSet,
@@ -46,8 +46,8 @@ pub struct SourceState {
     pub binlogs: Option<Vec<(String, u64)>>,
     /// The binlog file that the source writes now; `None` if not queried.
     pub current_binlog: Option<String>,
-    /// All transactions that the source has written or applied: `gtid_executed` on MySQL; `gtid_binlog_state`
-    /// and `gtid_slave_pos` on MariaDB. `None` if GTIDs are off.
+    /// All transactions that the source has written itself or applied as a replica: `gtid_executed` on MySQL;
+    /// `gtid_binlog_state` and `gtid_slave_pos` on MariaDB. `None` if GTIDs are off.
     pub gtids: Option<GtidSet>,
     /// The transactions that are no longer in the source's binlog files (`gtid_purged`); `None` if the source
     /// does not provide them.
@@ -157,7 +157,7 @@ fn resume_in_file(tail: &LogTail, source: &SourceState) -> Result<Option<u64>, C
             (Some((file, size)), _) if *size < tail.end => {
                 return Err(CaptureError::Rewound {
                     missing: format!("{file}:{size} to {}", tail.end),
-                    detail: "its binlog file is shorter than what the log has of it".into(),
+                    detail: "the source's copy of this binlog file is shorter than the log's copy".into(),
                 });
             }
             (Some(_), _) => {}
@@ -198,8 +198,9 @@ fn check_purged(log: &LogCoverage, tail: &LogTail, source: &SourceState) -> Resu
 
 /// The error for a source that refuses to send the transactions after the log's GTIDs.
 pub(crate) fn refused_by_gtid(log: &LogCoverage, words: &str) -> CaptureError {
-    // Both messages mean that the source has lost transactions of the log. The first is MariaDB's, for other
-    // transactions under the same GTIDs; the second is MySQL's, for missing transactions.
+    // Both messages mean that the source has lost transactions of the log. MariaDB sends the first one if the
+    // source has other transactions under the same GTIDs. MySQL sends the second one if transactions are
+    // missing.
     if words.contains("is not in the master's binlog") || words.contains("has more GTIDs") {
         return CaptureError::Rewound { missing: format!("some of {}", log.gtids), detail: words.to_owned() };
     }

@@ -15,7 +15,8 @@ use tailwater_session::semi_sync::{SemiSyncSource, WaitPoint};
 pub struct SemiSyncSample {
     /// The settings and counters; `None` if the plugin is not loaded.
     pub source: Option<SemiSyncSource>,
-    /// Seconds since the server started. They show whether the counter was reset by a restart.
+    /// Seconds since the server started. They show whether a restart has reset the counter of commits without
+    /// an ACK.
     pub uptime_seconds: u64,
 }
 
@@ -146,7 +147,7 @@ mod tests {
         SemiSyncSample { source: Some(source), uptime_seconds }
     }
 
-    /// The alarms of a source after a healthy sample.
+    /// The alarms that the sample `now` raises if the previous sample was healthy.
     fn alarms(now: &SemiSyncSample) -> Vec<SemiSyncAlarm> {
         assess(Some(&sample(|_| (), 100)), now)
     }

@@ -105,8 +105,9 @@ pub async fn query_binlogs(connection: &mut Connection) -> Result<Vec<(String, u
     binlogs.ok_or_else(|| wrong("a row lacks name or size"))
 }
 
-/// Queries the binlog file that the source writes now. The answer is an older file if a commit in it still
-/// waits. `connect` is for a second connection to the source; `server_id` is that of the capture.
+/// Queries the binlog file that the source writes now. The answer is an older file if a commit in that file
+/// still waits for an ACK. `connect` is for a second connection to the source; `server_id` is that of the
+/// capture.
 ///
 /// # Errors
 /// Those of [`query_binlogs`].
@@ -118,8 +119,8 @@ pub async fn query_current_binlog(
     match connection.server().flavour {
         Flavour::MySql => {
             // On MySQL every statement that returns the file name waits for the lock of the binlog, which
-            // commits that wait for an ACK may hold. A stream does not wait. It starts with the name of the
-            // file that has the first unfinished transaction.
+            // commits that wait for an ACK may hold. A stream does not wait for this lock. It starts with the
+            // name of the file that has the first transaction still waiting for an ACK.
             let answer = connection.query("SELECT @@global.gtid_mode, @@global.gtid_executed").await?;
             if !text(&answer, 0, "gtid_mode")?.starts_with("ON") {
                 return Ok(query_binlogs(connection).await?.pop().map(|(file, _)| file));

@@ -6,9 +6,9 @@
 //! set later. The replica would then show a wrong lag until it connects again. So the capture queries the
 //! source's time, and a monotonic clock advances it between the queries.
 
-/// The smallest jump of the source's clock that counts, in microseconds. If the source's answer differs by
-/// more from the predicted time, clients must query the time again. A clock that is slewed moves far less
-/// between two checks.
+/// The smallest jump of the source's clock that is reported, in microseconds. If the source's answer differs
+/// from the predicted time by more than this, clients must query the time again. A clock that is slewed moves
+/// far less between two checks.
 const STEP_MIN_US: i64 = 1_000_000;
 
 /// An estimate of the source's clock. All times are in microseconds: those of the source since 1970, those of
@@ -71,11 +71,12 @@ mod tests {
     #[test]
     fn a_slow_answer_proves_only_a_range() {
         let mut clock = SourceClock::from_local_clock(NOON, 0);
-        // The source may have read its clock at the query or an hour later: both fit the prediction.
+        // The answer took an hour. Whether the source read its clock at the start or the end of that hour,
+        // its answer fits the prediction.
         assert_eq!(clock.observe(NOON, 0, 3_600 * SECOND), None);
         assert_eq!(clock.observe(NOON + 7_200 * SECOND, 3_600 * SECOND, 7_200 * SECOND), None);
         assert_eq!(clock.now_us(0), NOON);
-        // A difference of more than an hour fits neither.
+        // An answer that is more than an hour off does not fit the prediction in either case.
         assert_eq!(
             clock.observe(NOON + 20_000 * SECOND, 9_000 * SECOND, 12_600 * SECOND),
             Some(7_400 * SECOND)

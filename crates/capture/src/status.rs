@@ -90,7 +90,7 @@ pub struct StatusSnapshot {
     pub syncs: u64,
     /// The number of streams opened since the capture started.
     pub connections: u64,
-    /// Why the capture last stopped. `None` if it never did. The value stays when the capture runs again.
+    /// Why the capture last stopped. `None` if it never did. The value is kept when the capture runs again.
     pub last_failure: Option<CaptureFailure>,
     /// The alarms of the last semi-sync check.
     pub alarms: Vec<SemiSyncAlarm>,
@@ -119,8 +119,8 @@ impl CaptureStatus {
         self.detail().source_variables.clone()
     }
 
-    /// Milliseconds since a transaction was last appended to the log. `None` if none was since the capture
-    /// started.
+    /// Milliseconds since a transaction was last appended to the log. `None` if no transaction was appended
+    /// since the capture started.
     pub fn appended_ago_ms(&self) -> Option<u64> {
         ago_ms(&self.appended_ms)
     }
@@ -154,8 +154,8 @@ impl CaptureStatus {
         self.detail().followed.clone()
     }
 
-    /// Counts how often [`CaptureStatus::source_now_us`] was found to be wrong. Clients that received the
-    /// time from it must then query it again.
+    /// Counts the jumps of the source's clock, after which earlier results of
+    /// [`CaptureStatus::source_now_us`] are wrong. Clients that received such a time must query it again.
     pub fn clock_steps(&self) -> watch::Receiver<u64> {
         self.clock.steps.subscribe()
     }
@@ -264,7 +264,8 @@ impl SharedSourceClock {
     }
 }
 
-/// The start of the monotonic clock. Whether a source is silent must not depend on the time of day.
+/// The start of the monotonic clock, which measures how long a source is silent. A change of the time of day
+/// must not affect this.
 static MONOTONIC_START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Milliseconds since [`MONOTONIC_START`]; at least 1, because 0 means never.

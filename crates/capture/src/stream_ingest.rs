@@ -64,7 +64,7 @@ pub(crate) struct StreamIngest<'a> {
     ack: Option<(String, u64)>,
     /// Whether the stream contained an event of the source's binlog file.
     has_source_events: bool,
-    /// The ingest ends when the log contains the start of this file.
+    /// Processing of the stream ends when the log contains the start of this binlog file.
     until_file: Option<String>,
 }
 
@@ -73,7 +73,7 @@ struct CurrentEvent {
     action: EventAction,
     /// `None` if the events have no checksum.
     checksum: Option<ChecksumChecker>,
-    /// The number of bytes of the event that were processed.
+    /// The number of bytes of the event that were processed so far.
     passed: u64,
 }
 
@@ -119,7 +119,7 @@ impl<'a> StreamIngest<'a> {
     }
 
     /// Processes the stream until it breaks, which is an error, or until the log contains the start of the
-    /// wanted file.
+    /// file given as `until_file`.
     pub(crate) async fn run(&mut self, mut stream: DumpStream) -> Result<(), CaptureError> {
         let mut pulls = 0;
         let mut pacer = SyncPacer::default();
@@ -136,8 +136,8 @@ impl<'a> StreamIngest<'a> {
                     }
                     None => {
                         match self.ack_mode {
-                            // No commit waits for the disk, so sync as rarely as possible and leave the disk
-                            // to other work.
+                            // No commit waits for the disk, so only write the bytes; they are synced as
+                            // rarely as possible, to leave the disk to other work.
                             AckMode::Received => self.log.flush()?,
                             AckMode::Durable if pacer.source_waits() => self.log.sync()?,
                             // While the disk syncs, the capture reads more of the stream, and readers of the
@@ -160,7 +160,7 @@ impl<'a> StreamIngest<'a> {
                 return Ok(());
             }
             if ack_requested {
-                // The transaction's bytes cannot become durable before its end is received.
+                // The log cannot make a transaction durable before it has the end of the transaction.
                 if self.log.in_transaction() {
                     return Err(CaptureError::stream("the source requested an ACK inside a transaction"));
                 }
@@ -190,7 +190,8 @@ impl<'a> StreamIngest<'a> {
         }
     }
 
-    /// Returns the next chunk of the stream; `None` if the pending bytes must be synced before more is read.
+    /// Returns the next chunk of the stream; `None` if the pending bytes must be synced before more of the
+    /// stream is read.
     async fn next_or_sync_due(
         &self,
         stream: &mut DumpStream,
@@ -284,8 +285,8 @@ impl<'a> StreamIngest<'a> {
                 self.log.append(&header, event, true, true)?;
             }
             if *position > FIRST_EVENT_OFFSET {
-                // Sync the first events of a segment that starts in the middle of a file. After a power
-                // failure the segment cannot be continued without them.
+                // Sync the first events of a segment that starts in the middle of a file. Without these
+                // events, the capture cannot continue the segment after a power failure.
                 self.log.sync()?;
             }
         }

@@ -15,7 +15,7 @@ use crate::CaptureError;
 /// The end of the log, which a stream may overlap with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogTail {
-    /// The source's binlog file that the log's last segment is a copy of.
+    /// The source's binlog file of which the log's last segment is a copy.
     pub file: String,
     /// The offset in this file after the last byte that the log has.
     pub end: u64,
@@ -88,9 +88,10 @@ pub enum EventAction {
     Append,
     /// Start a new segment with the event.
     StartSegment {
-        /// The source's binlog file that the segment is a copy of.
+        /// The source's binlog file of which the segment is a copy.
         file: String,
-        /// The offset in the source's file of the first event of the segment that is in the file.
+        /// The offset in the source's binlog file of the segment's first event that is in that file. A format
+        /// description event that the source made for the stream is in no file.
         position: u64,
         /// Whole events to append before this one: the format description event, and the events that were
         /// held back with it.
@@ -105,8 +106,9 @@ pub struct StreamTracker {
     tail: Option<LogTail>,
     /// The binlog file that the stream is in, from the last artificial rotate event.
     file: Option<String>,
-    /// The offset in the file after the last event. It is counted, because event headers have only 32 bits
-    /// for it. From MariaDB 11.4 on, headers inside a transaction have no position at all.
+    /// The offset in the file after the last event. The tracker adds up the lengths of the events, because
+    /// event headers have only 32 bits for an offset. From MariaDB 11.4 on, headers inside a transaction have
+    /// no position at all.
     position: u64,
     /// Only for streams by GTIDs: the events at the beginning of the current file. They are held back until
     /// the first new transaction shows whether it follows them directly.
@@ -118,7 +120,7 @@ pub struct StreamTracker {
 #[derive(Debug)]
 struct HeadEvents {
     events: Vec<Bytes>,
-    /// The offset after the last of these events.
+    /// The offset in the binlog file after the last of these events.
     end: u64,
 }
 
@@ -131,8 +133,8 @@ impl StreamTracker {
         Self { kind, tail, file: None, position: 0, head_events: None, format_description: None }
     }
 
-    /// A tracker for a stream by GTIDs from another server than the last one in the log. None of the server's
-    /// files is a file of the log, even if the name and length are the same.
+    /// A tracker for a stream by GTIDs from another server than the last one in the log. No binlog file of
+    /// the new server counts as a file that the log has, even if the name and length are the same.
     pub fn for_another_server() -> Self {
         // No binlog file has an empty name: see `parse_artificial_rotate`.
         let tail = LogTail { file: String::new(), end: 0, overlap: None };
@@ -213,7 +215,7 @@ impl StreamTracker {
 
     /// Holds back an event at the beginning of a file. In a stream by GTIDs, the log may already have the
     /// beginning of the first file, or may have had it and purged it. The first transaction shows whether the
-    /// held events belong in a new segment.
+    /// events that were held back belong in a new segment.
     fn hold_head_event(&mut self, event: &Bytes, start: u64, length: u64) -> Result<(), CaptureError> {
         let contiguous = match &self.head_events {
             Some(held) => held.end == start,
@@ -261,12 +263,12 @@ impl StreamTracker {
         if header.end_log_pos == 0 {
             return self.position;
         }
-        // The header has only the low 32 bits of the real offset. The real offset is the first one with these
-        // bits at or after the counted offset.
+        // The header has only the low 32 bits of the real offset. The real offset is the first one at or
+        // after the tracked offset with these low 32 bits.
         let length = u64::from(header.event_length);
         let counted_end = self.position + length;
         let distance = header.end_log_pos.wrapping_sub(counted_end as u32);
-        // An offset a little below the counted one means that an event is repeated, not that the stream jumps
+        // An offset a little below the tracked one means that an event is repeated, not that the stream jumps
         // ahead by almost 4 GiB.
         if distance > u32::MAX / 2 {
             counted_end.saturating_sub(u64::from(distance.wrapping_neg())).saturating_sub(length)

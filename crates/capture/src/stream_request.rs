@@ -15,8 +15,8 @@ use crate::stream_position::{LogTail, Overlap, StreamKind};
 use tailwater_wire::event::FIRST_EVENT_OFFSET;
 
 /// How long a stream may be silent before it counts as broken: three heartbeat periods; with short periods
-/// eight, up to 2 s. In this time TCP sends a packet again that was lost twice, and a source that stalls for
-/// a second resumes.
+/// eight, up to 2 s. This is long enough for TCP to retransmit a packet that was lost twice, and for a source
+/// that stalls for a second to resume.
 fn silence_max(heartbeat: Duration) -> Duration {
     heartbeat.saturating_mul(3).max(heartbeat.saturating_mul(8).min(Duration::from_secs(2)))
 }
@@ -52,8 +52,8 @@ impl CaptureDriver {
     }
 
     /// Frees a dump thread of MariaDB that hangs as described at [`CaptureDriver::catch_up_target`]. Any new
-    /// semi-sync stream frees it. This stream uses server id 0, as `mariadb-binlog` does, so that it does not
-    /// itself wait for other threads. It acknowledges nothing.
+    /// semi-sync stream frees it. The stream that this function opens uses server id 0, as `mariadb-binlog`
+    /// does, so that the stream does not itself wait for other dump threads. It acknowledges nothing.
     pub(crate) async fn free_hung_dump_thread(
         &self,
         resume: &ResumePoint,
@@ -70,7 +70,7 @@ impl CaptureDriver {
             Ok(connection) => connection.dump(request).await,
             Err(error) => Err(error),
         };
-        // Ignore a failure: the next attempt is then no worse than the last one.
+        // A failure here is only logged: the next stream request may time out again, as the last one did.
         opened
             .inspect_err(|error| {
                 warn!(code = error.code(), "cannot free a hung dump thread of the source: {error}")

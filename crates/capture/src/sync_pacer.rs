@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 /// The longest time from the arrival of the first pending byte to the sync.
 const DELAY_MAX: Duration = Duration::from_millis(1);
-/// With more pending bytes than this, the delay is not enforced. Otherwise a stream of hundreds of megabytes
-/// per second would be synced in small pieces.
+/// With more pending bytes than this, a sync may come later than [`DELAY_MAX`]. Otherwise a stream of
+/// hundreds of megabytes per second would be synced in small pieces.
 const DELAYED_BYTES_MAX: u64 = 256 << 10;
 /// Up to this many pending bytes are synced as soon as no more are available. Bytes that arrive during this
 /// sync share the next one.
@@ -28,8 +28,8 @@ pub(crate) enum SyncDelay {
 pub(crate) struct SyncPacer {
     /// When the pending bytes were first seen.
     since: Option<Instant>,
-    /// Whether the source requests ACKs. Then an event that requests an ACK arrives right after one that does
-    /// not, and both must share a sync.
+    /// Whether the source requests ACKs. Then an event that requests an ACK follows right after an event that
+    /// does not, and both must share one sync.
     acks_expected: bool,
 }
 

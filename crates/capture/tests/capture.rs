@@ -14,8 +14,8 @@ use crate::support::{Running, Source, run, wait_until_acknowledged};
 /// rotates its binlog, the capture restarts, and further captures of the same source start at other
 /// positions.
 async fn under_load(kind: ServerKind) -> Result<()> {
-    // Without an ACK, these statements would wait too. So the tables are created while a capture runs, which
-    // is then stopped.
+    // CREATE TABLE would wait for an ACK too. So create the tables while a capture runs, then stop this
+    // capture.
     let Some(mut source) = Source::start_waiting(kind, &["--max-binlog-size=65536"]).await? else {
         return Ok(());
     };
@@ -28,7 +28,7 @@ async fn under_load(kind: ServerKind) -> Result<()> {
     // Use enough clients to fill every stage of the group commit while all commits wait.
     let load = source.load(12, None);
     tokio::time::sleep(Duration::from_millis(500)).await;
-    ensure!(load.counters().snapshot().acknowledged == 0, "commits did not wait");
+    ensure!(load.counters().snapshot().acknowledged == 0, "commits did not wait for an ACK");
     let mut live = Running::start(source.options("live", 11))?;
     wait_until_acknowledged(&load, 150).await?;
     for _ in 0..3 {
@@ -50,7 +50,7 @@ async fn under_load(kind: ServerKind) -> Result<()> {
     ensure!(source.check_ledger("live")?.acknowledged > 400);
     source.check_complete("received").await?;
 
-    // The second capture sends ACKs too when it is the only one, and continues after a restart.
+    // The second capture, `both`, also sends ACKs when it runs alone, and continues after a restart.
     let acks = live.status.snapshot().acks;
     ensure!(acks > 0 && acks >= live.status.snapshot().syncs);
     live.stop().await?;
@@ -85,7 +85,7 @@ async fn other_starts(source: &mut Source, live: &Running) -> Result<()> {
     let mut middle = source.options("middle", 14);
     middle.semi_sync = false;
     middle.start = StartPolicy::Position { file: file.clone(), position };
-    // The log looks as after a crash that left an empty segment.
+    // Simulate a log after a crash that left an empty segment.
     let identity = live.log().source().context("nothing was captured")?;
     LogWriter::open(&middle.directory, middle.log.clone())?.start_segment(&file, position, &identity)?;
     let from_middle = Running::start(middle.clone())?;
@@ -111,7 +111,7 @@ async fn missing_start(source: &Source) -> Result<()> {
     Ok(())
 }
 
-/// The start of a transaction that is not the first one in its file.
+/// Returns a binlog file and the start of a transaction in it that is not the file's first transaction.
 async fn middle_of_a_file(source: &Source) -> Result<(String, u64)> {
     let mut files = source.binlogs().await?;
     files.pop();

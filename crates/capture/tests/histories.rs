@@ -20,7 +20,7 @@ async fn purged(kind: ServerKind) -> Result<()> {
     source.check_complete("log").await?;
     capture.stop().await?;
 
-    // The source purges all files that the log has. It started its next file at a restart.
+    // The source purges all binlog files that the log has. A restart has started its next file.
     let kept = source.folder.path().join("kept");
     keep_binlogs(&source, &kept)?;
     source.server.restart(None).await?;
@@ -33,7 +33,7 @@ async fn purged(kind: ServerKind) -> Result<()> {
     compare(&source.log("log"), &kept)?;
     source.check_ledger("log")?;
 
-    // The same again, while clients wait for ACKs: no commit may wait for the purged files.
+    // Purge files again while clients wait for ACKs: the missing files must not make a commit wait forever.
     source.server.enable_semi_sync_source().await?;
     options.semi_sync = true;
     let capture = Running::start(options.clone())?;
@@ -96,7 +96,7 @@ fn compare_but_ends(directory: &Path, data: &Path) -> Result<()> {
             ensure!(theirs.starts_with(ours), "{} differs", segment.source_file);
             ensure!(
                 theirs.len() - ours.len() < 200,
-                "{} ends before the source's file does",
+                "the log lacks 200 bytes or more at the end of {}",
                 segment.source_file
             );
         }
@@ -173,7 +173,7 @@ async fn rewound(kind: ServerKind, options: &[&str], gtids_on: bool) -> Result<(
         ensure!(matches!(error.code(), "TW-RELAY-0003" | "TW-RELAY-0004"), "{}: {error}", error.code());
         ensure!(contents(&source.log("log"))? == before, "the log was changed");
     }
-    ensure!(source.newest().await? > end, "the restored source did not reach the end position of the log");
+    ensure!(source.newest().await? > end, "the restored source did not write up to the end position of the log");
 
     // The log ends in a binlog file without transactions, and the restored source has a file of the same name
     // without transactions.

@@ -72,7 +72,7 @@ async fn restarts_and_cuts(kind: ServerKind) -> Result<()> {
     let commit = big_transaction(&source, mib);
     let cuts = async {
         for share in [8, 12] {
-            capture.until("half a transaction", |now| now.event_bytes > before + (share << 20)).await?;
+            capture.until("a part of the transaction", |now| now.event_bytes > before + (share << 20)).await?;
             link.reset();
         }
         anyhow::Ok(())
@@ -101,8 +101,8 @@ fn captures_continue_after_restarts_and_broken_connections_mariadb_1011() -> Res
     run(restarts_and_cuts(ServerKind::Mariadb1011))
 }
 
-/// The id of the connection on which a capture queries the source; `None` if there is none now. The capture's
-/// other connection is its stream.
+/// The id of the connection on which a capture queries the source; `None` if it has no such connection now.
+/// The capture's other connection is its stream.
 async fn control(source: &Source) -> Result<Option<String>> {
     let user = source.server.replication_options().user;
     let lines = source.server.sql("SHOW PROCESSLIST").await?;
@@ -128,7 +128,7 @@ async fn lost_query_connection(kind: ServerKind, semi_sync: bool) -> Result<()> 
     let load = source.load(4, None);
     wait_until_acknowledged(&load, 50).await?;
     for _ in 0..3 {
-        let killed = control(&source).await?.context("the source is not queried")?;
+        let killed = control(&source).await?.context("the capture has no connection for queries")?;
         source.server.sql(&format!("KILL {killed}")).await?;
         let begin = Instant::now();
         while control(&source).await?.is_none_or(|now| now == killed) {
@@ -142,9 +142,9 @@ async fn lost_query_connection(kind: ServerKind, semi_sync: bool) -> Result<()> 
     source.check_complete("log").await?;
     source.check_ledger("log")?;
     let streams = capture.status.snapshot().connections;
-    // If commits wait for ACKs, they must not depend on checks that no longer run, so the stream is restarted
-    // too.
-    ensure!(if semi_sync { streams > 1 } else { streams == 1 }, "{streams} streams");
+    // With semi-sync, the capture also restarts the stream, because no commit may wait for its ACK while the
+    // semi-sync checks do not run.
+    ensure!(if semi_sync { streams > 1 } else { streams == 1 }, "unexpected number of streams: {streams}");
     capture.stop().await
 }
 

@@ -6,7 +6,7 @@ mod histories;
 mod interruptions;
 mod orders;
 mod semi_sync;
-// Replicas of the log. They show that orders to the capture do not disturb replicas.
+// Helpers for replicas of the log, with which tests check that orders to the capture do not disturb replicas.
 #[allow(dead_code, reason = "the tests of the binlog server use the rest")]
 #[path = "../../binlog_server/tests/serve_support.rs"]
 mod serve_support;

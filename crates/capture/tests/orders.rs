@@ -47,7 +47,7 @@ async fn streams(server: &Server) -> Result<usize> {
 
 fn code<T: std::fmt::Debug>(result: Result<T, CaptureError>) -> Result<&'static str> {
     match result {
-        Ok(state) => bail!("the order was executed: {state:?}"),
+        Ok(state) => bail!("an order that must be refused was executed: {state:?}"),
         Err(error) => Ok(error.code()),
     }
 }
@@ -64,8 +64,8 @@ fn check_acknowledged_commits(source: &Source) -> Result<()> {
     Ok(())
 }
 
-/// An order to stop blocks the commits of the source. Only an order lets them continue, and an order of an
-/// earlier term does not.
+/// An order to stop the capture blocks the commits of the source. Commits continue only after an order to
+/// start, which must not be of an earlier term.
 async fn stops_permanently(kind: ServerKind) -> Result<()> {
     let Some(mut source) = Source::start_waiting(kind, &[]).await? else { return Ok(()) };
     let options = source.options("log", 94);
@@ -74,7 +74,8 @@ async fn stops_permanently(kind: ServerKind) -> Result<()> {
     source.prepare().await?;
     source.write(20).await?;
 
-    // While clients write: every acknowledged commit is in the log, and no further commit is acknowledged.
+    // Stop the capture while clients write. Every acknowledged commit is in the log, and no further commit is
+    // acknowledged.
     let load = source.load(6, None);
     wait_until_acknowledged(&load, 60).await?;
     let stopped = acker.stop(5).await?;
@@ -86,7 +87,7 @@ async fn stops_permanently(kind: ServerKind) -> Result<()> {
     // The source notices at its next heartbeat that the stream has ended.
     let begin = Instant::now();
     while streams(&source.server).await? > 0 {
-        ensure!(begin.elapsed() < PATIENCE, "the source still has a stream");
+        ensure!(begin.elapsed() < PATIENCE, "the source still serves the stream of the stopped capture");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     ensure!(code(acker.start(4).await)? == "TW-RELAY-0015");
@@ -136,8 +137,8 @@ async fn stops_permanently(kind: ServerKind) -> Result<()> {
     capture.stop().await
 }
 
-/// If a source does not wait when it has no acker, stopping the capture does not fence it. So such a source
-/// must be set to wait.
+/// If a source does not wait for ACKs while no acker is connected, stopping the capture does not fence that
+/// source. Before a stop can fence the source, its setting must be changed.
 async fn stop_does_not_fence_an_asynchronous_source(source: &mut Source, acker: &CaptureAcker) -> Result<()> {
     let wait = semi_sync(source.flavour(), "wait_no_replica", "wait_no_slave");
     source.server.sql(&format!("SET GLOBAL {wait} = 0")).await?;
@@ -221,7 +222,7 @@ async fn follows(kind: ServerKind) -> Result<()> {
     by_gtid.replicate(&tailwater.replica()).await?;
     source.write(40).await?;
 
-    // One commit of the old primary gets no ACK. A server that has received it may keep it.
+    // One commit of the old primary gets no ACK. The stand-in may have received that commit, and may keep it.
     let acker = tailwater.running()?.acker();
     let stopped: AckerState = acker.stop(1).await?;
     let pending = source.load(1, None);
@@ -289,8 +290,8 @@ async fn waits_for_orders_without_the_server(tailwater: &mut Tailwater) -> Resul
     tailwater.stop().await
 }
 
-/// On MariaDB: `gtid_slave_pos` of a server is set to the position of the log, and the server has written no
-/// transaction before it. A capture can follow this server from there on.
+/// A capture can follow a MariaDB server whose `gtid_slave_pos` was set to the position of the log, and which
+/// has written no transaction itself.
 async fn follows_one_set_up_at_a_position(kind: ServerKind) -> Result<()> {
     let Some(mut source) = Source::start(kind, &[]).await? else { return Ok(()) };
     let second = start_replica(kind, "second", &[]).await?;
@@ -318,9 +319,9 @@ async fn follows_one_set_up_at_a_position(kind: ServerKind) -> Result<()> {
         ensure!(begin.elapsed() < PATIENCE, "the log has {holds}, but not {newest}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // The new GTID has the next sequence number after the position.
+    // The sequence number of the server's first GTID is one higher than that of the position.
     let number = |gtid: &str| gtid.rsplit('-').next().and_then(|number| number.parse::<u64>().ok());
-    ensure!(number(&newest) == number(&position).map(|number| number + 1), "{position}, then {newest}");
+    ensure!(number(&newest) == number(&position).map(|number| number + 1), "expected the GTID after {position}, got {newest}");
     check_log(&source)?;
     capture.stop().await
 }

@@ -39,7 +39,7 @@ async fn refusals_recover(kind: ServerKind) -> Result<()> {
     source.write(20).await?;
     source.check_complete("log").await?;
 
-    // The capture raises the alarms of the semi-sync monitor.
+    // Each wrong semi-sync setting raises an alarm, which ends when the setting is corrected.
     let side = if kind == ServerKind::Mysql97 { "source" } else { "master" };
     let set = |name: &str, value: &str| format!("SET GLOBAL rpl_semi_sync_{side}_{name}={value};");
     capture.until("no alarm", |now| now.alarms.is_empty()).await?;
@@ -50,7 +50,7 @@ async fn refusals_recover(kind: ServerKind) -> Result<()> {
             source.server.sql(&bad).await?;
             capture.until(&format!("{alarm}"), |now| now.alarms.contains(&alarm)).await?;
             source.server.sql(&good).await?;
-            capture.until("no alarm again", |now| now.alarms.is_empty()).await?;
+            capture.until("the end of the alarm", |now| now.alarms.is_empty()).await?;
             anyhow::Ok(())
         }
     };
@@ -61,7 +61,7 @@ async fn refusals_recover(kind: ServerKind) -> Result<()> {
     capture.until("an alarm", |now| now.alarms.contains(&SemiSyncAlarm::Disabled)).await?;
     source.server.sql(&set("enabled", "1")).await?;
     source.write(20).await?;
-    capture.until("no alarm after that", |now| now.alarms.is_empty()).await?;
+    capture.until("the end of the alarm after semi-sync was enabled", |now| now.alarms.is_empty()).await?;
 
     unacknowledged_commits_are_counted(&mut source, &capture, &set).await?;
     ensure!(capture.status.snapshot().state == CaptureState::Streaming);
@@ -79,7 +79,7 @@ async fn unacknowledged_commits_are_counted(
 ) -> Result<()> {
     let user = format!("{REPLICATION_USER}@'%'");
     source.server.sql(&(set("timeout", "100") + &set("enabled", "1"))).await?;
-    capture.until("the short time-out", |now| !now.alarms.is_empty()).await?;
+    capture.until("an alarm for the short time-out", |now| !now.alarms.is_empty()).await?;
     source.configure(&format!("ALTER USER {user} IDENTIFIED BY 'other'")).await?;
     kill_dumps(source).await?;
     capture.until_waiting("rejected the login of user").await?;
@@ -88,10 +88,10 @@ async fn unacknowledged_commits_are_counted(
     let is_reported = |alarms: &[SemiSyncAlarm]| {
         alarms.iter().any(|alarm| matches!(alarm, SemiSyncAlarm::CommitsWithoutAck(1..)))
     };
-    capture.until("commits without an ACK", |now| is_reported(&now.alarms)).await?;
+    capture.until("an alarm for commits without an ACK", |now| is_reported(&now.alarms)).await?;
     source.server.sql(&set("timeout", "2000000000")).await?;
     source.write(5).await?;
-    capture.until("no alarm at the end", |now| now.alarms.is_empty()).await?;
+    capture.until("the end of all alarms", |now| now.alarms.is_empty()).await?;
     Ok(())
 }
 

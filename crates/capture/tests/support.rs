@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 /// The time limit of any step on a busy machine. It is reached only if something is wrong.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server, and a folder for the logs that captures make of it.
+/// A source server, and a folder for the logs that captures write.
 pub struct Source {
     pub server: Server,
     pub folder: tempfile::TempDir,
@@ -125,8 +125,8 @@ impl Source {
         self.binlogs().await?.pop().context("no binlog")
     }
 
-    /// Purges all binlog files except the newest. MariaDB keeps a file in use for a stream that has ended,
-    /// until it notices the end.
+    /// Purges all binlog files except the newest. MariaDB counts a file as in use by a stream that has ended
+    /// until it notices the end, so retry.
     pub async fn purge(&self) -> Result<()> {
         let begin = Instant::now();
         loop {
@@ -196,7 +196,7 @@ pub fn through(mut options: CaptureOptions, port: u16) -> CaptureOptions {
 fn readers() -> &'static Handle {
     static READERS: OnceLock<Runtime> = OnceLock::new();
     let start = || Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    READERS.get_or_init(|| start().expect("a runtime can be started")).handle()
+    READERS.get_or_init(|| start().expect("cannot start a runtime")).handle()
 }
 
 /// A running capture under test.
@@ -234,9 +234,9 @@ impl Running {
                 return Ok(snapshot);
             }
             if let CaptureState::Refused(reason) = &snapshot.state {
-                bail!("waiting for {what}, the capture stopped: {reason}");
+                bail!("the capture stopped while the test waited for {what}: {reason}");
             }
-            ensure!(begin.elapsed() < PATIENCE, "waited in vain for {what}: {snapshot:?}");
+            ensure!(begin.elapsed() < PATIENCE, "timed out while waiting for {what}: {snapshot:?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -300,8 +300,8 @@ fn source_end(segment: &SegmentSummary) -> Result<u64> {
     Ok(segment.source_offset + segment.bytes.saturating_sub(body_offset(segment, &bytes)? as u64))
 }
 
-/// Checks that every byte of the log equals the source's, and that from the log's beginning on nothing is
-/// missing or duplicated.
+/// Checks that the log in `directory` has the same bytes as the source's binlog files in `data`. From the
+/// log's beginning on, no byte may be missing or duplicated.
 pub fn compare(directory: &Path, data: &Path) -> Result<()> {
     let segments = LogDir::open_read_only(directory)?.segments()?;
     ensure!(!segments.is_empty(), "the log is empty");
@@ -326,7 +326,7 @@ pub fn compare(directory: &Path, data: &Path) -> Result<()> {
         ensure!(end <= theirs.len(), "{name}: the log has {end} bytes, the source {}", theirs.len());
         ensure!(last || end == theirs.len(), "{name}: the log ends at {end}, the source at {}", theirs.len());
         if let Some(at) = (start..end).find(|&at| ours[from + at - start] != theirs[at]) {
-            bail!("{name} differs at {at}");
+            bail!("{name}: the log and the source differ at offset {at}");
         }
     }
     Ok(())

@@ -21,11 +21,11 @@ fn tear(path: &std::path::Path) -> Result<()> {
     }
     ensure!(at == bytes.len(), "the file already ends in the middle of an event");
     // The types of GTID events: 33 on MySQL, 162 on MariaDB.
-    let begin = starts.iter().rposition(|&(_, kind)| kind == 33 || kind == 162).context("no transaction")?;
+    let begin = starts.iter().rposition(|&(_, kind)| kind == 33 || kind == 162).context("the file has no transaction")?;
     let (from, until) = (starts[begin].0, starts[starts.len() - 2].0 + 10);
     ensure!(until > from, "the transaction has only one event");
     let mut part = bytes[from..until].to_vec();
-    // Each event contains its end position, which must be corrected in the copy.
+    // Each event contains its end position, so correct this position in the copy.
     let shift = bytes.len() - from;
     for window in starts[begin..].windows(2) {
         let (event, next) = (window[0].0 - from, window[1].0 - from);
@@ -68,7 +68,8 @@ async fn torn(kind: ServerKind, clients_wait: bool) -> Result<()> {
     let path = source.server.data().join(&file);
     let whole = fs::metadata(&path)?.len();
     tear(&path)?;
-    // The capture either runs all the time, or starts after the source was killed.
+    // If clients wait for ACKs, the capture runs from the beginning. Otherwise it starts after the source was
+    // killed.
     let capture = if clients_wait {
         capture.stop().await?;
         None
@@ -87,8 +88,8 @@ async fn torn(kind: ServerKind, clients_wait: bool) -> Result<()> {
     wait_until_acknowledged(&load, 100).await.with_context(|| format!("{:?}", capture.status.snapshot()))?;
     load.finish().await;
     source.rotate().await?;
-    // The comparison requires that files are captured to their end. So remove the torn transaction from the
-    // source's file.
+    // The comparison requires a log that has the source's files up to their end. So remove the torn
+    // transaction from the source's file.
     if fs::metadata(&path)?.len() > whole {
         OpenOptions::new().write(true).open(&path)?.set_len(whole)?;
     }

@@ -23,7 +23,8 @@ use crate::error::RejoinError;
 /// A transaction that only this server has.
 #[derive(Debug, Clone)]
 pub struct TailTransaction {
-    /// The entry of the transaction, as in a log. Its position is the offset in the dump stream.
+    /// The transaction's index entry, as a log has one for each transaction. Its position is the offset in
+    /// the dump stream.
     pub entry: LogEntry,
     /// The events of the transaction.
     pub events: Bytes,
@@ -47,7 +48,7 @@ pub struct TailReader {
 /// The tail of a server's own binlog: the transactions that the log does not have.
 #[derive(Debug, Clone, Default)]
 pub struct BinlogTail {
-    /// The format description event that belongs to the events.
+    /// The format description event for the events of these transactions.
     pub description: Bytes,
     /// The transactions, in order.
     pub transactions: Vec<TailTransaction>,
@@ -164,7 +165,8 @@ impl BinlogTail {
     /// # Errors
     /// File system errors.
     pub fn save(&self, path: &Path) -> io::Result<()> {
-        // The file has the same mode as the files of the log, because not every user may read row values.
+        // Give the file the same access mode as the files of the log, because it contains row values that not
+        // every user may read.
         let mut file = tailwater_files::create_replacing(path, 0o640)?;
         file.write_all(&BINLOG_MAGIC)?;
         file.write_all(&self.description)?;

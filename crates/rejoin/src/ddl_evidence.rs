@@ -1,10 +1,10 @@
-//! What a DDL statement proves about earlier commits, if the server has the statement and does not flush each
-//! commit.
+//! Decides what a DDL statement in the binlog proves about earlier commits, on a server that does not flush
+//! its storage engine's log at each commit.
 //!
 //! A storage engine that changes its own dictionary flushes its log, and with it all earlier commits. The
 //! server stores other objects in files, without this flush. On MariaDB these are accounts, views, routines,
-//! triggers and databases; in both flavours also the flags of a MyISAM table. Real servers showed which
-//! statements flush: `crates/rejoin/tests/engine_behind_binlog.rs`.
+//! triggers and databases; in both flavours also the flags of a MyISAM table. This test shows on real servers
+//! which statements flush: `crates/rejoin/tests/engine_behind_binlog.rs`.
 
 use std::collections::HashSet;
 
@@ -18,8 +18,8 @@ use tailwater_apply::filter::{NamedObject, changed_by, outline};
 pub(crate) enum DdlEvidence {
     /// All commits before the statement are durable.
     Flushed,
-    /// The statement proves nothing. It changes neither rows nor table definitions, so lost rows from before
-    /// it can be written after it.
+    /// The statement proves nothing. It changes neither rows nor table definitions, so the rejoin can write
+    /// lost rows from before the statement after it.
     Unrelated,
     /// What the statement proves is unknown.
     Unknown,
@@ -53,7 +53,8 @@ pub(crate) fn classify(flavour: Flavour, text: &[u8], database: &str, tables: &I
     match object.or((*verb == "TRUNCATE").then_some("TABLE")) {
         Some("TABLE" | "TABLES" | "INDEX") => {}
         Some("DATABASE" | "SCHEMA") if *verb == "DROP" || rest.contains(&"REPLACE") => {
-            // The database may contain no InnoDB tables.
+            // The dropped or changed database may contain no InnoDB table, so on MariaDB the statement may
+            // not have flushed anything.
             return match flavour {
                 Flavour::MySql if !is_if => DdlEvidence::Flushed,
                 _ => DdlEvidence::Unknown,
@@ -79,8 +80,8 @@ pub(crate) fn classify(flavour: Flavour, text: &[u8], database: &str, tables: &I
             DdlEvidence::Flushed => proof_if(among == InnodbShare::All),
             definition => definition,
         },
-        // The old name no longer exists, unless another table has it now. So one InnoDB table among the names
-        // is enough.
+        // The old name no longer exists, unless another table has that name now. So one InnoDB table among
+        // the names is enough.
         "ALTER" | "RENAME" if *verb == "RENAME" || is_renaming(rest) => proof_if(among != InnodbShare::None),
         "CREATE" if !is_index && among != InnodbShare::All && !rest.contains(&"REPLACE") => {
             DdlEvidence::Unrelated
@@ -151,7 +152,7 @@ fn alteration(words: &[&str]) -> DdlEvidence {
     }
 }
 
-/// Returns how many of the tables that a statement changes are InnoDB tables now.
+/// Returns whether all, some or none of the tables that a statement changes are InnoDB tables now.
 fn innodb_among(text: &[u8], database: &str, tables: &InnodbTables) -> InnodbShare {
     let named = changed_by(text).unwrap_or_default();
     let is_there = |named: &NamedObject| {
@@ -165,7 +166,7 @@ fn innodb_among(text: &[u8], database: &str, tables: &InnodbTables) -> InnodbSha
     }
 }
 
-/// How many of the tables of a statement are InnoDB tables; see [`innodb_among`].
+/// Whether all, some or none of the tables of a statement are InnoDB tables; see [`innodb_among`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InnodbShare {
     None,

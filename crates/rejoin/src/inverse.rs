@@ -1,14 +1,14 @@
-//! Computes the row changes that undo transactions, from their own before images. Also computes the row
-//! changes that reapply transactions on a server that may already have them.
+//! Computes the row changes that undo transactions, from the before images in the transactions themselves.
+//! Also computes the row changes that reapply transactions on a server that may already have them.
 //!
 //! Both kinds of changes write whole rows by key over the existing rows. [`IdempotentSession`] ignores the
 //! delete of a missing row, and a write replaces an existing row. An update therefore becomes a delete and a
 //! write.
 //!
-//! The result is then the same whichever of the changes the server has kept. The only condition is that its
-//! rows are those of some moment between the first change and the last. Each row is finally written in its
-//! last state. A write may displace another row that has the same unique value. The displaced row had that
-//! value at another moment, and is itself written later.
+//! The result is then the same, whichever of the changes the server has kept. The only condition is that the
+//! server's rows are those of some moment between the first change and the last. The last write of each row
+//! gives it its final state. A write may delete another row that has the same unique value. The deleted row
+//! had that value at another moment, and a later change writes it again.
 //!
 //! [`IdempotentSession`]: tailwater_apply::channel::IdempotentSession
 
@@ -37,8 +37,8 @@ pub enum EngineState {
 ///
 /// # Errors
 /// [`RejoinError::Irreversible`] for changes without before images: DDL, statements, row images that are not
-/// full, cascades of foreign keys, partial XA transactions. Also for a table without a key, if the server may
-/// have lost some of its rows.
+/// full, cascades of foreign keys, partial XA transactions. The same error for a table without a key, if the
+/// server may have lost some of the table's rows.
 pub fn inverse(transaction: &Transaction, kept: EngineState) -> Result<Vec<RowChanges>, RejoinError> {
     let mut undone = Vec::new();
     for changes in rows_of(transaction)?.iter().rev() {
@@ -149,8 +149,8 @@ fn check_images(transaction: &Transaction, changes: &RowChanges) -> Result<(), R
     Ok(())
 }
 
-/// Refuses changes whose foreign keys may cascade. The cascaded changes are not in the binlog, unless a flag
-/// of the event shows that they are.
+/// Refuses changes whose foreign keys may cascade. The binlog does not contain the cascaded changes, unless a
+/// flag of the event shows that it does.
 fn check_cascades(transaction: &Transaction, changes: &RowChanges) -> Result<(), RejoinError> {
     let table = &changes.table;
     let unseen = !table.target.cascades.is_empty()
@@ -221,7 +221,7 @@ fn has_key(table: &MappedTable) -> bool {
         })
 }
 
-/// Which image of a row a change uses.
+/// Which of a row's two images a change uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InverseSide {
     /// The before image of an update, or the only image of a write or delete.
@@ -230,8 +230,8 @@ enum InverseSide {
 }
 
 /// Converts one row of an event to a change of another kind. An event may change a row twice, so the changes
-/// of one row stay together; the batch planner merges them with the rest again. Foreign keys are not checked
-/// meanwhile, because they hold again at the end.
+/// of one row stay together; the batch planner merges them with the rest again. Foreign key checks are off
+/// while the rows are written, because the final rows satisfy the foreign keys again.
 fn one(
     changes: &RowChanges,
     index: usize,
@@ -306,7 +306,7 @@ fn made(
 }
 
 fn images_of(changes: &RowChanges, index: usize) -> Result<(&[u8], &[u8]), WireError> {
-    let missing = || WireError::malformed("rows event", "a row is not at its recorded offset");
+    let missing = || WireError::malformed("rows event", "a row is not at its recorded offset in the event");
     changes.images_of(index).ok_or_else(missing)
 }
 

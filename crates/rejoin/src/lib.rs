@@ -8,8 +8,8 @@
 //!   Native replication would not bring them back, because a server skips events with its own `server_id`.
 //! - *Engine behind the binlog*: its binlog is complete, but its tables lack the newest transactions. With
 //!   `innodb_flush_log_at_trx_commit` other than 1, a crash of the process loses the engine's newest commits,
-//!   while the binlog keeps them. At startup a server resolves only transactions that are prepared in both;
-//!   it takes its GTIDs from the binlog.
+//!   while the binlog keeps them. At startup a server repairs only transactions that are prepared in the
+//!   engine; it takes its GTIDs from the binlog.
 //!
 //! The last two states have the same repair. It starts at the position up to which the content of the tables
 //! is certain (`redo_range`), and ends with the last transaction that native replication would skip. The row
@@ -18,10 +18,11 @@
 //!
 //! If a repair is impossible, `wipe` prepares the server for a copy.
 //!
-//! The modules `binlog_tail`, `redo_range` and `identity` plan the repair, and `ddl_evidence` decides what a
-//! statement proves. `rows` decodes transactions, and `inverse` computes the row changes. `quiesce` prepares
-//! the server, and `record` stores the completed steps. All steps before the undo can be repeated. The undo
-//! commits in one transaction with its record. All later steps can be repeated too.
+//! The modules `binlog_tail`, `redo_range` and `identity` plan the repair. `ddl_evidence` decides what a DDL
+//! statement proves about earlier commits. `rows` decodes transactions, and `inverse` computes the row
+//! changes. `quiesce` prepares the server, and `record` stores the completed steps. All steps before the undo
+//! can be repeated. The undo and the note that it is done commit in one transaction. All later steps can be
+//! repeated too.
 
 pub mod binlog_tail;
 mod ddl_evidence;

@@ -48,9 +48,9 @@ pub(crate) async fn quiesce(options: &ConnectOptions) -> Result<(), RejoinError>
             release_commits(&mut connection).await?;
             break;
         }
-        // Until no new write can start, no connection is killed, and semi-sync stays on. Sending `SET
-        // read_only` is not enough for that. Until the server executes it, a client can start a commit, and
-        // with semi-sync off the commit would get its OK without an ACK.
+        // As long as a new write can start, kill no connection and leave semi-sync on. After `SET read_only`
+        // is sent, a client can still start a commit until the server executes the statement. With semi-sync
+        // off, that commit would get its OK without an ACK.
         if is_blocked {
             for client in &clients {
                 kill(&mut connection, *client).await?;
@@ -88,7 +88,8 @@ async fn id_of(connection: &mut Connection) -> Result<u64, RejoinError> {
     Ok(id.first().and_then(|row| row.get_u64(0)).unwrap_or_default())
 }
 
-/// Stops replication. A former primary has none, but a server whose rejoin was interrupted may have it.
+/// Stops replication. A former primary does not replicate, but a server whose rejoin was interrupted may
+/// replicate already.
 async fn stop_replication(connection: &mut Connection) -> Result<(), RejoinError> {
     let sql = match connection.server().flavour {
         Flavour::MySql => "STOP REPLICA",
@@ -134,7 +135,7 @@ async fn kill(connection: &mut Connection, id: u64) -> Result<(), RejoinError> {
     }
 }
 
-/// Switches semi-sync off, so that waiting commits no longer wait.
+/// Switches semi-sync off, so that commits no longer wait for an ACK.
 async fn release_commits(connection: &mut Connection) -> Result<(), RejoinError> {
     let names = SEMI_SYNC.map(|name| format!("'{name}'")).join(", ");
     let sql = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names}) AND Value IN ('ON', '1')");

@@ -20,8 +20,8 @@ const SCHEMA: [&str; 2] = [
      ) ENGINE=InnoDB COMMENT='How far this server was brought back as a replica'",
 ];
 
-/// The last completed step of a rejoin. It is recorded in the transaction of the step itself, or before the
-/// next step.
+/// The last completed step of a rejoin. The rejoin stores it in the same transaction as the step, or before
+/// the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RejoinStep {
     /// The rejoin has started, and has changed nothing yet.
@@ -81,13 +81,13 @@ impl RejoinRecord {
     /// was written to the binlog since its reset.
     ///
     /// # Errors
-    /// [`RejoinError::Impossible`] if another client has written to the server since: then the stored state
-    /// no longer describes it.
+    /// [`RejoinError::Impossible`] if another client has written to the server in the meantime: the stored
+    /// state then no longer describes the server.
     pub fn resume(&self, now: &GtidSet, binlog_is_empty: bool) -> Result<RejoinResume, RejoinError> {
         let is = |set: &GtidSet| now.is_subset_of(set) && set.is_subset_of(now);
         match self.step {
             RejoinStep::Undone if is(&self.had) => Ok(RejoinResume::AfterUndo),
-            // The GTIDs may already be reset and not yet set again.
+            // The interruption may have come after the reset of the GTIDs and before they were set again.
             RejoinStep::Reapplied if is(&self.had) || is(&self.keeps) || binlog_is_empty => {
                 Ok(RejoinResume::SetGtids(self.keeps.clone()))
             }

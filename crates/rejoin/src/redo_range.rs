@@ -26,8 +26,8 @@ const STATEMENT_BYTES_MAX: u32 = 1 << 20;
 /// The redo range: the part of the log that a server must reapply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedoRange {
-    /// The segment where reading starts. Reading starts before `from`, because events between transactions
-    /// matter too.
+    /// The log segment at which reading starts. Reading starts before `from`, because the reader also needs
+    /// events between transactions, such as the format description event.
     pub segment: u64,
     /// Start of the first transaction of the range.
     pub from: LogPosition,
@@ -89,7 +89,7 @@ impl RedoScan {
         }
     }
 
-    /// Whether the tables certainly contain the transaction, so that it lies before the range.
+    /// Whether the tables certainly contain the transaction, so that it need not be reapplied.
     fn is_certain(&self, position: LogPosition, commit_time_us: u64, has: bool, window: Duration) -> bool {
         let window_us = u64::try_from(window.as_micros()).unwrap_or(u64::MAX);
         has && (self.certain.is_some_and(|certain| position < certain)
@@ -118,8 +118,8 @@ impl SharedHistory<'_> {
 /// reapplied.
 ///
 /// Only a statement for which the engine itself flushes its log shortens the range. A concurrent commit may
-/// end after the engine's part of the statement, but come before the statement in the binlog. Such a commit
-/// counts as flushed with the statement.
+/// end after the engine's part of the statement, but be earlier in the binlog than the statement. Such a
+/// commit counts as flushed with the statement.
 ///
 /// # Errors
 /// [`RejoinError::Log`]; [`RejoinError::Impossible`] if the log does not reach back far enough;
@@ -168,7 +168,8 @@ pub fn find(
     Ok(range)
 }
 
-/// Returns the first segment to read. Before it, the server lacks no transaction, and its tables are certain.
+/// Returns the first segment to read. The server has all transactions of the earlier segments, and its tables
+/// certainly contain them.
 fn first_segment(
     log: &LogDir,
     segments: &[SegmentSummary],
@@ -191,7 +192,7 @@ fn first_segment(
         && first_time(log, segments[index].number)?
             .is_none_or(|first| last_us.is_none_or(|last| first >= last.saturating_sub(window_us)))
     {
-        // Without a window, no transaction that the server has needs to be reapplied.
+        // If the window is zero, transactions that the server has are not reapplied.
         if window.is_zero() {
             break;
         }
@@ -295,7 +296,7 @@ fn may_contain_ddl(event_type: EventType) -> bool {
     matches!(event_type, EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED | EventType::MARIADB_GTID)
 }
 
-/// What an event shows about the DDL statement of its transaction.
+/// What an event shows about the DDL statement that its transaction consists of.
 enum StatementText {
     Nothing,
     DdlEvidence(DdlEvidence),
@@ -398,8 +399,8 @@ mod tests {
     }
 
     /// SQL statements, and whether the storage engine of MariaDB flushes its log for them. The empty text
-    /// stands for a transaction with rows. Real servers showed the values in
-    /// `crates/rejoin/tests/engine_behind_binlog.rs`.
+    /// stands for a transaction with rows. The test `crates/rejoin/tests/engine_behind_binlog.rs` shows these
+    /// values on real servers.
     const WRITTEN: [(&str, bool); 10] = [
         ("", false),
         ("GRANT SELECT ON d.t TO u", false),
@@ -431,7 +432,7 @@ mod tests {
             let (first, until) = from(&log, 1_000_000);
             let begins = first.unwrap_or(u64::MAX);
             for lacking in &log[durable..] {
-                prop_assert!(begins <= lacking.position.offset, "{kinds:?}: {begins} is after {durable}");
+                prop_assert!(begins <= lacking.position.offset, "{kinds:?}: the range starts at {begins}, after the durable commits, which end at {durable}");
             }
             prop_assert_eq!(until, log.last().map(|last| last.end.offset));
             // Commits that the engine had to flush must not be reapplied.

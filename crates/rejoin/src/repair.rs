@@ -1,4 +1,4 @@
-//! Inspects a former primary and the log, and repairs the server. Does I/O.
+//! Inspects a former primary and the log, and repairs the server. Unlike the planning modules, it does I/O.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -26,10 +26,10 @@ use crate::wipe::refuse_same;
 use tailwater_apply::transaction::RowChanges;
 use tailwater_wire::sql_quote::portable_literal;
 
-/// Name of the session that writes rows, as messages show it.
+/// The name that messages show for the session that writes rows.
 const SESSION_NAME: &str = "rejoin";
 
-/// Approximate size of the transactions in which changes are reapplied, in bytes.
+/// The approximate size at which a transaction that reapplies changes is committed, in bytes.
 const BATCH_BYTES_MAX: usize = 8 << 20;
 
 /// The largest transaction of the log that can be reapplied, in bytes.
@@ -40,20 +40,20 @@ const TRANSACTION_BYTES_MAX: usize = 256 << 20;
 pub struct RejoinOptions {
     /// The server to rejoin, with an administrative account.
     pub server: ConnectOptions,
-    /// The present primary.
+    /// The current primary of the cluster.
     pub primary: ConnectOptions,
     /// The `server_id` under which the rejoin reads the server's binlog. No replica of the server may use it.
     pub server_id: u32,
-    /// Commits that are older than this, counted from the end of the server's binlog, are certainly in its
-    /// tables. `None` derives the value from the server's settings: zero with full durability, otherwise
-    /// [`RejoinOptions::WINDOW`].
+    /// The server's tables certainly contain every commit that is older than the end of the server's binlog
+    /// by more than this. `None` derives the value from the server's settings: zero with full durability,
+    /// otherwise [`RejoinOptions::WINDOW`].
     pub window: Option<Duration>,
     /// Whether the rejoin may undo transactions that only this server has. The caller knows that no client
     /// received an OK for them.
     pub may_undo: bool,
-    /// Limit for the transactions that only this server has, in bytes.
+    /// The maximum total size of the transactions that only this server has, in bytes.
     pub tail_bytes_max: usize,
-    /// A binlog file to which the transactions are saved before they are undone.
+    /// The binlog file to which the rejoin saves these transactions before it undoes them.
     pub tail_file: PathBuf,
 }
 
@@ -104,7 +104,7 @@ pub struct RejoinRepair {
     pub tail_file: Option<PathBuf>,
     /// Number of log transactions that were reapplied.
     pub transactions_again: u64,
-    /// Number of reapplied transactions that were missing even in the server's GTID set.
+    /// Number of reapplied transactions that the server's GTID set did not contain.
     pub transactions_lost: u64,
     /// The GTID set of the server after the repair.
     pub gtids: String,
@@ -304,7 +304,7 @@ async fn write_rows(
     Ok(restored?)
 }
 
-/// Returns the InnoDB tables of the server.
+/// Returns the InnoDB tables of the server, as pairs of database and table name in lower case.
 async fn innodb_tables(connection: &mut Connection) -> Result<HashSet<(String, String)>, RejoinError> {
     let sql = "SELECT table_schema, table_name FROM information_schema.tables WHERE engine='InnoDB'";
     let rows = connection.query(sql).await?.rows;
@@ -312,8 +312,8 @@ async fn innodb_tables(connection: &mut Connection) -> Result<HashSet<(String, S
     Ok(rows.iter().map(|row| (name(row, 0), name(row, 1))).collect())
 }
 
-/// Reapplies the redo range, and returns the number of transactions. Skips statements that the server has and
-/// that do not affect rows.
+/// Reapplies the redo range, and returns the number of transactions. Skips DDL statements that the server
+/// already has and that do not affect rows.
 async fn reapply_range(
     options: &RejoinOptions,
     log: &LogDir,
@@ -419,7 +419,8 @@ async fn set_gtids(
             let position = portable_literal(&state.position().to_string());
             connection.execute(&format!("SET GLOBAL gtid_slave_pos={position}")).await?;
         }
-        // Each set was read from a server of its own flavour, so these cases do not occur.
+        // The GTID set was read from this server, so it has the server's flavour and these cases do not
+        // occur.
         (Flavour::MariaDb, GtidSet::MySql(_)) => return Err(refused("the GTIDs are of the other flavour")),
     }
     Ok(())

@@ -26,7 +26,7 @@ pub(crate) struct RejoinRowReader {
     tables: ServerTables,
 }
 
-/// Cached table definitions of the rejoining server. Only the tables in Tailwater's own schema are left out.
+/// Cached table definitions of the rejoining server. Tables in Tailwater's own schema are not in the cache.
 struct ServerTables {
     catalogue: Catalogue,
     connection: Connection,
@@ -41,8 +41,8 @@ impl TableLookup for ServerTables {
         self.catalogue.get(schema, table)
     }
 
-    /// The server itself logged the transactions that are undone, and native replication would use its
-    /// declarations too.
+    /// For old-format time columns, use this server's own table definitions: it logged the transactions to
+    /// undo itself, and native replication would use its definitions too.
     fn old_time_digits(&self, _schema: &str, _table: &str) -> OldTimeDigits {
         OldTimeDigits::Target
     }
@@ -75,7 +75,7 @@ impl RejoinRowReader {
         self.decoder.format_description(event).map_err(RejoinError::rows)
     }
 
-    /// Decodes the transaction with the given entry.
+    /// Decodes the transaction that `entry` describes, from its `events`.
     pub(crate) async fn transaction(
         &mut self,
         entry: &LogEntry,

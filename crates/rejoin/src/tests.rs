@@ -1,4 +1,4 @@
-//! Tests undo and reapply on a model of a server. The model has kept its rows only up to an unknown moment.
+//! Tests undo and reapply on a model of a server whose tables have lost all changes after an unknown moment.
 
 use proptest::prelude::*;
 use tailwater_log::LogPosition;
@@ -34,7 +34,7 @@ fn write_over(store: &mut Store, group: &RowGroup<'_>, row: &PlannedRow<'_>) {
             None
         }
         RowsKind::Update | RowsKind::PartialUpdate => {
-            // The update of a row that does not exist does nothing.
+            // An update of a row that does not exist has no effect.
             let after = found.map(|_| of(&group.columns_present_after, &row.after.to_bytes()));
             found.map(|found| rows.remove(found));
             after
@@ -68,7 +68,7 @@ fn transaction(changes: Vec<RowChanges>) -> Transaction {
 fn happen(history: &mut History, wishes: &[Wish]) -> (Vec<Transaction>, Vec<Store>) {
     let mut moments = vec![history.store.clone()];
     for wish in wishes {
-        // Only changes with full row images are used.
+        // Bit 0 of `how` asks for a partial row image. Clear it, because these tests need full row images.
         let wish = Wish { how: wish.how & !1, ..wish.clone() };
         history.write(std::slice::from_ref(&wish));
         moments.push(history.store.clone());
@@ -98,7 +98,7 @@ proptest! {
 }
 
 proptest! {
-    // Each case is checked from dozens of moments, so fewer cases suffice.
+    // Each case repairs the server from dozens of moments, so fewer cases suffice.
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
@@ -124,10 +124,11 @@ proptest! {
             let mut store = kept.clone();
             write(&mut store, &undo);
             write(&mut store, &repeating);
-            // The repair is killed in the middle. Afterwards everything after the undo is repeated.
+            // The repair is killed in the middle of the reapply. The next repair then repeats the whole
+            // reapply.
             write(&mut store, &repeating[..repeating.len() / 2]);
             write(&mut store, &repeating);
-            prop_assert_eq!(store.sorted(), end.clone(), "it had kept {:#?}", kept);
+            prop_assert_eq!(store.sorted(), end.clone(), "wrong rows after the repair of a server that had kept {:#?}", kept);
         }
     }
 }
@@ -138,7 +139,7 @@ fn transactions_without_full_before_images_cannot_be_undone() {
     let minimal = Wish { table: 0, kind: 0, values: [1, 4, 2, 0], how: 3 };
     history.write(&[minimal]);
     let cut = transaction(std::mem::take(&mut history.changes));
-    let refused = inverse(&cut, EngineState::MatchesBinlog).expect_err("a column is missing");
+    let refused = inverse(&cut, EngineState::MatchesBinlog).expect_err("an undo without a column of the before image must be refused");
     assert_eq!(refused.code(), "TW-APP-0040");
     assert!(refused.to_string().contains("s.t0: the rows were logged without column c1"), "{refused}");
 
@@ -147,7 +148,7 @@ fn transactions_without_full_before_images_cannot_be_undone() {
     let keyless = transaction(std::mem::take(&mut history.changes));
     assert!(inverse(&keyless, EngineState::MatchesBinlog).is_ok());
     let refused =
-        inverse(&keyless, EngineState::Uncertain).expect_err("it is unknown whether the row exists");
+        inverse(&keyless, EngineState::Uncertain).expect_err("an undo in a table without a key must be refused if the server may have lost the row");
     assert!(refused.to_string().contains("s.t2 has no primary key"), "{refused}");
     assert!(reapply(&keyless).is_err());
 }

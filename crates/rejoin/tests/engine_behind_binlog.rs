@@ -1,6 +1,6 @@
-//! A server that does not sync each commit crashes. The tests show which statements flush all earlier
-//! commits. They also show that a former primary gets lost commits back if its last statement does not flush
-//! them.
+//! Crashes of servers that do not sync each commit. The tests show which statements flush all earlier
+//! commits. They also show that a rejoin reapplies lost commits if the last statement of the former primary
+//! did not flush them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 
 use crate::support::Rig;
 
-/// Options with which the server syncs only on request.
+/// Options with which the server does not sync at each commit.
 const LAZY: [&str; 4] = [
     "--sync-binlog=0",
     "--innodb-flush-log-at-trx-commit=0",
@@ -77,7 +77,8 @@ async fn proofs_hold(kind: ServerKind, proofs: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Statements that do not flush earlier commits follow the lost rows.
+/// The source executes statements that do not flush earlier commits, such as GRANT, and then loses rows in a
+/// crash.
 #[tokio::test]
 async fn transactions_that_were_lost_before_a_grant_are_reapplied() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
@@ -107,16 +108,16 @@ async fn transactions_that_were_lost_before_a_grant_are_reapplied() -> Result<()
         let healed = repair(&options, &rig.log_dir()?).await?;
         ensure!(healed.transactions_again == 4 && healed.transactions_lost == 0, "{healed:?}");
         let found = rig.source.sql("SELECT * FROM shop.a ORDER BY id").await?;
-        ensure!(found == wanted, "{found:?} instead of {wanted:?}");
+        ensure!(found == wanted, "shop.a has {found:?} instead of {wanted:?}");
         // For a table in another engine than InnoDB, it is unknown what the statement flushed. The error must
         // come before anything is written.
         rig.source.sql("SET sql_log_bin=0; ALTER TABLE shop.a ENGINE=Aria; DELETE FROM shop.a").await?;
-        let refused = repair(&options, &rig.log_dir()?).await.expect_err("an engine without this guarantee");
+        let refused = repair(&options, &rig.log_dir()?).await.expect_err("a rejoin must refuse a DDL statement on a table of another engine");
         ensure!(
             refused.code() == "TW-APP-0040" && refused.to_string().contains("a DDL statement"),
             "{refused}"
         );
-        ensure!(rig.source.sql("SELECT COUNT(*) FROM shop.a").await? == ["0"], "something was written");
+        ensure!(rig.source.sql("SELECT COUNT(*) FROM shop.a").await? == ["0"], "the refused rejoin wrote rows");
         if lost > 0 {
             return Ok(());
         }

@@ -41,7 +41,7 @@ impl Rig {
         let wanted = self.source_gtids().await?;
         let start = Instant::now();
         while self.log().gtid_set().is_none_or(|logged| !wanted.is_subset_of(&logged)) {
-            ensure!(start.elapsed() < PATIENCE, "the log does not receive {wanted}");
+            ensure!(start.elapsed() < PATIENCE, "the capture did not receive {wanted} in time");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         self.stop_capture()?;
@@ -110,7 +110,7 @@ async fn rows_of_every_type_are_undone(kind: ServerKind) -> Result<()> {
     if kind == ServerKind::Mysql97
         && tailwater_sandbox::require::is_skipped_in_ci(
             "rows_of_every_type_are_undone on MySQL",
-            "that on MariaDB",
+            "the same test on MariaDB",
         )
     {
         return Ok(());
@@ -131,7 +131,7 @@ async fn rows_of_every_type_are_undone(kind: ServerKind) -> Result<()> {
 
     change_rows(&mut source, &families).await?;
     source.close().await;
-    ensure!(rig.rows(BY_BINLOG).await? != before, "nothing is to be undone");
+    ensure!(rig.rows(BY_BINLOG).await? != before, "the changes had no effect, so there is nothing to undo");
 
     let options = rig.rejoin_options(Duration::ZERO);
     let found = inspect(&options, &rig.log_dir()?).await?;
@@ -144,11 +144,11 @@ async fn rows_of_every_type_are_undone(kind: ServerKind) -> Result<()> {
     ensure!(healed.rows_undone > 500 && healed.transactions_again == 0 && !healed.resumed, "{healed:?}");
     let after = rig.rows(BY_BINLOG).await?;
     for (table, rows) in &before {
-        ensure!(after.get(table) == Some(rows), "{table}: {rows:#?} before, {:#?} after", after.get(table));
+        ensure!(after.get(table) == Some(rows), "{table}: rows {rows:#?} before the changes, but {:#?} after the undo", after.get(table));
     }
-    ensure!(is_same(&rig.gtids().await?, &logged), "{} instead of {logged}", rig.gtids().await?);
+    ensure!(is_same(&rig.gtids().await?, &logged), "the server has {} instead of {logged}", rig.gtids().await?);
     // The undone transactions must be saved as a binlog file.
-    ensure!(std::fs::read(&options.tail_file)?.starts_with(b"\xfebin"), "no binlog file");
+    ensure!(std::fs::read(&options.tail_file)?.starts_with(b"\xfebin"), "the tail file is not a binlog file");
     // A second repair must find nothing to do.
     let again = repair(&options, &rig.log_dir()?).await?;
     ensure!(again.undone.is_empty() && again.transactions_again == 0 && !again.resumed, "{again:?}");
@@ -187,7 +187,7 @@ async fn change_rows(source: &mut Connection, families: &[Family]) -> Result<()>
     Ok(())
 }
 
-/// Tables whose rows can displace each other when rows are overwritten.
+/// Tables with unique keys, so that writing one row can replace another.
 const SHOP: &str = "CREATE DATABASE shop; \
     CREATE TABLE shop.a (id INT PRIMARY KEY, u INT UNIQUE, t VARCHAR(20)); \
     CREATE TABLE shop.b (id INT PRIMARY KEY, v INT, w INT AS (v * 2) STORED); \
@@ -215,7 +215,8 @@ async fn lost_transactions_are_redone(kind: ServerKind) -> Result<()> {
     let logged = rig.capture_all().await?;
     let wanted = rig.rows("shop").await?;
 
-    // The rows are deleted without being logged: the tables are older than the binlog, which is complete.
+    // Delete the rows without logging. The tables then lack transactions that the binlog has, as after a
+    // crash.
     let lose = "SET sql_log_bin=0; SET foreign_key_checks=0; DELETE FROM shop.c; DELETE FROM shop.a; DELETE FROM shop.b; \
                 DROP TRIGGER shop.b_ins; \
                 INSERT INTO shop.a VALUES (1, 1, 'x'), (2, 2, 'y'), (3, 3, 'z'), (1001, NULL, 'by trigger'); \
@@ -240,13 +241,13 @@ async fn lost_transactions_are_redone(kind: ServerKind) -> Result<()> {
     rig.source.sql(&format!("{lose}; {forget}")).await?;
     let found = inspect(&options, &rig.log_dir()?).await?;
     ensure!(found.redo.lost == 6, "{:?}", found.redo);
-    // Lost transactions must be reapplied in both cases: if the tables match the binlog, and if they are
-    // older.
+    // Transactions that the binlog lacks must be reapplied even if the options say that the tables match the
+    // binlog.
     let certain = rig.rejoin_options(Duration::ZERO);
     let healed = repair(&certain, &rig.log_dir()?).await?;
     ensure!(healed.transactions_again == 6 && healed.transactions_lost == 6, "{healed:?}");
     ensure!(rig.rows("shop").await? == wanted, "{:?}", rig.rows("shop").await?);
-    ensure!(is_same(&rig.gtids().await?, &logged), "{} instead of {logged}", rig.gtids().await?);
+    ensure!(is_same(&rig.gtids().await?, &logged), "the server has {} instead of {logged}", rig.gtids().await?);
     Ok(())
 }
 
@@ -262,9 +263,9 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
     // The step after the undo fails, because a table is missing.
     rig.source.sql("SET sql_log_bin=0; RENAME TABLE shop.c TO shop.away").await?;
     let options = rig.rejoin_options(Duration::from_secs(3600));
-    let failed = repair(&options, &rig.log_dir()?).await.expect_err("a table is missing");
+    let failed = repair(&options, &rig.log_dir()?).await.expect_err("a repair must fail if a table is missing");
     ensure!(matches!(failed, RejoinError::Apply(ApplyError::MissingTable { .. })), "{failed}");
-    ensure!(rig.source.sql("SELECT COUNT(*) FROM shop.b").await? == ["0"], "nothing was undone");
+    ensure!(rig.source.sql("SELECT COUNT(*) FROM shop.b").await? == ["0"], "the failed repair did not undo the transaction");
     let mode = "SELECT @@GLOBAL.slave_exec_mode";
     if kind.flavour() == Flavour::MariaDb {
         ensure!(rig.source.sql(mode).await? == ["STRICT"], "slave_exec_mode is not restored");
@@ -275,12 +276,13 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
         .await?;
     let healed = repair(&options, &rig.log_dir()?).await?;
     ensure!(healed.resumed && healed.undone.is_empty() && healed.transactions_again == 2, "{healed:?}");
-    ensure!(rig.source.sql("SELECT v FROM shop.b WHERE id = 7").await? == ["8"], "it was undone twice");
+    ensure!(rig.source.sql("SELECT v FROM shop.b WHERE id = 7").await? == ["8"], "the transaction was undone a second time");
     rig.source.sql("SET sql_log_bin=0; DELETE FROM shop.b; DELETE FROM shop.a WHERE id > 1000").await?;
     ensure!(rig.rows("shop").await? == wanted);
-    ensure!(is_same(&rig.gtids().await?, &logged), "{} instead of {logged}", rig.gtids().await?);
+    ensure!(is_same(&rig.gtids().await?, &logged), "the server has {} instead of {logged}", rig.gtids().await?);
 
-    // The rejoin is interrupted, and then another client writes to the server.
+    // The stored state says that the rejoin was interrupted after the undo. Then another client writes to the
+    // server.
     let note = "UPDATE tailwater.rejoin SET step = 'undone'";
     rig.source
         .sql(&format!(
@@ -288,7 +290,7 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
              INSERT INTO shop.b (id, v) VALUES (10, 9)"
         ))
         .await?;
-    let refused = repair(&options, &rig.log_dir()?).await.expect_err("a client has written");
+    let refused = repair(&options, &rig.log_dir()?).await.expect_err("a rejoin must be refused after a client has written");
     ensure!(
         refused.code() == "TW-APP-0041" && refused.to_string().contains("it was written to since"),
         "{refused}"
@@ -329,7 +331,7 @@ async fn irreversible_transactions_are_named_and_nothing_is_changed(kind: Server
         let refused = repair(&options, &rig.log_dir()?).await.expect_err(statement);
         ensure!(refused.code() == "TW-APP-0040" && refused.to_string().contains(expected), "{refused}");
         ensure!(refused.to_string().contains("--copy"), "{refused}");
-        ensure!(rig.rows("shop").await? == rows, "something was changed");
+        ensure!(rig.rows("shop").await? == rows, "the refused repair changed rows");
         // Restores the state from before the attempt.
         rig.source.sql("SET GLOBAL read_only=0").await?;
         let forget = match kind.flavour() {
@@ -339,7 +341,7 @@ async fn irreversible_transactions_are_named_and_nothing_is_changed(kind: Server
         rig.source.sql(&forget).await?;
     }
     let itself = RejoinOptions { primary: rig.source.socket_options(), ..options };
-    let refused = inspect(&itself, &rig.log_dir()?).await.expect_err("it is the primary");
+    let refused = inspect(&itself, &rig.log_dir()?).await.expect_err("a rejoin of the current primary must be refused");
     ensure!(refused.to_string().contains("the current primary"), "{refused}");
     Ok(())
 }
