@@ -1,10 +1,10 @@
-//! Corrects what a statement about accounts or routines does differently because the channel's account runs
-//! it.
+//! Corrects the effects of statements about accounts or routines. They differ from native replication because
+//! the channel's account runs the statement.
 //!
-//! A server's replication thread takes the account from the event, and has all privileges. The channel runs
-//! the statement in a client session with its own account. The server then records the channel's account as
-//! grantor, and does not give the creator of a routine its privileges. The corrections change only the
-//! target, and are not written to its binlog.
+//! A server's replication thread runs the statement as the account in the event, and has all privileges. The
+//! channel runs the statement in a client session with its own account. The server then records the channel's
+//! account as grantor, and does not give the routine's creator the privileges on the routine. The corrections
+//! change only the target, and are not written to its binlog.
 
 use std::sync::Arc;
 
@@ -29,15 +29,15 @@ const GRANTOR_TABLES: [(&str, &str); 3] = [
 /// The corrections to make after a statement has run.
 pub(super) struct AccountEffects {
     connection: Connection,
-    /// The account of the source's session as the grant tables write it: `user@host`.
+    /// The account of the source's session in the spelling of the grant tables: `user@host`.
     grantor: String,
-    /// The same account as statements write it.
+    /// The same account in the spelling of SQL statements.
     account: Vec<u8>,
     /// The keys of the grants whose grantor was already the channel's account before the statement, for each
     /// table of [`GRANTOR_TABLES`].
     before: Vec<Vec<String>>,
-    /// The object of the `GRANT`. The grantor of its grants becomes the statement's account, whoever was the
-    /// grantor before.
+    /// The table or routine of the `GRANT`. All grants on it get the account of the source's session as
+    /// grantor, even those that another account had granted.
     granted: Option<ObjectGrant>,
     /// The routine that the statement creates, if any.
     routine: Option<Routine>,
@@ -69,8 +69,8 @@ impl AccountEffects {
         Ok(Some(effects))
     }
 
-    /// Returns the corrections for a statement that has already run. The grants from before the statement are
-    /// then unknown, so all existing grants count as earlier grants.
+    /// Returns the corrections for a statement that has already run. The grants that existed before the
+    /// statement are then unknown, so every present grant counts as one that existed before.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -109,10 +109,10 @@ impl AccountEffects {
         Ok(Some(Self { connection, grantor, account: account_name(invoker), before, granted, routine }))
     }
 
-    /// Makes the corrections. `has_run` is false if the statement failed, so that it created no routine.
+    /// Makes the corrections. `has_run` is false if the statement failed and so created no routine.
     ///
     /// # Errors
-    /// [`ApplyError::Session`], except if the target refuses a correction.
+    /// [`ApplyError::Session`]. It is not an error if the target refuses a correction.
     pub(super) async fn run(mut self, has_run: bool) -> Result<(), ApplyError> {
         if let Some(routine) = self.routine.take_if(|_| has_run) {
             self.grant_to_creator(&routine).await?;

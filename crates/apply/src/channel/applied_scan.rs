@@ -19,8 +19,8 @@ pub(super) struct AppliedScan {
     /// The GTIDs of all transactions of the log that are applied, and of those that the target had before the
     /// channel.
     pub(super) applied: GtidSet,
-    /// The lowest position at which applied transactions start or end on the target, but none starts or ends
-    /// in the log. `None` if all positions fit.
+    /// The lowest position at which, according to the target's progress, an applied transaction starts or
+    /// ends, but at which no transaction of the log does. `None` if all positions match.
     pub(super) misplaced: Option<LogPosition>,
 }
 
@@ -30,8 +30,8 @@ impl AppliedScan {
     ///
     /// A power failure can remove the end of the newest segment. Then there are two cases. The same source
     /// sends the same bytes to the same positions again. Or the log continues in another segment, and this
-    /// segment ends before the transactions that the target has applied from it. So comparing positions is
-    /// enough to detect the second case, also for transactions without GTIDs.
+    /// segment ends before the transactions that the target has applied from it. Comparing positions detects
+    /// the second case, also for transactions without GTIDs.
     ///
     /// # Errors
     /// [`ApplyError::Log`].
@@ -41,7 +41,8 @@ impl AppliedScan {
         let mut before = log.gtids_before(low.segment)?.unwrap_or_else(|| GtidSet::empty(origin.flavour()));
         let mut all = before.clone();
         let edges = applied.gaps().flat_map(|gap| [gap.start, gap.end]).chain([low, applied.high()]);
-        // A crash never removes the start of a segment, so that position needs no check.
+        // A crash never removes the start of a segment, so the position of the segment's first event needs no
+        // check.
         let mut missing: BTreeSet<_> = edges.filter(|edge| edge.offset != FIRST_EVENT_OFFSET).collect();
         let mut reader = log.reader(segment)?;
         let mut start = low;

@@ -4,8 +4,8 @@ use super::sql_tokenizer::{ObjectName, SqlTokenizer};
 use crate::decode::statement::wrapped;
 
 /// Returns the tables that an `INSERT`, `REPLACE`, `UPDATE`, `DELETE` or `LOAD DATA` names and may change.
-/// Empty if the statement cannot be parsed. Tables that only triggers and functions change are not named in
-/// the statement.
+/// Empty if the statement cannot be parsed. The result lacks tables that only triggers and functions change,
+/// because the statement does not name them.
 pub(super) fn changed_tables(text: &[u8]) -> Vec<ObjectName> {
     tables(text).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! The lock on the target that a channel holds while it runs a statement. After a takeover, the new channel
-//! waits for the lock, because an earlier connection may still run a statement.
+//! The lock on the target that a channel holds while it runs a statement. After another process has taken the
+//! channel over, it waits for the lock, because an earlier connection may still run a statement.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -36,9 +36,9 @@ pub(super) async fn acquire(
         match connection.query(&ask).await?.scalar() {
             Some("1") => return Ok(true),
             Some("0") if shared.stop.is_cancelled() => return Ok(false),
-            // The lock is held. The statement of its holder may run for days.
+            // Another connection holds the lock. Its statement may run for days.
             Some("0") => {
-                // If another channel has taken over, it holds the lock and keeps it: then stop with an error.
+                // If another process has taken this channel over, it keeps the lock: then stop with an error.
                 shared.claim.check(connection).await?;
                 if !std::mem::replace(&mut waited, true) {
                     info!(

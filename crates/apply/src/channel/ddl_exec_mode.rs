@@ -30,12 +30,12 @@ fn try_replacement(text: &[u8], target: Flavour) -> Option<Vec<Vec<u8>>> {
     let statement = wrapped(text);
     let mut words = SqlTokenizer::new(statement);
     words.accept("CREATE").then_some(())?;
-    // A SET STATEMENT clause stays at the start.
+    // A SET STATEMENT clause must stay at the start of the statement.
     let (head, rest) = text.split_at_checked(text.len() - statement.len() + words.end)?;
     let temporary = words.accept("TEMPORARY");
     let kind = ["TABLE", "SEQUENCE"].into_iter().find(|kind| words.accept(kind))?;
     if target == Flavour::MariaDb {
-        // A single statement, because the target must log it under one GTID.
+        // Use a single statement, because the target must log it under one GTID.
         return (!words.accept("IF")).then(|| vec![[head, b" OR REPLACE", rest].concat()]);
     }
     let name = match words.clone().next()? {

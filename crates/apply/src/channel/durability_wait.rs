@@ -17,10 +17,10 @@ use crate::progress::AppliedSet;
 /// How long to wait for the log before logging a warning.
 const QUIET_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Waits until the log durably contains the transactions that the target has applied. The log's sync may be
-/// pending. Or a power failure has removed the log's end, and the relay captures it again. The channel never
-/// reads the log beyond its durable end. Returns true if the wait was so long that a warning was logged; the
-/// target may have changed meanwhile.
+/// Waits until the log durably contains the transactions that the target has applied. The wait is needed if
+/// the log's sync is pending, or if a power failure has removed the log's end and the relay captures it
+/// again. The channel never reads the log beyond its durable end. Returns true if the wait was so long that a
+/// warning was logged; the target may have changed meanwhile.
 ///
 /// # Errors
 /// [`ApplyError::TargetAhead`] if the log is closed; [`ApplyError::Log`].
@@ -58,8 +58,8 @@ fn log_behind_error(channel: &str, log: &LogHandle, high: LogPosition) -> ApplyE
     ApplyError::TargetAhead { channel: channel.to_owned(), has: high.to_string(), end }
 }
 
-/// Returns the GTIDs that the target is known to have: those of the applied part of the log, and the newest
-/// transactions.
+/// Returns the GTIDs that the target is known to have: those of the applied part of the log, and those of the
+/// newest transactions in the channel's progress.
 fn applied_on_target(log: &LogHandle, applied: &AppliedSet, record: &ChannelRecord) -> Option<GtidSet> {
     let flavour = log.source()?.flavour;
     let origin = GtidSet::parse(flavour, &record.origin_gtids).ok()?;

@@ -1,9 +1,10 @@
-//! Disables scheduled events on the target, as on a replica. Otherwise each event would run on source and
-//! target, and their rows would differ.
+//! Disables scheduled events on the target, as on a replica. Otherwise each event would run on both the
+//! source and the target, and the rows of the two would differ.
 //!
 //! A server's replication thread creates each event with the status `DISABLE ON REPLICA`. A client session
 //! cannot do that, so the channel writes the status into the `CREATE EVENT` or `ALTER EVENT` statement. A
-//! second statement would not do: the event could run before it, and would stay enabled after a crash.
+//! separate statement after it would not be enough: the event could run before that statement, and a crash in
+//! between would leave the event enabled.
 
 use std::ops::Range;
 
@@ -14,7 +15,8 @@ use tailwater_wire::server_version::ServerFeature;
 use super::sql_tokenizer::{SqlToken, SqlTokenizer};
 use crate::decode::statement::wrapped;
 
-/// Returns the status in the server's spelling. MySQL also accepts the older `SLAVE`, which is deprecated.
+/// Returns the status that disables an event, in the server's spelling. MySQL also accepts the older `SLAVE`,
+/// which is deprecated.
 pub(super) fn disabled_status(server: &ServerInfo) -> &'static str {
     match server.has(ServerFeature::DisableOnReplica) {
         true => "DISABLE ON REPLICA",
@@ -38,7 +40,8 @@ pub(super) fn disabled_event(text: &[u8], status: &str, invoker: Option<&Invoker
     let definer = definer.iter().map(|(place, clause)| (*place..*place, clause.as_slice()));
     for (place, clause) in definer.chain([(places.status, status.as_bytes())]) {
         changed.extend_from_slice(text.get(rest..place.start)?);
-        // If no old clause is replaced, there may be no space between the new clause and the words around it.
+        // If the new clause is inserted and replaces no old clause, there may be no space between it and the
+        // words around it.
         if changed.last().is_some_and(|byte| !byte.is_ascii_whitespace()) {
             changed.push(b' ');
         }
@@ -105,7 +108,7 @@ fn status_place(mut words: SqlTokenizer<'_>) -> Option<Range<usize>> {
                         }
                         return Some(start..ahead.end);
                     }
-                    // The words after it are a name, even if they are also keywords.
+                    // The word after RENAME TO is the new name, even if it is also a keyword.
                     b"RENAME" if ahead.accept("TO") => drop(ahead.object()?),
                     _ => {}
                 }

@@ -33,7 +33,7 @@ fn candidate_databases(statement: &Statement) -> BTreeSet<String> {
     {
         names.insert(word.to_owned());
     }
-    // InnoDB's own tables contain these directory names.
+    // InnoDB's own tables name a database by its directory.
     let files: Vec<String> = names.iter().map(|name| file_name(name)).collect();
     names.extend(files);
     names
@@ -59,8 +59,8 @@ struct DefinitionQuery {
     select: &'static str,
     /// The column with the database name.
     column: &'static str,
-    /// Another column with the same database name. If the query names it, MariaDB opens the tables of this
-    /// database only.
+    /// A second column with the database name. If the query's condition uses it, MariaDB opens only the
+    /// tables of that database.
     lookup: Option<&'static str>,
 }
 
@@ -145,7 +145,8 @@ fn table_id_query(flavour: Flavour) -> DefinitionQuery {
 #[derive(Debug)]
 pub(super) struct Fingerprint {
     pub(super) text: String,
-    /// Whether the account cannot read the table IDs. Two tables that swap names then look unchanged.
+    /// Whether the account cannot read the table IDs. The fingerprint then does not change if two tables swap
+    /// names.
     pub(super) lacks_numbers: bool,
 }
 
@@ -163,8 +164,8 @@ pub(super) async fn fingerprint(
     let names: Vec<String> =
         candidate_databases(statement).iter().map(|name| portable_literal(name)).collect();
     let names = names.join(",");
-    // For a list of databases, MariaDB opens the tables of every database on the server. For one database, it
-    // opens only the tables of that one.
+    // For a list of databases, MariaDB opens the tables of every database on the server. For a single
+    // database, it opens only the tables of that database.
     let databases = match flavour {
         Flavour::MySql => None,
         Flavour::MariaDb => Some(existing_databases(connection, &names).await?),
@@ -190,8 +191,8 @@ pub(super) async fn fingerprint(
                 Err(SessionError::Server { error, .. }) if matches!(error.number, 1044 | 1142 | 1227) => {
                     (sum, lacks_numbers) = (None, true);
                 }
-                // A damaged system table is no error here: the statement may repair the table, or not need
-                // it.
+                // A damaged system table is not an error here: the statement may repair that table, or may
+                // not need it.
                 Err(SessionError::Server { error, .. })
                     if BROKEN_CATALOGUE_ERRORS.contains(&error.number) =>
                 {
@@ -207,15 +208,15 @@ pub(super) async fn fingerprint(
     Ok(Fingerprint { text: format!("{:016x}", hasher.finish()), lacks_numbers })
 }
 
-/// Returns those of the quoted names that are databases, quoted, in the server's spelling.
+/// Returns which of the quoted `names` are databases on the server, quoted and in the server's spelling.
 async fn existing_databases(connection: &mut Connection, names: &str) -> Result<Vec<String>, SessionError> {
     let sql = format!("SELECT schema_name FROM information_schema.schemata WHERE schema_name IN ({names})");
     let answer = connection.query(&sql).await?;
     Ok(answer.rows.iter().filter_map(|row| row.get_str(0)).map(portable_literal).collect())
 }
 
-/// Returns whether a statement may swap tables, so that a second run would undo the first. Also true for
-/// statements that only may do so: a rename of more than two tables may be circular.
+/// Returns whether a statement may swap tables, so that a second run would undo the first. Returns true also
+/// if this is uncertain: a rename of more than two tables may be circular.
 pub(super) fn may_swap(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(without_comments(wrapped(text)));
     let mut words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());

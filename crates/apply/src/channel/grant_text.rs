@@ -4,7 +4,7 @@
 use super::sql_tokenizer::{SqlToken, SqlTokenizer, unquote};
 use crate::decode::statement::wrapped;
 
-/// Returns whether a statement grants or revokes.
+/// Returns whether a statement is a GRANT or REVOKE.
 pub(super) fn grants(text: &[u8]) -> bool {
     let mut words = SqlTokenizer::new(wrapped(text));
     words.accept("GRANT") || words.accept("REVOKE")
@@ -55,7 +55,7 @@ pub(super) fn routine(text: &[u8], database: &[u8]) -> Option<Routine> {
     Some(Routine { kind, name: object.name, database, unless_exists })
 }
 
-/// Returns the accounts of the list that follows, each as user and host.
+/// Reads the list of accounts that comes next, and returns each as user and host.
 fn accounts(words: &mut SqlTokenizer<'_>) -> Vec<(String, String)> {
     let mut accounts: Vec<(String, String)> = Vec::new();
     let mut ahead = words.clone();

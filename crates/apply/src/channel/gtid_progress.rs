@@ -1,4 +1,5 @@
-//! Computes the applied GTIDs from the transactions that were read and committed. It does no I/O.
+//! Computes the applied GTIDs from the transactions that the reader has read and the workers have committed.
+//! It does no I/O.
 
 use std::collections::VecDeque;
 
@@ -8,7 +9,8 @@ use tailwater_wire::gtid::{Gtid, GtidSet};
 use crate::log_span::LogSpan;
 use crate::progress::AppliedSet;
 
-/// With this many transactions above the low watermark, the redundant ones are removed.
+/// When this many transactions are above the low watermark, [`GtidProgress::compact`] removes the redundant
+/// ones.
 const ABOVE_COMPACT_MIN: usize = 100_000;
 
 /// The applied GTIDs, and the transactions that were read but do not count as applied yet.
@@ -38,8 +40,8 @@ impl GtidProgress {
         &self.gtids
     }
 
-    /// Records a transaction that the reader has read; calls are in log order. A `commit_time_us` of 0 does
-    /// not count as lag.
+    /// Records a transaction that the reader has read; calls are in log order. A transaction with a
+    /// `commit_time_us` of 0 does not count for the lag.
     pub(super) fn read(&mut self, end: LogPosition, gtid: Option<Gtid>, commit_time_us: u64) {
         debug_assert!(
             self.above.back().is_none_or(|(last, _)| *last < end),
@@ -181,7 +183,7 @@ mod tests {
         progress.drop_redundant(&applied);
         let kept: Vec<u64> = progress.above.iter().map(|(end, _)| end.offset).collect();
         assert_eq!(kept, [10, 30, 40, 50, 60]);
-        // Once these two are applied, no GTID is missing.
+        // After the first and the fifth transaction are applied too, no GTID is missing.
         applied.add(LogSpan { start: at(4), end: at(10) });
         progress.apply(&[at(10)], applied.low());
         for text in ["0-1-3", "5-1-1"] {

@@ -15,7 +15,7 @@ pub(super) struct GtidPublisher {
     published: Option<GtidSet>,
     /// Why the applied GTIDs are not set on the target.
     unpublished_reason: Option<String>,
-    /// Whether a warning about this was already logged.
+    /// Whether the warning that the applied GTIDs are not set was already logged.
     warned: bool,
 }
 
@@ -34,8 +34,8 @@ impl GtidPublisher {
     }
 
     /// Sets the applied GTIDs on the target if they have changed. With `gtid = preserve` the target already
-    /// has them, except those of skipped transactions. It is no error if the target rejects them, because its
-    /// data are not at risk.
+    /// has them, except those of skipped transactions. It is not an error if the target rejects the GTIDs,
+    /// because the target's data are not at risk.
     ///
     /// # Errors
     /// [`ApplyError::Session`] if the connection fails.

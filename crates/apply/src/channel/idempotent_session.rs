@@ -46,8 +46,8 @@ impl IdempotentSession {
         Ok(())
     }
 
-    /// Writes the changes in one transaction. Its last statement before the commit is `record`. Returns the
-    /// number of rows written or deleted.
+    /// Writes the changes in one transaction. If `record` is given, it is the last statement before the
+    /// commit. Returns the number of rows written or deleted.
     ///
     /// # Errors
     /// The server's error for a row or for `record`; nothing is committed then.

@@ -10,7 +10,8 @@ use super::log_retention::TARGET_LOSS_MAX;
 pub(super) struct IntentRetention(Vec<(String, Instant)>);
 
 impl IntentRetention {
-    /// Starts with the intents found on the target. Their statements may have completed only now.
+    /// Starts with the intents found on the target. It is unknown when their statements completed, so the
+    /// retention starts now.
     pub(super) fn new(positions: impl Iterator<Item = String>, now: Instant) -> Self {
         Self(positions.map(|position| (position, now)).collect())
     }

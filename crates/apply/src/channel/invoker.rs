@@ -2,8 +2,8 @@
 //! omitting the account.
 //!
 //! A server's replication thread takes the account from the event (`Q_INVOKER`). In the channel's client
-//! session the statement would refer to the channel's account. So the source's account is written into the
-//! text.
+//! session, the statement would refer to the channel's account. So the channel writes the account of the
+//! source's session into the text.
 
 use tailwater_wire::event::Invoker;
 use tailwater_wire::sql_quote::put_identifier;
@@ -35,7 +35,7 @@ pub(super) fn account_name(invoker: &Invoker<'_>) -> Vec<u8> {
 /// Replaces references to the session's account with the account of `invoker`. Returns `None` if the
 /// statement has no such references.
 ///
-/// `is_utf8` is whether the statement is in UTF-8, as the account is.
+/// `is_utf8` states whether the statement is in UTF-8, as the account name always is.
 ///
 /// # Errors
 /// [`UnknownInvoker`] if the account is needed and cannot be written.
@@ -139,7 +139,7 @@ fn own_account_places<'a>(mut words: SqlTokenizer<'a>, mut before: SqlToken<'a>)
         let start = words.end - word.len();
         let is_own = match () {
             () if is(token, &["CURRENT_USER"]) => previous != SqlToken::Mark(b'.'),
-            // After other words, CURRENT_ROLE may be a name.
+            // In other places, CURRENT_ROLE may be a name.
             () if is(token, &["CURRENT_ROLE"]) => {
                 previous == SqlToken::Mark(b',')
                     || is(previous, &["TO", "FROM", "FOR", "ADMIN", "ROLE", "EXISTS"])

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tailwater_log::LogPosition;
 
-/// A target that does not sync its commits loses commits of at most this period in a crash. The log and the
-/// intents are kept this much longer.
+/// A target that does not sync its commits loses commits of at most this period in a crash. So the log and
+/// the intents are kept for this period after they were last needed.
 pub(super) const TARGET_LOSS_MAX: Duration = Duration::from_secs(60);
 
 /// Low watermarks of the past, each with the time at which it was recorded.
@@ -20,7 +20,8 @@ impl LowWatermarkHistory {
         Self([(now, low)].into())
     }
 
-    /// Records the low watermark. Returns the oldest log position that is still needed.
+    /// Records the low watermark. Returns the oldest log position that the target may still need after a
+    /// crash.
     pub(super) fn record(&mut self, now: Instant, low: LogPosition) -> LogPosition {
         self.0.push_back((now, low));
         while self.0.get(1).is_some_and(|(when, _)| *when + TARGET_LOSS_MAX <= now) {

@@ -5,7 +5,8 @@
 //!   and edits the channel, and retries.
 //! - `run`: one run of a channel. `start_position`, `durability_wait` and `applied_scan` find where it
 //!   starts. `reader` turns the log into transactions. `worker_pool` holds all workers. `worker` writes one
-//!   batch to the target, with `row_writer`, `packets` and `row_count` (whether all rows were changed).
+//!   batch to the target, with `row_writer`, `packets` (few round trips) and `row_count` (whether all rows
+//!   were changed).
 //! - `statement_runner`, `source_session`, `statement_filter`, `fingerprint`, `intent_retention`,
 //!   `channel_lock`: transactions that are logged as statements instead of rows.
 //! - `store`, `progress_row`: the progress on the target. `target_gtids`, `gtid_session`: the GTIDs of the
@@ -103,7 +104,7 @@ pub struct ChannelEdit {
     pub gtid: Option<GtidMode>,
     /// What to do with a `CREATE TABLE` or `DROP TABLE` if the target's tables differ from the source's.
     pub ddl_exec_mode: Option<DdlExecMode>,
-    /// How many seconds after their commit on the source transactions are applied.
+    /// The number of seconds between a transaction's commit on the source and its apply on the target.
     pub delay_seconds: Option<u64>,
 }
 
@@ -215,7 +216,8 @@ impl Channel {
         self.send(SupervisorCommand::Stop(reason.to_owned())).await
     }
 
-    /// Skips a transaction permanently, and records that on the target. A failed channel starts again.
+    /// Skips a transaction permanently, and records the skip on the target. If the channel has failed, it
+    /// starts again.
     ///
     /// # Errors
     /// [`ApplyError::ChannelClosed`]; [`ApplyError::Session`] if the channel cannot connect to the target.
@@ -262,7 +264,7 @@ impl Channel {
 
     /// Stops the channel and ends its task.
     pub async fn shut_down(self) {
-        // The pause fails only if the channel has already ended. It is then stopped anyway.
+        // Ignore an error: the pause fails only if the channel has already ended.
         let _ = self.pause().await;
         drop(self.commands);
         let _ = self.task.await;
@@ -325,7 +327,7 @@ impl Supervisor {
     /// Runs the channel until the run ends or a command arrives. Returns the command, if there is one.
     async fn run_once(&mut self) -> Option<(SupervisorCommand, CommandReply)> {
         let stop = CancellationToken::new();
-        // The last fault stays in the status until the channel runs.
+        // The error of the last run stays in the status until the channel runs again.
         self.status.send_modify(|status| {
             (status.state, status.lag_seconds, status.stop_reason) = (ChannelState::Connecting, None, None);
         });
@@ -412,7 +414,8 @@ impl Supervisor {
             ApplyRetry::AfterChange => {}
         }
         let error = match failure.batch.filter(|_| failure.error.is_rejection()) {
-            // The target rejected one transaction of several. Find out which one, and apply the others.
+            // The target rejected one transaction of several. To find that transaction, apply the
+            // transactions of the batch one by one.
             Some(span) if failure.transactions > 1 && self.single_step_until.is_none() => {
                 warn!(
                     channel = name,
@@ -437,8 +440,8 @@ impl Supervisor {
         None
     }
 
-    /// Waits until the log has synced what it received last, because an operator may name a GTID from there.
-    /// Waits at most [`DURABLE_WAIT_MAX`], so that the caller gets an answer.
+    /// Waits until the log has synced the newest transactions, because an operator may name the GTID of one
+    /// of them. Waits at most [`DURABLE_WAIT_MAX`], so that the caller gets an answer.
     async fn wait_for_durable_log(&self) -> Result<(), ApplyError> {
         match tokio::time::timeout(DURABLE_WAIT_MAX, self.log.wait_until_written_is_durable()).await {
             Ok(settled) => settled.map(drop).map_err(ApplyError::from),
@@ -532,8 +535,8 @@ impl Supervisor {
     async fn set_filters(&mut self, filters: FilterSet, from: Option<Gtid>) -> Result<(), ApplyError> {
         let (mut store, _, record) = self.store().await?;
         let mut versions = start_position::filters(&self.options, &record)?;
-        // Transactions before the log's oldest entry can never be applied again, not even after a seek. Their
-        // filters are not needed.
+        // Transactions before the log's oldest entry can never be applied again, not even after a seek. So
+        // the filters for them are no longer needed.
         versions.forget_below(start_position::oldest(&self.log));
         let position = match &from {
             Some(gtid) => {

@@ -5,14 +5,15 @@ use tailwater_session::SessionError;
 use crate::error::ApplyError;
 use crate::target::TargetTable;
 
-/// How many rows of nontransactional tables in the current transaction the target has.
+/// Counts the current transaction's rows of nontransactional tables that were sent to the target or wait to
+/// be sent.
 #[derive(Debug, Default)]
 pub(super) struct NontransactionalRows {
     /// Number of rows in statements that were not sent to the target yet.
     pending: usize,
     /// Number of rows that were sent to the target.
     sent: usize,
-    /// Whether a statement with such rows has succeeded.
+    /// Whether a statement with rows of nontransactional tables has succeeded.
     written: bool,
     /// Whether the target ignores a row that it already has.
     ignored_if_repeated: bool,
@@ -38,7 +39,7 @@ impl NontransactionalRows {
         self.table = table_name(table);
     }
 
-    /// Records that the added rows are about to be sent.
+    /// Records that all pending rows are about to be sent.
     pub(super) fn send(&mut self) {
         self.sent += std::mem::take(&mut self.pending);
     }
@@ -62,7 +63,7 @@ impl NontransactionalRows {
     /// fails, the target does not have that row.
     fn may_be_written(&self, error: &ApplyError) -> bool {
         let found = matches!(error, ApplyError::RowsMissing { found, .. } if *found > 0);
-        // After this error, some rows that the target reported as written were ignored.
+        // This error means that the target reported success but ignored some of the rows.
         let uncounted = matches!(error, ApplyError::RowCountMismatch { .. });
         self.written && (!self.ignored_if_repeated || uncounted) || self.sent > 1 || self.sent == 1 && found
     }

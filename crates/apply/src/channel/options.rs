@@ -20,16 +20,16 @@ pub enum GtidMode {
     /// do so. No other channel may apply the same source to the target.
     #[default]
     Log,
-    /// The target logs each transaction under its GTID on the source, so each needs a separate target
-    /// transaction, which also contains the progress. After a statement that commits implicitly, the progress
-    /// is written separately and not logged. An XA transaction of MySQL has two GTIDs: under the GTID of its
-    /// `XA PREPARE`, the target logs only progress.
+    /// The target logs each transaction under its GTID on the source. So each source transaction needs a
+    /// separate target transaction, which also contains the progress. After a statement that commits
+    /// implicitly, the progress is written separately and not logged. An XA transaction of MySQL has two
+    /// GTIDs: under the GTID of its `XA PREPARE`, the target logs only progress.
     Preserve,
     /// The target logs the transactions under its own GTIDs. Many source transactions become one.
     Own,
 }
 
-/// Where a channel starts if its target has no progress of it.
+/// Where a channel starts if the target has no progress of this channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChannelStart {
@@ -45,12 +45,12 @@ pub enum ChannelStart {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OldTemporalPrecision {
-    /// The source's catalogue. The channel stops if the target declares another number of digits, and waits
-    /// if it cannot query the source.
+    /// From the table definition on the source. The channel stops if the target's definition has another
+    /// number of digits, and waits if it cannot query the source.
     #[default]
     Verified,
-    /// The target's declaration, as in the servers' native replication. Values are wrong if the source's
-    /// declaration differs.
+    /// From the table definition on the target, as in the servers' native replication. Values are wrong if
+    /// the source's definition differs.
     Target,
 }
 
@@ -79,7 +79,7 @@ pub struct ChannelOptions {
     pub gtid: GtidMode,
     /// What to do with a `CREATE TABLE` or `DROP TABLE` if the target's tables differ from the source's.
     pub ddl_exec_mode: DdlExecMode,
-    /// Where the channel starts if the target has no progress of it.
+    /// Where the channel starts if the target has no progress of this channel.
     pub start: ChannelStart,
     /// When the channel stops automatically.
     pub until: Option<UntilCondition>,
@@ -108,9 +108,9 @@ pub struct ChannelOptions {
 }
 
 impl ChannelOptions {
-    /// Returns whether workers write their progress with a row event, which updates an existing row. Not with
-    /// `gtid = preserve`: nothing creates that row on replicas of the target. Not while differences are
-    /// tolerated: a missing progress row would be tolerated too.
+    /// Returns whether workers write their progress with a row event, which updates an existing row. They do
+    /// not with `gtid = preserve`, because the row does not exist on replicas of the target. They do not
+    /// while differences are tolerated, because the target would then ignore a missing progress row too.
     pub(super) fn records_progress_by_event(&self) -> bool {
         self.gtid != GtidMode::Preserve && self.tolerate_until.is_none()
     }

@@ -1,5 +1,5 @@
-//! Joins statements into few packets. Many statements then need one round trip, and no statement runs after
-//! one that fails.
+//! Joins SQL statements into few packets. Many statements then need only one round trip. After a statement
+//! that fails, no later statement runs.
 
 use tailwater_session::Connection;
 
@@ -9,7 +9,8 @@ use crate::sql::SqlStatement;
 /// Statements are joined up to this many bytes. A longer statement is sent alone.
 const JOINED_BYTES_MAX: usize = 1 << 20;
 
-/// How many bytes of a statement to search for the start of its values.
+/// How many bytes of a statement are searched for the start of its values, to leave the values out of an
+/// error message.
 const SHOWN_BYTES_MAX: usize = 1000;
 
 /// Statements to run on the target, in this order.
@@ -23,8 +24,8 @@ pub(crate) struct Packets {
 struct Packet {
     text: Vec<u8>,
     statements: usize,
-    /// The number of rows that the statement must find. Such a statement is sent alone, because only the last
-    /// statement of a packet reports its rows.
+    /// The number of rows that the statement must match. Such a statement is sent alone, because only the
+    /// last statement of a packet reports its rows.
     rows: Option<u64>,
 }
 
@@ -42,7 +43,7 @@ impl Packets {
         }
     }
 
-    /// Adds a statement that must find a certain number of rows.
+    /// Adds a statement that may have to match a certain number of rows.
     pub(crate) fn push_sql(&mut self, statement: SqlStatement) {
         match statement.rows {
             None => self.push(statement.text),
@@ -50,7 +51,7 @@ impl Packets {
         }
     }
 
-    /// Adds to the count of changes that a server logs separately if their table is nontransactional.
+    /// Adds to the count of changes, each of which a server logs separately if the table is nontransactional.
     pub(crate) fn count_changes(&mut self, changes: usize) {
         self.changes += changes;
     }
@@ -79,7 +80,7 @@ impl Packets {
     }
 }
 
-/// Checks how many rows a statement found. `text` is the beginning of the statement.
+/// Checks that a statement matched the wanted number of rows. `text` is the beginning of the statement.
 ///
 /// # Errors
 /// [`ApplyError::RowsMissing`].

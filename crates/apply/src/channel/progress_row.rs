@@ -1,8 +1,8 @@
-//! The progress row of a worker. A row event among the events of the data changes it, so one statement writes
-//! both.
+//! The progress row of a worker. A row event that is sent together with the events of the data changes this
+//! row, so one statement writes both.
 //!
-//! A separate statement would cost the target as much as the rows of a small transaction, and would wake both
-//! sides once more (ADR 028). The key of the row contains the incarnation of the channel to which the worker
+//! A separate statement would cost the target as much as the rows of a small transaction, and would need one
+//! more round trip (ADR 028). The key of the row contains the incarnation of the channel to which the worker
 //! belongs. A takeover gives all rows a new incarnation. An earlier worker then finds no row (error 1032) and
 //! commits nothing.
 
@@ -34,14 +34,14 @@ const COLUMNS: [(&str, &str, u8, &[u8]); 6] = [
 ];
 /// Bitmap of the primary key columns: the first three.
 const KEY: &[u8] = &[0b00_0111];
-/// Bitmap of the columns that change: all others.
+/// Bitmap of the columns that each update changes: all except the primary key.
 const CHANGED: &[u8] = &[0b11_1000];
 
 /// The progress row of one worker.
 #[derive(Debug)]
 pub(super) struct ProgressRow {
     table: MappedTable,
-    /// The image of the key columns, which finds the row.
+    /// The image of the key columns, by which the target finds the row.
     key: Vec<u8>,
 }
 
@@ -59,7 +59,7 @@ impl ProgressRow {
         let mut key = vec![0];
         put_text(&mut key, channel);
         key.extend_from_slice(&incarnation.to_le_bytes());
-        // The number fits: there are never more workers than connections.
+        // The worker number fits into 32 bits: there are never more workers than connections.
         key.extend_from_slice(&(worker as u32).to_le_bytes());
         let table = table(flavour).map_err(ApplyError::rows)?;
         Ok(Self { table, key })

@@ -46,10 +46,10 @@ const OUTPUT_ITEMS_MAX: usize = 256;
 /// The maximum number of messages that wait for the coordinator.
 const OUTPUT_BATCHES_MAX: usize = 4;
 
-/// The maximum number of entries that the async task reads in succession. If more are available at once, a
-/// thread takes over.
+/// The maximum number of entries that the async task reads in succession. If more are available, a separate
+/// thread reads them.
 const INLINE_ENTRIES_MAX: usize = 64;
-/// Longer entries are read by the thread, because decoding them would block other tasks.
+/// The separate thread reads entries longer than this, because decoding them would block other async tasks.
 const INLINE_ENTRY_BYTES_MAX: u64 = 256 << 10;
 
 /// How often the reader reads the clock while a transaction waits for the channel's delay.
@@ -64,7 +64,7 @@ pub(super) enum ReaderItem {
     /// A transaction that is to be applied.
     Transaction(BudgetedTransaction),
     /// A transaction that is durable in the log and is not applied: the target already has it, or an operator
-    /// skips it. `gtid` is `None` if it already counts as applied.
+    /// skips it. `gtid` is `None` if the transaction already counts as applied.
     Skipped { span: LogSpan, gtid: Option<Gtid> },
     /// A prepared XA transaction. It is applied together with the entry that commits it.
     XaPrepared { span: LogSpan, gtid: Option<Gtid> },
@@ -82,8 +82,8 @@ pub(super) struct ReaderSetup {
     pub(super) filters: VersionedFilters,
     /// The target's GTIDs from the time when the channel was created.
     pub(super) origin: GtidSet,
-    /// The GTIDs of the source that a MySQL target has logged: it silently ignores a transaction whose GTID
-    /// it has.
+    /// The GTIDs of the source that a MySQL target has in its own binlog. The target silently ignores a
+    /// transaction that has one of these GTIDs.
     pub(super) target_logged: Option<GtidSet>,
     /// The GTIDs of the transactions that an operator skips.
     pub(super) skipped: Vec<String>,
@@ -212,11 +212,11 @@ struct ChannelReader {
     deferred: Option<LogEntry>,
     decoder: Decoder,
     target: TargetTables,
-    /// The scan for table definitions later in the log; `None` until it is needed.
+    /// The scan for table definitions later in the log; `None` until the reader first needs it.
     definitions: Option<DefinitionScan>,
     memory: MemoryBudget,
     prepared: PreparedXas,
-    /// The memory for streamed transactions.
+    /// The memory budget for streamed transactions.
     streamed: MemoryBudget,
     ready: Vec<ReaderItem>,
     out: ReaderSender,
@@ -273,8 +273,8 @@ impl ChannelReader {
         Ok(if self.flush().await { ReaderPosition::EndOfLog } else { ReaderPosition::Finished })
     }
 
-    /// Waits for new entries and reads them. Ends when entries come without a wait, or when an entry is
-    /// large.
+    /// Waits for new entries and reads them. Returns when many entries are available without a wait, or when
+    /// an entry is large, so that the thread takes over.
     async fn wait_and_read(&mut self) -> Result<ReaderPosition, ApplyError> {
         let mut unwaited = 0;
         while unwaited < INLINE_ENTRIES_MAX {
@@ -370,8 +370,8 @@ impl ChannelReader {
         if last { self.finish_at_until().await } else { Ok(true) }
     }
 
-    /// Skips a transaction that an operator has named. If it completes a prepared XA transaction, drops that
-    /// one too.
+    /// Skips a transaction that an operator has named. If this transaction commits a prepared XA transaction,
+    /// drops the prepared transaction too.
     async fn skip(&mut self, entry: LogEntry, span: LogSpan) -> Result<(), ApplyError> {
         if !self.wait_until_durable(span.end).await? {
             return Ok(());
@@ -385,9 +385,9 @@ impl ChannelReader {
     }
 
     /// Returns whether the target has the transaction although its progress does not contain it. The target
-    /// logs rows and their progress under one GTID. So this happens only if a crash lost the tables but not
-    /// the binlog. For nontransactional tables, progress is written after the rows, so these rows are on the
-    /// target.
+    /// logs rows and their progress under one GTID. So this happens only if a crash of the target lost
+    /// commits from the tables but not from the binlog. For nontransactional tables, progress is written
+    /// after the rows, so these rows are on the target.
     fn is_on_target(&self, transaction: &Transaction) -> Result<bool, ApplyError> {
         let (Some(logged), Some(gtid)) = (&self.setup.target_logged, &transaction.gtid) else {
             return Ok(false);
@@ -491,12 +491,12 @@ impl ChannelReader {
         }
     }
 
-    /// Waits until a DDL statement has run. It changes table layouts, so no later transaction may be decoded
-    /// earlier.
+    /// Waits until a DDL statement has run. The statement changes table layouts, so no later transaction may
+    /// be decoded before it has run.
     async fn wait_for_definition(&mut self, span: LogSpan) -> Result<(), ApplyError> {
         self.flush().await;
         let shared = Arc::clone(&self.setup.shared);
-        // The sender is dropped only with the channel, and then this thread is stopped.
+        // Ignore an error: the sender is dropped only when the channel ends, which also stops this reader.
         let _ = self.setup.done.wait_for(|_| shared.applied().contains(&span)).await;
         self.target.forget();
         self.decoder.forget();
@@ -528,7 +528,7 @@ impl ChannelReader {
         if let Some(reserved) = self.memory.try_reserve(bytes) {
             return Ok(reserved);
         }
-        // Memory is freed only after the workers get the transactions that the reader still holds.
+        // Memory is freed only after the workers have received the transactions that the reader still holds.
         self.flush().await;
         self.memory.reserve(bytes).await
     }
@@ -543,10 +543,10 @@ impl ChannelReader {
     }
 
     /// Waits until everything before `end` is durable in the log. Returns false if the log is closed first;
-    /// the next read then reports that.
+    /// the next read then reports the close.
     async fn wait_until_durable(&mut self, end: LogPosition) -> Result<bool, ApplyError> {
         if self.setup.log.durable().position < end {
-            // Transactions that were read earlier need not wait.
+            // Transactions that were read earlier need not wait for this one.
             self.flush().await;
         }
         Ok(self.setup.log.wait_until_durable(end).await?)

@@ -18,8 +18,8 @@ const NO_SUCH_TABLE: u16 = 1146;
 /// The maximum length of a key in a message, in characters.
 const KEY_CHARACTERS_MAX: usize = 200;
 
-/// Returns the error with its table and key, if applying the rows again finds them. Otherwise returns the
-/// error with its transaction.
+/// Returns the error with the table and key of the rejected row, if applying the rows again finds that row.
+/// Otherwise returns the error with only the transaction.
 pub(super) async fn diagnose(
     options: &ChannelOptions,
     transaction: &Transaction,
@@ -27,8 +27,8 @@ pub(super) async fn diagnose(
 ) -> ApplyError {
     let server = match error {
         ApplyError::Session(SessionError::Server { error, .. }) => error,
-        // A server that applies row events reports such an error with a number: the row does not exist, or
-        // already exists.
+        // Convert the error into the server error that the same change as a row event would cause: the row
+        // does not exist, or already exists.
         ApplyError::RowsMissing { found, wanted, statement } => ServerError {
             number: 1032,
             sql_state: "HY000".to_owned(),

@@ -7,8 +7,8 @@
 //!
 //! Reading these counters costs a server 0.1 to 0.4 ms, because it goes through all its counters. So they are
 //! not read before every commit. They are read if the batch has rows of a table for the first time, or has
-//! many rows, or if reading then takes at most a twentieth of the time. Rows that were committed without a
-//! check are counted with the next check.
+//! many rows, or if the reads take at most a twentieth of the total time. The next check also counts the rows
+//! that were committed without a check.
 //!
 //! On MySQL, any client's `FLUSH STATUS` resets the counters of all sessions. The check recognizes that by
 //! `Com_select`, which each query raises by one. Rows that were sent before and after a reset cannot be
@@ -27,7 +27,8 @@ use crate::writeset::IndexId;
 /// A batch of at least this many rows is always checked: applying it takes many times longer than the query.
 const UNCHECKED_ROWS_MAX: u64 = 4096;
 
-/// The query may take at most one part in this many of the time, unless there is another reason to check.
+/// Unless there is another reason to check, reading the counters may take at most this fraction of the time:
+/// one in `TIME_FRACTION`.
 const TIME_FRACTION: u32 = 20;
 
 /// Counts the rows that a session sent, and compares them with the server's counters.
@@ -38,7 +39,7 @@ pub(super) struct RowCount {
     tally: RowTally,
 }
 
-/// The rows that were sent, and the rows that were counted.
+/// The numbers of rows that the session sent and that the server counted.
 #[derive(Debug)]
 struct RowTally {
     /// The counters at the last query. `None` if a statement has run since then whose effect on the counters
@@ -78,7 +79,7 @@ impl HandlerCounters {
 }
 
 impl RowCount {
-    /// Returns the count for a new session.
+    /// Returns the row count of a new session.
     pub(super) fn new(flavour: Flavour) -> Self {
         let query = match flavour {
             Flavour::MySql => {
@@ -128,7 +129,7 @@ impl RowCount {
         }
         match self.is_due() {
             true => self.tally.counted = self.read_counters(connection).await?,
-            // Without a starting point, the changes of these rows cannot be counted.
+            // Without the counters from before these rows, their changes cannot be counted.
             false => self.tally.sent = 0,
         }
         Ok(())
@@ -197,7 +198,7 @@ impl RowTally {
 
     fn is_due(&self, now: Instant) -> bool {
         let uncommitted = self.sent - self.committed;
-        // If the starting point is unknown, reading it costs a second query.
+        // If the counters from before the rows are unknown, reading them costs a second query.
         let queries = if self.counted.is_none() { 2 } else { 1 };
         let took = self.took.saturating_mul(queries);
         uncommitted > 0
@@ -228,7 +229,8 @@ impl RowTally {
     }
 }
 
-/// Parses a sum of counters. Servers return it as a floating-point number, because the counters are texts.
+/// Parses a sum of counters. Servers return a floating-point number, because `SUM` is applied to counters
+/// stored as text.
 fn whole(sum: &str) -> Option<u64> {
     match sum.parse::<u64>() {
         Ok(sum) => Some(sum),
@@ -246,7 +248,7 @@ mod tests {
         let before = HandlerCounters { changes: 10, selects: 3 };
         let since = |changes, selects| HandlerCounters { changes, selects }.since(before);
         assert_eq!([since(12, 4), since(10, 4), since(2, 4)], [Some(2), Some(0), None]);
-        assert_eq!([since(12, 1), since(10, 3)], [None, None], "each answer adds one query");
+        assert_eq!([since(12, 1), since(10, 3)], [None, None], "each query must raise `selects`; otherwise the counters were reset");
     }
 
     #[test]
@@ -257,11 +259,11 @@ mod tests {
         let table = IndexId(7);
         let mut tally = RowTally::new(started);
         tally.send(table, 1);
-        assert!(tally.is_due(at(0)), "the first rows of a table");
+        assert!(tally.is_due(at(0)), "the first rows of a table must be checked");
         (tally.counted, tally.took) = (Some(counted(0, 1)), Duration::from_millis(1));
         tally.check(counted(1, 2), at(0)).unwrap();
         tally.reset();
-        // A statement ran, so the starting counters must be read again.
+        // A statement with an unknown effect ran, so the starting counters must be read again.
         tally.send(table, 1);
         assert!(!tally.is_due(at(39)));
         assert!(tally.is_due(at(40)));

@@ -15,10 +15,11 @@ use crate::error::ApplyError;
 use crate::sql;
 use crate::transaction::RowChanges;
 
-/// The usual maximum length of a `BINLOG` statement with several rows, in bytes.
+/// The maximum length of a `BINLOG` statement with several rows, in bytes, unless the server's limits are
+/// lower.
 const STATEMENT_BYTES_MAX: usize = 1 << 20;
 
-/// A row of at least this length is not copied where that can be avoided, in bytes.
+/// A row of at least this many bytes is not copied where this can be avoided.
 pub(super) const LONG_ROW_BYTES: usize = 4 << 20;
 
 /// Connects to the target, with a session that is set up to apply rows.
@@ -36,7 +37,7 @@ pub(super) async fn connect(options: &ChannelOptions) -> Result<Connection, Appl
     let mut connection = Connection::connect(&target).await?;
     let flavour = connection.server().flavour;
     if let Err(error) = connection.execute(&session_statement(flavour, options.gtid)).await {
-        // If a missing privilege is the cause, the error of this check names it.
+        // If the account lacks a privilege, this check's error names the privilege.
         check_privileges(&mut connection, AccountPurpose::Apply).await?;
         return Err(error.into());
     }
@@ -74,7 +75,7 @@ pub(crate) struct RowWriter {
     tolerant: bool,
     /// Whether the target logs what the channel applies.
     target_logs: bool,
-    /// Whether all statements of this session are ASCII, except rows written as SQL.
+    /// Whether this session sends only ASCII statements, apart from rows written as SQL.
     ascii_only: bool,
     /// The session's character set after the pushed statements have run.
     charset: StatementCharset,
@@ -117,10 +118,11 @@ impl RowWriter {
         }
         let tolerant = options.tolerate_until.is_some();
         let plan = PlanOptions {
-            // If differences are tolerated, every change is tolerated separately, so that every row ends as
-            // on the source.
+            // If differences are tolerated, do not merge the changes of a row. The target then applies or
+            // ignores each change separately, and every row ends as on the source.
             net_change: !tolerant,
-            // A target that writes a binlog would log the cut images, in which its replicas may find no key.
+            // A target that writes a binlog would log the shortened row images, and its replicas might not
+            // find a key in them.
             cut_images: options.gtid == GtidMode::Log && !tolerant,
         };
         let sql = sql::SqlWriter::new(flavour, sizes);
@@ -141,7 +143,7 @@ impl RowWriter {
         Ok(writer)
     }
 
-    /// Returns this writer for a session that gets only rows and ASCII text.
+    /// Returns this writer, set up for a session that sends only rows and ASCII text.
     #[must_use]
     pub(super) fn ascii_only(self) -> Self {
         Self { ascii_only: true, ..self }
@@ -217,7 +219,7 @@ impl RowWriter {
     /// As [`RowWriter::push_rows`] and [`Packets::run`].
     pub(super) async fn run_rows(&mut self, changes: &RowChanges) -> Result<(), ApplyError> {
         let by_event = !self.tolerant && changes.table.same_shape;
-        // For rows written as SQL, cut images would be copies.
+        // For rows written as SQL, shortened row images would be copies.
         let options = PlanOptions { cut_images: self.plan.cut_images && by_event, ..self.plan };
         let mut plan = batch::plan([changes], options).map_err(ApplyError::rows)?;
         self.drop_blackhole_changes(&mut plan)?;
@@ -284,7 +286,8 @@ impl RowWriter {
         Ok(())
     }
 
-    /// Resets the per-transaction state. Call this before the rows of a transaction or a batch.
+    /// Resets the state that is kept for one target transaction. Call this before the rows of a transaction
+    /// or a batch.
     pub(super) fn start_transaction(&mut self) {
         self.sql.forget_history();
     }
@@ -351,7 +354,8 @@ impl RowWriter {
         groups: &[batch::RowGroup<'_>],
         packets: &mut Packets,
     ) -> Result<(), ApplyError> {
-        // Split the groups into runs that are applied in the same way, in order.
+        // Split the groups, in order, into sequences that can be written together. Only tables with the
+        // source's layout, outside schema `mysql`, are joined.
         let together = |one: &batch::RowGroup<'_>, other: &batch::RowGroup<'_>| {
             one.table.same_shape == other.table.same_shape && !is_system(one) && !is_system(other)
         };
@@ -366,7 +370,8 @@ impl RowWriter {
                 continue;
             }
             self.set_charset(StatementCharset::Utf8, packets);
-            // Rows as SQL are not counted here: each SQL statement reports how many rows it has found.
+            // Rows written as SQL are not counted here, because each SQL statement reports how many rows it
+            // has matched.
             self.row_count.reset();
             for group in run {
                 let mapping = group.table.sql_mapping();

@@ -38,7 +38,7 @@ use crate::writeset::Writeset;
 /// How often the applied GTIDs are set on the target. At the same interval, the position up to which the log
 /// may be purged advances.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
-/// A GTID set with a longer text is published only at the interval. If the source is slow, its text would
+/// A GTID set with a longer text is published only at the interval. With a slow source, the long text would
 /// otherwise be built for each transaction.
 const GTIDS_IMMEDIATE_BYTES_MAX: usize = 4 << 10;
 
@@ -101,7 +101,7 @@ struct ChannelRun {
     single_step_until: Option<LogPosition>,
     /// Whether transactions were skipped since the applied spans were last saved on the target.
     has_unsaved_skips: bool,
-    /// Stops the reader when the run ends, for whatever reason.
+    /// Stops the reader when this value is dropped at the end of the run, whatever ends the run.
     stop_reader: Option<DropGuard>,
 }
 
@@ -111,7 +111,7 @@ struct ChannelRun {
 /// The error that stops the channel. Committed transactions stay committed and recorded.
 pub(super) async fn run(setup: RunSetup) -> Result<RunEnd, Box<RunFailure>> {
     let stop = setup.stop.clone();
-    // Set here too, in case the channel is stopped before it applies anything.
+    // Set the reason here too, in case the channel is stopped before it applies anything.
     let unpublished_reason = "the GTIDs were not set on the target since the channel was last started";
     setup.status.send_modify(|status| status.gtids_unpublished_reason = Some(unpublished_reason.to_owned()));
     let mut run = tokio::select! {
@@ -137,8 +137,8 @@ struct ChannelTakeover {
     claim: Claim,
     record: ChannelRecord,
     flavour: Flavour,
-    /// The target's GTIDs before the takeover. Transactions committed later are in the progress, which is
-    /// read after the takeover.
+    /// The target's GTIDs before the takeover. The channel's progress, which is read after the takeover,
+    /// contains the transactions that committed after this.
     target: TargetGtids,
     start: StartPosition,
 }
@@ -170,8 +170,8 @@ impl ChannelTakeover {
     }
 }
 
-/// Returns the options of a run. A batch has only one transaction while a rejected transaction is searched
-/// for, or while differences are tolerated.
+/// Returns the options of a run. A batch has only one transaction while the channel searches for a rejected
+/// transaction, or while it tolerates differences.
 fn effective_options(options: ChannelOptions, single_step: bool) -> ChannelOptions {
     let mut options = options;
     if single_step || options.tolerate_until.is_some() {
@@ -287,8 +287,8 @@ impl ChannelRun {
                         return Err(self.interruption_cause(failure).await);
                     }
                     if self.has_returned_batch() {
-                        // Not everything is applied, so the run counts as stopped, even if it ended for
-                        // another reason.
+                        // Some transactions that were read are not applied. So the run counts as stopped,
+                        // even if it ended for another reason.
                         end = Some(RunEnd::StopRequested);
                     }
                     if end.is_none() && self.is_single_step_done() {
@@ -312,7 +312,8 @@ impl ChannelRun {
     fn stops_at_once(&self, end: Option<RunEnd>) -> bool {
         match end {
             Some(RunEnd::SingleStepDone | RunEnd::ToleranceDone) => true,
-            // Stop only at a position without gaps: native replication cannot continue from any other.
+            // Stop only at a position without gaps, because native replication cannot continue from a
+            // position with gaps.
             Some(RunEnd::StopRequested) => {
                 self.has_returned_batch() || self.shared.applied().gaps().next().is_none()
             }
@@ -320,8 +321,8 @@ impl ChannelRun {
         }
     }
 
-    /// Returns whether a worker has returned a batch. It does so if the run stops, or if the log will not
-    /// make the batch durable.
+    /// Returns whether a worker has returned a batch without committing it. A worker does that if the run
+    /// stops, or if the log will not make the batch durable.
     fn has_returned_batch(&self) -> bool {
         self.shared.batch_returned.is_cancelled()
     }
@@ -396,7 +397,7 @@ impl ChannelRun {
                 self.status.send_modify(|status| status.yields_total += 1);
             }
         }
-        // Update this before the next batch is dispatched, because that batch must not yield.
+        // Update the yield state before the next batch is dispatched, because that batch must not yield.
         self.update_yielding();
         Ok(())
     }
@@ -466,7 +467,7 @@ impl ChannelRun {
             // If a worker panicked, its batch has no result. The run ends with the reader's error.
             let Ok(outcome) = outcome else { break };
             match self.finish(outcome) {
-                // This error follows from the reader's error.
+                // The worker's error is only a consequence of the reader's error.
                 Err(failure) if matches!(failure.error, ApplyError::ReadInterrupted { .. }) => break,
                 Err(failure) => return failure,
                 Ok(()) => {}
@@ -495,8 +496,8 @@ impl ChannelRun {
         match self.shared.options.commit_order {
             CommitOrder::Source => self.set_yield_to(self.pool.stalled_batch()),
             CommitOrder::Independent if stops => {
-                // A waiting batch may hold the lock that the stalled batch needs. The rolled back work is
-                // repeated in a later run.
+                // A waiting batch may hold the lock that the stalled batch needs, so roll it back. A later
+                // run applies it again.
                 if self.pool.stalled_batch().is_some() {
                     self.shared.batch_returned.cancel();
                 }

@@ -29,9 +29,10 @@ pub(super) struct ChannelShared {
     pub(super) yield_to: watch::Sender<Option<BatchId>>,
     /// Nontransactional tables on the target that had rows in this run.
     pub(super) nontransactional: Mutex<BTreeSet<String>>,
-    /// Cancelled when the run stops. This ends waits that may take days.
+    /// Cancelled when the run stops. This also ends waits that could otherwise take days.
     pub(super) stop: CancellationToken,
-    /// Cancelled when a batch is returned. The turn of that batch never comes, so later batches stop waiting.
+    /// Cancelled when a worker returns a batch without committing it. The turn of that batch never comes, so
+    /// later batches stop waiting.
     pub(super) batch_returned: CancellationToken,
     /// The log. A transaction may commit on the target only if the log is durable up to its end.
     pub(super) log: LogHandle,

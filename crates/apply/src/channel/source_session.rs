@@ -2,8 +2,8 @@
 //!
 //! The source's settings can change the meaning of Tailwater's own statements, for example if literals are in
 //! UCS-2, or of `BEGIN` under `sql_mode=ORACLE`. So Tailwater restores its own settings before its own
-//! statements. Only the statements that set the source's settings run under them, and these are written so
-//! that they work under any settings.
+//! statements. Only the statements that set the source's settings themselves may run under the settings of an
+//! earlier statement. They are written so that they work under any settings.
 
 use std::sync::Arc;
 
@@ -52,8 +52,8 @@ const CONFLICT_ERRORS: [u16; 3] = [1205, 1213, 1614];
 /// The error `ER_BAD_TABLE_ERROR`, and MariaDB's `ER_UNKNOWN_SEQUENCES` and `ER_UNKNOWN_VIEW`.
 const UNKNOWN_TABLES: [u16; 3] = [1051, 4091, 4092];
 
-/// Returns whether an error is about the neutral database. It then means that the statement's own database is
-/// missing.
+/// Returns whether an error is about the neutral database. Such an error means that the target lacks the
+/// statement's own database.
 fn is_about_neutral_database(error: &ServerError) -> bool {
     error.message.expose().to_ascii_lowercase().contains(NEUTRAL_DATABASE)
 }
@@ -130,7 +130,7 @@ impl SourceSession {
     /// Changes to a statement's database, as a server's replication thread does before every statement.
     /// Returns the target's error if the database does not exist.
     async fn use_database(&mut self, statement: &Statement) -> Result<Option<ServerError>, ApplyError> {
-        // The database of the last statement must not stay current.
+        // The database of the previous statement must not stay the current database.
         let wanted =
             if statement.database.is_empty() { NEUTRAL_DATABASE.as_bytes() } else { &statement.database };
         if self.database.as_deref() == Some(wanted) {
@@ -208,7 +208,8 @@ impl SourceSession {
         let own = u32::from(major) * 10_000 + u32::from(minor) * 100 + u32::from(patch);
         let wanted = statement.original_version.filter(|version| *version != own);
         if wanted.is_some() || self.original_version.is_some() {
-            // It is set for each statement: a server that writes a binlog resets it with each transaction.
+            // Set the variable for each statement, because a server that writes a binlog resets it at each
+            // transaction.
             let value = wanted.map_or_else(|| "DEFAULT".to_owned(), |version| version.to_string());
             let set = format!("SET @@session.original_server_version={value}");
             self.writer.connection.execute(&set).await?;
@@ -260,7 +261,8 @@ impl SourceSession {
             result = again?;
         }
         if !statement.uses_database() {
-            // The statement may have dropped the current database.
+            // The statement may have dropped the current database, so select a database again before the next
+            // statement.
             self.database = None;
         }
         if let Err(error) = &result
@@ -278,8 +280,8 @@ impl SourceSession {
         returned
     }
 
-    /// Makes the account corrections for a statement that ran before a crash. The crash may have prevented
-    /// them.
+    /// Makes the account corrections for a statement that ran before a crash. The crash may have come before
+    /// the corrections.
     ///
     /// # Errors
     /// As [`SourceSession::run`].
@@ -312,7 +314,8 @@ impl SourceSession {
     }
 
     /// Replaces an existing table with the table that the statement creates. Returns the target's result.
-    /// Returns `before` if the statement creates no table, or if the existing table cannot be dropped.
+    /// Returns the earlier result `before` if the statement creates no table, or if the existing table cannot
+    /// be dropped.
     async fn replace_table(
         &mut self,
         transaction: &Transaction,
@@ -321,7 +324,7 @@ impl SourceSession {
         before: Result<(), ServerError>,
     ) -> Result<Result<(), ServerError>, ApplyError> {
         let mut statements = replacement_statements(text, self.writer.connection.server().flavour);
-        // The drop and the create cannot have the same GTID.
+        // Replacing the table takes several statements, which cannot share one GTID.
         let Some(last) = statements.pop().filter(|_| statements.is_empty() || gtid.is_none()) else {
             return Ok(before);
         };
@@ -358,7 +361,8 @@ impl SourceSession {
         let may_skip_missing_tables = self.may_skip_missing_tables(statement)
             || self.ddl_exec_mode == DdlExecMode::Idempotent && drops_tables(&statement.text);
         if expected == 0 && UNKNOWN_TABLES.contains(&error.number) && may_skip_missing_tables {
-            // MariaDB has dropped those tables that exist. MySQL drops all tables or none.
+            // If some tables are missing, MariaDB still drops the other tables. MySQL drops all tables or
+            // none.
             if self.writer.connection.server().flavour == Flavour::MySql
                 && let Some(rest) = rest_of_drop(&statement.text)
             {

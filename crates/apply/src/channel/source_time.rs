@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Reads the source's clock. Cloning it is cheap.
+/// Reads the source's clock. Cheap to clone.
 #[derive(Clone)]
 pub struct SourceTime(Arc<dyn Fn() -> u64 + Send + Sync>);
 

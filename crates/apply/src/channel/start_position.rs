@@ -94,8 +94,8 @@ impl StartContext<'_> {
     async fn start(&self, store: &mut ChannelStore, claim: &Claim) -> Result<StartPosition, ApplyError> {
         let (low, origin) = match self.options.start {
             ChannelStart::Oldest => (LogPosition::ZERO, GtidSet::empty(self.source.flavour)),
-            // An earlier start was interrupted, and the channel may have written to the target's binlog
-            // since.
+            // An earlier start was interrupted, and the channel may have written to the target's binlog after
+            // that.
             ChannelStart::Target if !self.record.source.is_empty() => {
                 let has = self.parse_gtids(&self.record.origin_gtids)?;
                 (target_gtids::start_after(self.log, &has)?, has)
@@ -201,7 +201,8 @@ async fn wait_for_source(log: &LogHandle) -> Result<SourceIdentity, ApplyError> 
     }
 }
 
-/// Rejects independent commit order on a MariaDB target that accepts GTIDs only in ascending order.
+/// Rejects independent commit order on a MariaDB target that accepts GTIDs only in ascending order
+/// (`gtid_strict_mode`).
 ///
 /// # Errors
 /// [`ApplyError::Start`]; [`ApplyError::Session`].

@@ -10,8 +10,8 @@ use crate::error::ApplyError;
 use crate::filter::{Filters, NamedObject, Operation, StatementRoute, changed_by};
 use crate::transaction::{ApplyStep, Transaction, TransactionContent};
 
-/// The schema that Tailwater creates on a server. On the source it contains the state of channels that write
-/// to the source, so it is not applied to the target.
+/// The schema that Tailwater creates on a server. On the source, this schema contains the state of channels
+/// that write to the source. So changes of it are not applied to the target.
 pub const OWN_SCHEMA: &str = "tailwater";
 
 /// The table in that schema into which `check` writes marks on the source. `check` then waits until the
@@ -31,7 +31,7 @@ pub(super) fn filter_transaction(filters: &Filters, transaction: &mut Transactio
         kept.extend(filter_step(filters, step, &gtid)?);
     }
     if kept.is_empty() {
-        // Nothing is left to apply but the progress, so no other transaction needs to wait.
+        // Only the progress is left to apply, so no other transaction needs to wait for this one.
         transaction.content = TransactionContent::Rows(Vec::new());
         transaction.writeset.barrier = false;
     } else {
@@ -40,7 +40,7 @@ pub(super) fn filter_transaction(filters: &Filters, transaction: &mut Transactio
     Ok(())
 }
 
-/// Applies `filters` to a step. Rows are already filtered.
+/// Applies `filters` to a step of a transaction. Steps with rows are already filtered.
 ///
 /// # Errors
 /// [`ApplyError::Unsupported`] for a statement that can neither run nor be dropped.
@@ -73,9 +73,9 @@ pub(super) fn filter_step(
     }
 }
 
-/// Returns the databases and tables of the target that a DDL statement changes. No table means the whole
-/// database. Empty if the statement is dropped. `None` if the objects are unknown, or the statement cannot
-/// run.
+/// Returns the databases and tables of the target that a DDL statement changes. A database without a table
+/// stands for the whole database. The list is empty if the filters drop the statement. `None` if the objects
+/// are unknown, or the statement cannot run.
 pub(super) fn changed_objects(
     filters: &Filters,
     text: &[u8],

@@ -4,7 +4,7 @@
 use super::sql_tokenizer::{SqlToken, SqlTokenizer};
 use crate::decode::statement::wrapped;
 
-/// The result of running such a statement a second time.
+/// The result of running a statement a second time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RerunResult {
     /// The second run fails with an error that shows that the first run took effect
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn no_error_is_both_uncertain_and_already_done() {
-        // After these errors, nothing was done.
+        // A statement that fails with one of these errors has done nothing.
         for number in [1005, 1142, 1205, 1213] {
             assert!(!may_have_run(number) && !is_already_done(number), "{number}");
         }

@@ -1,10 +1,10 @@
 //! Runs the source's statements, each with its session settings. Before a statement that commits implicitly
 //! (DDL), it records an intent.
 //!
-//! One connection runs the statements of all workers, because temporary tables belong to that connection,
-//! under the source's thread ID. The connection holds a server lock (`GET_LOCK`) with the channel's name.
-//! After a takeover, the new channel waits until an earlier statement has ended. Then it decides whether that
-//! statement has run.
+//! One connection runs the statements of all workers, because temporary tables belong to a connection. Within
+//! that connection, the source's thread ID identifies them. The connection holds a server lock (`GET_LOCK`)
+//! with the channel's name. After another process has taken the channel over, it waits for this lock, and so
+//! until an earlier statement has ended. Then it decides whether that statement has run.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -39,10 +39,10 @@ use tailwater_wire::sql_quote::portable_literal;
 const FLUSH_BYTES: usize = 1 << 20;
 
 /// The prefix of a fingerprint that was taken after a statement whose result differed from the source's.
-/// While the fingerprint stays the same, the same error is reported again.
+/// While the fingerprint stays the same, the channel reports the same error again.
 const DIFFERENT_RESULT_PREFIX: &str = "otherwise ";
 
-/// Stored instead of a fingerprint for a statement that may run twice.
+/// Stored instead of a fingerprint for a statement that can be run a second time.
 const REPEATABLE: &str = "repeatable";
 
 /// Runs transactions that contain statements.
@@ -54,7 +54,7 @@ pub(super) struct StatementRunner {
 #[derive(Debug)]
 struct RunnerSession {
     source: SourceSession,
-    /// Intents from earlier runs. Their statements may have run.
+    /// Intents from earlier runs of the channel. The statements of these intents may have run.
     intents: Intents,
     /// All intents on the target, with the time until which each is kept.
     retention: IntentRetention,
@@ -141,8 +141,8 @@ impl StatementRunner {
         progress: Vec<u8>,
     ) -> Result<bool, ApplyError> {
         let mut session = self.session.lock().await;
-        // The session is taken out of the mutex. An error drops it, and the next transaction then opens a new
-        // session.
+        // Take the session out of the mutex. After an error the session is dropped, and the next transaction
+        // opens a new one.
         let open = match session.take() {
             Some(open) => Some(open),
             None => RunnerSession::open(shared).await?,
@@ -165,8 +165,8 @@ impl RunnerSession {
         if !channel_lock::acquire(&mut writer.connection, shared).await? {
             return Ok(None);
         }
-        // The intents are read only now, because an earlier connection may have recorded one after the
-        // takeover.
+        // Read the intents only now that the lock is held: an earlier connection may have recorded an intent
+        // after the takeover.
         let intents = load_intents(&mut writer.connection, &shared.options.name).await?;
         let retention = IntentRetention::new(intents.keys().cloned(), Instant::now());
         let setting = source_session_statement(shared.flavour, shared.options.gtid);
@@ -176,8 +176,9 @@ impl RunnerSession {
     }
 
     /// Runs the steps in order. Rows, and statements that change rows, are in one target transaction with the
-    /// progress. So are statements that create or drop a temporary table within it. A statement that commits
-    /// implicitly runs before that transaction, with an intent. It also commits the steps before it.
+    /// progress. The same holds for statements that create or drop a temporary table within that transaction.
+    /// A statement that commits implicitly runs before that transaction, with an intent. It also commits the
+    /// steps before it.
     async fn run(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -199,7 +200,7 @@ impl RunnerSession {
                 match steps.recv().await {
                     Some(StreamedStep::ApplyStep { step, done, memory: _memory }) => {
                         self.step(shared, transaction, &step, &mut run, &mut intent).await?;
-                        // The reader waits only for DDL statements.
+                        // Tell the reader that the step has run. It waits for this only after DDL statements.
                         done.map(|done| done.send(()));
                     }
                     Some(StreamedStep::End) => break,
@@ -209,18 +210,17 @@ impl RunnerSession {
         }
         self.flush_and_check(transaction, &mut run).await?;
         self.source.restore_own_settings().await?;
-        // The target has logged the statement under the source's GTID. It does not log the progress of that
-        // statement.
+        // The target has logged the statement under the source's GTID, so the progress must not be logged.
         let unlogged = run.ddl_ran && !run.in_transaction && shared.options.gtid == GtidMode::Preserve;
         if unlogged {
             self.source.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
         }
         self.begin_transaction(shared, transaction, &mut run).await?;
-        // The intent is kept, because after a crash the target may lack this commit.
+        // Keep the intent after this commit, because a crash of the target may lose the commit.
         self.source.writer.connection.execute_bytes(&progress).await?;
         self.source.writer.connection.execute("COMMIT").await?;
         if unlogged {
-            // Later transactions come from the source, and replicas of the target need them.
+            // Replicas of the target need the later transactions, so log those again.
             self.source.writer.connection.execute("SET SESSION sql_log_bin=1").await?;
         }
         if run.ddl_ran {
@@ -312,15 +312,15 @@ impl RunnerSession {
         run: &mut TransactionRun,
     ) -> Result<(), ApplyError> {
         self.flush(run).await?;
-        // The starting counters are known only if they were read for this check.
+        // This checks the rows only if the counters from before the rows were read.
         let counted = self.source.writer.count_rows().await;
         counted.map_err(|error| error.of_transaction(&transaction.gtid_text()))?;
         self.source.writer.row_count().reset();
         Ok(())
     }
 
-    /// Rejects a statement on a nontransactional table. The target would log its rows under the GTID without
-    /// the transaction's progress.
+    /// Rejects a statement on a nontransactional table. The target would log the rows of such a table under
+    /// the GTID, but without the transaction's progress.
     async fn refuse_nontransactional(
         &mut self,
         transaction: &BudgetedTransaction,
@@ -332,7 +332,8 @@ impl RunnerSession {
         }
         self.source.restore_own_settings().await?;
         let session = String::from_utf8_lossy(&statement.database);
-        // One query for each table: for a condition on two tables, MariaDB would open all tables.
+        // Use a separate condition on a single table in each query: for a condition on two tables, MariaDB
+        // would open all tables.
         let questions: Vec<String> = tables
             .iter()
             .map(|table| {
@@ -365,7 +366,8 @@ impl RunnerSession {
         }
         run.in_transaction = true;
         self.source.restore_own_settings().await?;
-        // If a statement that commits implicitly has run, it has used the GTID.
+        // If a statement that commits implicitly has run in this transaction, that statement has used the
+        // GTID.
         if !run.ddl_ran
             && let Some(gtid) = preserved_gtid(shared, transaction)
         {
@@ -386,8 +388,8 @@ impl RunnerSession {
     ) -> Result<(), ApplyError> {
         self.source.restore_own_settings().await?;
         let mut intent = pending_intent.take();
-        // For a repeatable statement no fingerprint is taken: reading all tables of a database takes longer
-        // than most statements.
+        // For a statement that can be run a second time, no fingerprint is taken: reading the definitions of
+        // all tables of a database takes longer than most statements.
         let is_repeatable = intent.as_deref().is_none_or(|text| text == REPEATABLE)
             && is_repeatable(statement, shared.options.gtid);
         let now = match is_repeatable {
@@ -402,7 +404,7 @@ impl RunnerSession {
                     number: statement.error_code,
                 });
             }
-            // The fingerprint has changed, so an operator has corrected the objects.
+            // The fingerprint has changed since the error, so an operator has corrected the objects.
             intent = None;
         }
         let ran = intent.as_ref().is_some_and(|before| *before != now.text);
@@ -441,7 +443,8 @@ impl RunnerSession {
     }
 
     /// Records the failure of a statement. `was_started` means that an earlier run may have executed the
-    /// statement. An error that the object already exists, or no longer exists, then counts as success.
+    /// statement. In that case, an error that the object already exists, or no longer exists, counts as
+    /// success.
     ///
     /// # Errors
     /// The error of `result`.
@@ -510,14 +513,16 @@ impl RunnerSession {
         if preserved_gtid(shared, transaction).is_some() {
             self.source.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
-        // A rejected statement that may run twice has done nothing. `record_failure` handles the exceptions.
+        // A rejected statement that can be run a second time has done nothing. `record_failure` handles the
+        // exceptions.
         if before != REPEATABLE {
             let now = fingerprint(&mut self.source.writer.connection, statement, shared.flavour).await?;
             if now.text != before {
                 return Ok(());
             }
         }
-        // Deleting the intent is not logged, as writing it was not. The session ends with the error.
+        // Do not log the deletion of the intent: its creation was not logged either. The error ends this
+        // session, so the setting need not be restored.
         self.source.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
         self.delete_intents(shared, &[transaction.span.start.to_string()]).await
     }
@@ -538,8 +543,8 @@ impl RunnerSession {
         Ok(())
     }
 
-    /// Records the intent to run a statement. It is not written to the target's binlog, so replicas of the
-    /// target do not have it.
+    /// Records the intent to run a statement. The intent is not written to the target's binlog, so replicas
+    /// of the target do not have it.
     async fn record_intent(
         &mut self,
         shared: &Arc<ChannelShared>,

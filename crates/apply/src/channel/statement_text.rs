@@ -36,7 +36,7 @@ pub(super) fn start_transaction_clause(text: &[u8]) -> Option<Range<usize>> {
     }
 }
 
-/// Returns the text that has the same effect on the target as `text` has on the source.
+/// Returns the text that has the same effect on the target as `text` had on the source.
 ///
 /// The table of a `CREATE TABLE ... SELECT` must exist before its rows can be decoded, so the target creates
 /// it at once. The rows are written together with the progress, as for a MariaDB source.

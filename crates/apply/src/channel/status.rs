@@ -27,7 +27,7 @@ pub struct ChannelFault {
     pub code: String,
     /// The message, with GTID and table if known, and without row values.
     pub message: String,
-    /// Whether `detail` has a value, which is shown only on request.
+    /// Whether `detail` has a value. The value itself is shown only on request.
     #[serde(default)]
     pub has_detail: bool,
     /// The key, the statement and the target's full message, which may contain row values. Shown only to an
@@ -84,7 +84,7 @@ pub struct ChannelStatus {
     /// stalled.
     #[serde(default, rename = "gave_way_total", alias = "yields_total")]
     pub yields_total: u64,
-    /// Transactions per second, over the last second.
+    /// Transactions per second, measured over the last second.
     pub transactions_per_second: f64,
     /// Number of connections that apply to the target.
     pub workers: usize,
@@ -99,7 +99,7 @@ pub struct ChannelStatus {
     #[serde(default, rename = "is_whole", alias = "is_complete")]
     pub is_complete: bool,
     /// Nontransactional tables on the target that had rows since the channel was started. A rollback does not
-    /// undo their rows, which the channel then writes a second time.
+    /// undo the rows of these tables, so a retry writes them a second time.
     #[serde(default, rename = "tables_without_transactions", alias = "nontransactional_tables")]
     pub nontransactional_tables: Vec<String>,
     /// The version of the filters in use.
@@ -130,7 +130,7 @@ mod tests {
             ("is_whole", "is_complete"),
             ("tables_without_transactions", "nontransactional_tables"),
         ] {
-            assert!(json.get(old).is_some(), "{old} is missing");
+            assert!(json.get(old).is_some(), "the JSON lacks the old field name {old}");
             let mut renamed = json.as_object().unwrap().clone();
             let value = renamed.remove(old).unwrap();
             renamed.insert(new.to_owned(), value);

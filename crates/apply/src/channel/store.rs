@@ -3,18 +3,18 @@
 //!
 //! Each worker has its own row, so that no worker waits for another. A row contains all transactions that
 //! were known to be committed when it was written, and the worker's own batch. So the union of all rows is
-//! exact. It is exact even if the target loses its newest commits in a crash
-//! (`innodb_flush_log_at_trx_commit=0`), because it loses data and rows together.
+//! exactly the set of applied transactions. This holds even if the target loses its newest commits in a crash
+//! (`innodb_flush_log_at_trx_commit=0`), because it loses the data together with the progress.
 //!
 //! Opening the store takes the channel over. The takeover waits until running transactions have committed,
-//! and no earlier process can commit after it. If a connection breaks during a commit, a new takeover is
-//! enough. Workers update their row by a [row event](super::progress_row). The key of the row contains the
-//! channel's incarnation, so after a takeover an earlier worker finds no row. If a statement writes the
-//! progress, the row has incarnation 0, and the statement checks that its own incarnation still holds the
-//! channel.
+//! and no earlier process can commit after it. If a connection breaks during a commit, the channel takes
+//! itself over again and then reads whether the commit succeeded. Workers update their row by a [row
+//! event](super::progress_row). The key of the row contains the channel's incarnation, so after a takeover an
+//! earlier worker finds no row. If an SQL statement writes the progress, the row has incarnation 0. The
+//! statement then checks that no other process has taken the channel over.
 //!
-//! Progress is in the target's binlog if the data is, so that replicas of the target have it too. The other
-//! tables are never logged.
+//! The target logs the progress if it logs the data, so that replicas of the target have the progress too. It
+//! never logs the other tables.
 
 use std::collections::HashMap;
 
@@ -28,8 +28,8 @@ use crate::error::ApplyError;
 use crate::progress::AppliedSet;
 use tailwater_wire::sql_quote::portable_literal;
 
-/// The version of the tables. It rises with each change that an older Tailwater could not read, or would
-/// overwrite wrongly. [`ChannelStore::take_over`] then migrates older tables.
+/// The version of the tables. It rises with each change of the tables that an older Tailwater could not read,
+/// or would overwrite wrongly. [`ChannelStore::take_over`] then migrates older tables.
 ///
 /// Version 2: rows of `apply_progress` have an incarnation.
 const SCHEMA_VERSION: u32 = 2;
@@ -41,7 +41,7 @@ const MIGRATE_TO_INCARNATIONS: &str = "ALTER TABLE tailwater.apply_progress \
 
 const DATABASE: &str = "CREATE DATABASE IF NOT EXISTS tailwater";
 
-/// The tables that only this server has: they are never logged.
+/// The tables that only the target has, and not its replicas: changes of them are never logged.
 const LOCAL_TABLES: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS tailwater.apply_channel (\
        channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL PRIMARY KEY, \
@@ -65,8 +65,8 @@ const LOCAL_TABLES: &[&str] = &[
      ) COMMENT='Statements that commit by themselves, each with a fingerprint from before it' ENGINE=",
 ];
 
-/// The tables that are written together with data. They are logged if the data is, because replicas of the
-/// target need them too.
+/// The tables that are written together with data. If the target logs the data, it also logs these tables,
+/// because its replicas need them too.
 const REPLICATED_TABLES: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS tailwater.apply_version (\
        version INT UNSIGNED NOT NULL PRIMARY KEY\
@@ -106,7 +106,7 @@ const NO_SUCH_TABLE: u16 = 1146;
 pub(super) const STATEMENTS_ROW: usize = 1_000_000;
 
 /// The number of the row for skipped transactions. It is a separate row, because a worker that runs
-/// statements overwrites its row with the transactions that were applied before.
+/// statements overwrites its own row with the transactions that were applied earlier.
 const SKIPPED_ROW: usize = STATEMENTS_ROW + 1;
 
 /// The statements that may have run: the fingerprint from before the statement, by the log position of the
@@ -120,7 +120,7 @@ pub(super) struct ChannelRecord {
     pub(super) applied: Option<AppliedSet>,
     /// The GTID of the newest transaction in each row.
     pub(super) newest_gtids: Vec<String>,
-    /// The server that the log was captured from when the channel was created; empty for a new channel.
+    /// The source of the log when the channel was created; empty for a new channel.
     pub(super) source: String,
     /// The GTIDs that the target had when the channel was created, in the source's notation.
     pub(super) origin_gtids: String,
@@ -134,7 +134,7 @@ pub(super) struct ChannelRecord {
     pub(super) intent_gtids: Vec<String>,
 }
 
-/// The right to commit for a channel. Each worker has a copy.
+/// The right to commit for a channel, which a takeover by another process ends. Each worker has a copy.
 #[derive(Debug, Clone)]
 pub(super) struct Claim {
     channel: String,
@@ -239,7 +239,8 @@ impl ChannelStore {
     ) -> Result<(Self, Claim, ChannelRecord), ApplyError> {
         let has_progress = prepare_tables(&mut connection, channel, mode).await?;
         let name = portable_literal(channel);
-        // In one transaction, so that two simultaneous takeovers do not read the same number.
+        // Read and raise the incarnation in one transaction, so that two simultaneous takeovers do not get
+        // the same number.
         connection.execute("START TRANSACTION").await?;
         connection
             .execute(&format!(
@@ -288,8 +289,8 @@ impl ChannelStore {
         Ok((store, claim, record))
     }
 
-    /// Moves the workers' rows to the claim's incarnation. This waits for a transaction that has just changed
-    /// a row. Afterwards no earlier worker finds its row.
+    /// Moves the workers' rows to the claim's incarnation. The update waits for running transactions that
+    /// have changed such a row. After it, a worker of an earlier incarnation finds no row.
     async fn claim_worker_rows(&mut self, claim: &Claim) -> Result<(), ApplyError> {
         let incarnation = claim.incarnation;
         let sql = format!(
@@ -378,12 +379,13 @@ impl ChannelStore {
             portable_literal(target_gtids)
         );
         if self.mode != GtidMode::Log {
-            // These are separate transactions, because the target does not log this one, and may log the
-            // progress. This one comes first: if the progress is then missing, a new channel starts again
-            // from here. A seek that is interrupted between the two must be repeated.
+            // The origin and the progress are stored in separate transactions, because the target never logs
+            // the origin but may log the progress. The origin comes first: if the progress is missing after a
+            // crash, a new channel starts again from the origin. A seek that is interrupted between the two
+            // must be repeated.
             self.connection.execute(&origin).await?;
-            // The tables are created here even if they exist: MySQL logs the statement anyway. MariaDB does
-            // not log it, so replicas of a MariaDB target must be copies of the target.
+            // Run CREATE TABLE even if the tables exist, because MySQL logs the statement in that case too.
+            // MariaDB does not, so replicas of a MariaDB target must be copies of the target.
             set_logging(&mut self.connection, true).await?;
             create(&mut self.connection, REPLICATED_TABLES).await?;
             if !std::mem::replace(&mut self.has_progress, true) {
@@ -424,8 +426,9 @@ impl ChannelStore {
         }
     }
 
-    /// Deletes the intents. After a seek the statements may have to run again. A channel that starts from
-    /// scratch keeps the intents, because a crash may have removed all its other records from the target.
+    /// Deletes the intents. A seek deletes them, because after it the statements may have to run again. A
+    /// channel that starts from scratch keeps them, because a crash may have removed all its other records
+    /// from the target.
     pub(super) async fn delete_intents(&mut self) -> Result<(), ApplyError> {
         let name = portable_literal(&self.channel);
         self.connection.execute(&format!("DELETE FROM tailwater.apply_intent WHERE channel={name}")).await?;
@@ -545,9 +548,9 @@ async fn schema_version(connection: &mut Connection) -> Result<Option<u32>, Sess
     }
 }
 
-/// Creates missing tables. MariaDB keeps views, accounts and other objects outside InnoDB, where they survive
-/// a crash that loses InnoDB's newest commits. The intents must survive such a crash too. MySQL keeps all
-/// objects in InnoDB.
+/// Creates missing tables. MariaDB stores views, accounts and other objects outside InnoDB. These objects
+/// survive a crash that loses InnoDB's newest commits, so on MariaDB the intents must survive it too. MySQL
+/// stores all objects in InnoDB.
 async fn create(connection: &mut Connection, tables: &[&str]) -> Result<(), SessionError> {
     let intent_engine = match connection.server().flavour {
         Flavour::MySql => "InnoDB",
@@ -561,8 +564,8 @@ async fn create(connection: &mut Connection, tables: &[&str]) -> Result<(), Sess
     Ok(())
 }
 
-/// Adds the incarnation column to the progress table of an older Tailwater. The target logs this if it logged
-/// the creation of the table.
+/// Adds the incarnation column to the progress table of an older Tailwater. The target logs the change if it
+/// logged the creation of the table.
 async fn migrate_to_incarnations(connection: &mut Connection, mode: GtidMode) -> Result<(), SessionError> {
     let sql = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema='tailwater' AND \
                table_name='apply_progress' AND column_name='incarnation'";
@@ -574,8 +577,8 @@ async fn migrate_to_incarnations(connection: &mut Connection, mode: GtidMode) ->
     set_logging(connection, false).await
 }
 
-/// Stores the version of the tables. The TRUNCATE is logged as a statement, so it also works on a replica of
-/// the target that has another row.
+/// Stores the version of the tables. TRUNCATE is logged as a statement, so it also works on a replica of the
+/// target whose table has a different row.
 async fn write_schema_version(connection: &mut Connection) -> Result<(), SessionError> {
     connection.execute("TRUNCATE TABLE tailwater.apply_version").await?;
     connection.execute(&format!("REPLACE INTO tailwater.apply_version VALUES ({SCHEMA_VERSION})")).await?;
@@ -594,7 +597,7 @@ async fn has_tables(connection: &mut Connection, tables: &[&str]) -> Result<bool
 }
 
 /// Returns the statement that records whether the target logs the channel's changes. A dump of the target
-/// needs this, because without logging the binlog and the GTIDs lack commits.
+/// needs to know this: without logging, the target's binlog and GTIDs lack commits.
 fn unlogged_statement(name: &str, mode: GtidMode) -> String {
     match mode {
         GtidMode::Log => format!("INSERT IGNORE INTO tailwater.apply_unlogged VALUES ({name})"),
@@ -613,15 +616,16 @@ fn record_error(channel: &str, reason: &str) -> ApplyError {
     ApplyError::ProgressRecord { channel: channel.to_owned(), reason: reason.to_owned() }
 }
 
-/// Returns the settings of a channel's session, by GTID mode.
+/// Returns the statement that sets the variables of a channel's session for a GTID mode.
 pub(super) fn session_statement(flavour: Flavour, mode: GtidMode) -> String {
-    // This isolation level takes fewer gap locks. Rows come with their keys, so nothing depends on the
-    // isolation of a scan.
+    // This isolation level takes fewer gap locks. The applier finds rows by their keys, so it does not depend
+    // on the isolation of scans.
     session_statement_at(flavour, mode, "'READ-COMMITTED'")
 }
 
-/// Returns the settings of the session for statements of the source. Like a replication thread, it uses the
-/// target's global isolation level, because the effect of some statements depends on it.
+/// Returns the statement that sets the variables of the session for statements of the source. Like a
+/// replication thread, it uses the target's global isolation level, because the effect of some statements
+/// depends on it.
 pub(super) fn source_session_statement(flavour: Flavour, mode: GtidMode) -> String {
     let isolation = match flavour {
         Flavour::MySql => "@@global.transaction_isolation",

@@ -13,7 +13,8 @@ use tailwater_wire::sql_quote::portable_literal;
 pub(super) struct TargetGtids {
     /// The value of `gtid_executed` (MySQL) or `gtid_slave_pos` (MariaDB).
     pub(super) has: String,
-    /// The GTIDs of the target's binlog: on MariaDB `gtid_binlog_state`, which includes local writes.
+    /// The GTIDs in the target's binlog: on MariaDB `gtid_binlog_state`, which includes the target's own
+    /// writes.
     pub(super) logged: String,
 }
 
@@ -37,8 +38,8 @@ pub(super) async fn read_target_gtids(connection: &mut Connection) -> Result<Tar
     Ok(TargetGtids { has: text(0), logged: text(1) })
 }
 
-/// Returns the GTIDs of the log that the target has. These are the GTIDs that it has replicated, and those of
-/// its own binlog that the log's source also has, as on a former primary.
+/// Returns the GTIDs of the log that the target has. These are the GTIDs that the target has replicated. On a
+/// former primary, they are also the GTIDs in its own binlog that the log's source has.
 ///
 /// # Errors
 /// If the text is not a valid set of GTIDs.
@@ -89,7 +90,7 @@ pub(super) fn unapplied_on_target(
 }
 
 /// Returns where a target with the GTIDs `has` starts in the log: at the newest segment before which no GTID
-/// is missing on the target. Transactions of that segment that the target has are skipped.
+/// is missing on the target. The channel skips the transactions of that segment that the target already has.
 ///
 /// # Errors
 /// [`ApplyError::Start`] if the target lacks transactions from before the log; [`ApplyError::Log`].
@@ -155,7 +156,7 @@ pub(super) async fn publish(connection: &mut Connection, applied: &GtidSet) -> R
 }
 
 /// Returns `applied` as a position. Domains of `now` that `applied` does not contain belong to other sources
-/// and stay.
+/// and stay unchanged.
 fn position_with(now: &str, applied: &MariadbBinlogState) -> String {
     let mut position = applied.position();
     if let Ok(now) = MariadbPosition::parse(now) {

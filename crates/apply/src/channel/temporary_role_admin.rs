@@ -40,8 +40,8 @@ pub(super) struct TemporaryRoleAdmin {
 /// shows that it is not.
 ///
 /// # Errors
-/// [`ApplyError::Session`], except if the target refuses; [`ApplyError::Unsupported`] if the grant could not
-/// be undone.
+/// [`ApplyError::Session`], but not if the target refuses the grant; [`ApplyError::Unsupported`] if the grant
+/// could not be undone.
 pub(super) async fn grant_role_admin(
     shared: &Arc<ChannelShared>,
     transaction: &Transaction,
@@ -78,7 +78,7 @@ const RELOAD: &str = "FLUSH NO_WRITE_TO_BINLOG PRIVILEGES";
 
 impl TemporaryRoleAdmin {
     /// Makes the account administrator of the roles that the statement names. After an error, the account may
-    /// be administrator of some of them: those in `roles`.
+    /// be administrator of some of these roles: those in `roles`.
     async fn grant_admin(&mut self) -> Result<(), SessionError> {
         let sql = format!(
             "SELECT u.User, COALESCE(MAX(m.Admin_option), '') FROM mysql.user u LEFT JOIN \
@@ -122,7 +122,7 @@ impl TemporaryRoleAdmin {
             && error.server_error().is_none()
             && let Ok(mut connection) = unlogged_connection(shared).await
         {
-            // All these statements can run twice, so after an error they are run again.
+            // It does no harm to run these statements twice, so run all of them again after an error.
             first = run_all(&mut connection, &statements).await;
         }
         first.map_err(|error| self.revoke_error(&error))
@@ -160,7 +160,8 @@ fn revoke_statements(
     for role in roles {
         let name = portable_literal(&role.name);
         match (gives, role.was_granted) {
-            // The statement itself makes the account administrator, so it stays so.
+            // The source's statement itself makes the account administrator of the role, so the account stays
+            // administrator.
             (true, _) if grant.with_admin => {}
             (true, _) | (false, true) => statements.push(format!(
                 "UPDATE mysql.roles_mapping SET Admin_option='N' WHERE {OWN_ROLE_ROWS} AND Role={name}"

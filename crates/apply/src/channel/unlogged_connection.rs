@@ -25,7 +25,7 @@ pub(super) async fn unlogged_connection(shared: &Arc<ChannelShared>) -> Result<C
 pub(super) fn ignore_refusal(error: SessionError) -> Result<(), ApplyError> {
     match error {
         SessionError::Server { error, .. } => {
-            debug!("skipping an effect of a grant: {error}");
+            debug!("the target refused a correction after a statement about accounts; skipping it: {error}");
             Ok(())
         }
         error => Err(error.into()),

@@ -37,10 +37,10 @@ const TIMED_BYTES_MIN: usize = 64 << 10;
 /// The error `ER_KEY_NOT_FOUND`.
 const NO_SUCH_ROW: u16 = 1032;
 
-/// How long a run that stops waits for the log's sync.
+/// How long a channel that stops waits for the log's sync.
 const SYNC_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// What has committed of a batch.
+/// How much of a batch has committed.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum BatchOutcome {
     /// The whole batch has committed.
@@ -52,7 +52,7 @@ pub(super) enum BatchOutcome {
     Returned,
 }
 
-/// How a batch's wait for its turn to commit ends.
+/// How the wait of a batch for its turn to commit ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TurnWait {
     Arrived,
@@ -66,7 +66,7 @@ enum TurnWait {
 #[derive(Debug, Clone, Copy)]
 struct CommitPart<'b> {
     committed: &'b [&'b [BudgetedTransaction]],
-    /// The part of `committed` that was not sent to the target yet.
+    /// The transactions of `committed` that were not sent to the target yet.
     unsent: &'b [&'b [BudgetedTransaction]],
 }
 
@@ -99,8 +99,8 @@ impl ApplyWorker {
             true => Some(shared.claim.progress_row(shared.flavour, number)?),
             false => None,
         };
-        // With autocommit off, no BEGIN is needed. Each statement costs both sides some microseconds, and a
-        // small transaction has only two or three statements.
+        // With autocommit off, no BEGIN is needed. Each statement costs the target and Tailwater some
+        // microseconds, which matters because a small transaction has only two or three statements.
         writer.connection.execute("SET SESSION autocommit=0").await?;
         let (turn, yield_to) = (shared.turn.subscribe(), shared.yield_to.subscribe());
         Ok(Self { number, writer, progress_row, shared, statements, turn, yield_to })
@@ -177,7 +177,7 @@ impl ApplyWorker {
                 worker = self.number,
                 number, "conflict with another transaction; running the batch again"
             );
-            // In source order, the conflicting transaction has finished when it is this batch's turn.
+            // In source order, wait for this batch's turn: the conflicting transaction has then finished.
             if !self.wait_to_start(batch).await {
                 return Ok(BatchOutcome::Returned);
             }
@@ -185,8 +185,8 @@ impl ApplyWorker {
         }
     }
 
-    /// Waits until a batch may start again. In independent order, it stops waiting if a batch has stalled.
-    /// Returns false if the turn of the batch will not come.
+    /// Waits until a batch may start again after a conflict. In independent order, the wait also ends if a
+    /// batch has stalled. Returns false if the turn of the batch will not come.
     async fn wait_to_start(&mut self, batch: &TransactionBatch<BudgetedTransaction>) -> bool {
         match self.shared.options.commit_order {
             CommitOrder::Source => self.wait_turn(batch).await,
@@ -306,8 +306,9 @@ impl ApplyWorker {
     /// Logs the `XA PREPARE` of a transaction under its own GTID on the target. MySQL gives `XA PREPARE` a
     /// GTID of its own, and the rows are applied under the GTID of the `XA COMMIT`. Under `gtid = preserve`
     /// the target logs the first GTID as a transaction that only writes progress. Otherwise replicas of the
-    /// target would miss that GTID. This commits before the rows, so that a crash in between leaves no gap:
-    /// the channel then sends it again, and the server ignores a GTID that it has.
+    /// target would miss that GTID. This transaction commits before the rows, so that a crash in between
+    /// leaves no gap: the channel sends it again after a restart, and the server ignores a GTID that it
+    /// already has.
     ///
     /// Returns false if the log will not make the transaction durable.
     async fn log_xa_prepare(
@@ -326,8 +327,8 @@ impl ApplyWorker {
         let mut packets = Packets::default();
         packets.push(GtidSession::statement(gtid));
         packets.push("START TRANSACTION");
-        // The row contains this GTID. After a crash, the next start sees from it that the channel wrote the
-        // GTID.
+        // Store this GTID in the progress row. After a crash, the next start then knows that the channel
+        // wrote the GTID.
         packets.push(self.shared.claim.progress_statement(self.number, &applied, &gtid.to_string(), 0));
         packets.push("COMMIT");
         packets.push(GtidSession::reset(self.shared.flavour));
@@ -335,15 +336,17 @@ impl ApplyWorker {
         Ok(true)
     }
 
-    /// Waits until everything up to `end` in the log is as durable as the relay's ACKs promise. The target
-    /// must not have transactions that the log could lose in a crash. The exception: an operator has set the
-    /// relay to acknowledge transactions that it has only received. Returns false if the log will not become
-    /// durable, or if the run stops first.
+    /// Waits until everything up to `end` in the log is as durable as the relay's ACKs promise. Normally this
+    /// means durable on disk, because the target must not have transactions that the log could lose in a
+    /// crash. An operator can set the relay to acknowledge transactions that it has only received; then this
+    /// does not wait for the disk. Returns false if the log will not become durable, or if the run stops
+    /// first.
     async fn wait_until_acknowledged(&self, end: LogPosition) -> Result<bool, ApplyError> {
         self.unless_stopped(self.shared.log.wait_until_acknowledged(end)).await
     }
 
-    /// Waits for durability even if the ACKs promise less. Used for changes that cannot be undone.
+    /// Waits until the log is durable on disk up to `end`, even if the relay's ACKs promise less. Used for
+    /// changes that cannot be undone.
     async fn wait_until_durable(&self, end: LogPosition) -> Result<bool, ApplyError> {
         self.unless_stopped(self.shared.log.wait_until_durable(end)).await
     }
@@ -352,7 +355,7 @@ impl ApplyWorker {
         &self,
         wait: impl Future<Output = Result<bool, LogError>>,
     ) -> Result<bool, ApplyError> {
-        // When the run stops, running work still finishes, unless the disk hangs.
+        // When the channel stops, a running batch still finishes, unless the disk hangs.
         let stopped = async {
             self.shared.stop.cancelled().await;
             tokio::time::sleep(SYNC_WAIT_MAX).await;
@@ -392,7 +395,8 @@ impl ApplyWorker {
         if self.progress_row.is_some() {
             return;
         }
-        // How many rows these statements change depends on the data, so the count starts again.
+        // How many rows the progress statement changes depends on the data, so the row count must start
+        // again.
         self.writer.row_count().reset();
         if self.shared.options.tolerate_until.is_some() {
             for transaction in committed.iter().copied().flatten() {
@@ -409,8 +413,8 @@ impl ApplyWorker {
         self.shared.claim.progress_statement(row, &applied, &gtid, time_us)
     }
 
-    /// Returns the encoded spans that are applied once `committed` is, the newest GTID, and its commit time
-    /// on the source.
+    /// Returns the encoded spans that are applied after `committed` has committed, the newest GTID, and that
+    /// transaction's commit time on the source.
     fn progress_after(&self, committed: &[&[BudgetedTransaction]]) -> (Vec<u8>, String, u64) {
         let mut applied = self.shared.applied().clone();
         let transactions = || committed.iter().copied().flatten();
@@ -432,7 +436,7 @@ impl ApplyWorker {
         let Some(before) = batch.commit_after else { return true };
         tokio::select! {
             biased;
-            // Waiting cannot fail: the sender lives as long as `shared`.
+            // The wait cannot fail, because the sender lives as long as `shared`.
             _ = self.turn.wait_for(|turn| *turn >= before) => true,
             () = self.shared.batch_returned.cancelled() => false,
         }
@@ -464,8 +468,9 @@ fn row_changes(transaction: &Transaction) -> &[RowChanges] {
     }
 }
 
-/// Returns the oldest transaction of a batch. If each transaction has its own GTID, it is the only one. It
-/// may be in the second part of the batch, which waits for its turn.
+/// Returns the oldest transaction of a batch. If the target logs each transaction under its own GTID, the
+/// batch has only this transaction. The transaction may be in the second part of the batch, which waits for
+/// its turn.
 fn oldest(batch: &TransactionBatch<BudgetedTransaction>) -> Option<&BudgetedTransaction> {
     batch.first.iter().chain(&batch.rest).next()
 }
@@ -482,7 +487,7 @@ fn newest_gtid(transactions: &[&[BudgetedTransaction]]) -> String {
     newest.map(|transaction| transaction.gtid_text()).unwrap_or_default()
 }
 
-/// Returns whether ROLLBACK undoes the whole batch. Nontransactional tables keep rows at once.
+/// Returns whether ROLLBACK undoes the whole batch. ROLLBACK does not undo rows of nontransactional tables.
 fn is_transactional(batch: &TransactionBatch<BudgetedTransaction>) -> bool {
     let mut changes = batch.first.iter().chain(&batch.rest).flat_map(|transaction| row_changes(transaction));
     changes.all(|changes| changes.table.target.transactional)

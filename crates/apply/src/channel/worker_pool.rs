@@ -16,8 +16,8 @@ use crate::scheduler::{BatchId, TransactionBatch};
 
 /// The shortest time after which the oldest batch counts as stalled. A newer batch may hold a lock that the
 /// oldest batch needs, while the newer batch waits for its turn. So newer batches release their locks once
-/// the oldest runs eight times longer than the average, but not before this time. In source order their work
-/// is then lost, which a busy target cannot afford often.
+/// the oldest runs eight times longer than the average, but not before this time. In source order, newer
+/// batches are then rolled back and run again, which a busy target cannot afford often.
 const STALL_AFTER_MIN: Duration = Duration::from_millis(250);
 /// The longest time before the oldest batch counts as stalled.
 const STALL_AFTER_MAX: Duration = Duration::from_secs(5);
@@ -149,7 +149,7 @@ impl WorkerPool {
     }
 }
 
-/// The oldest running batch, and for how long a batch is the oldest on average.
+/// The oldest running batch, and the average time for which a batch is the oldest.
 #[derive(Debug, Default)]
 struct OldestBatch {
     current: Option<(BatchId, Instant)>,
@@ -215,13 +215,13 @@ mod tests {
             alone: false,
         };
         pool.submit(batch(1)).await;
-        let dead = pool.next_result().await.expect_err("the last worker works first").to_string();
+        let dead = pool.next_result().await.expect_err("the last worker must get the first batch").to_string();
         assert!(
             dead.starts_with("a worker has ended unexpectedly: ") && dead.contains("the worker fails"),
             "{dead}"
         );
         pool.submit(batch(2)).await;
-        let (batch, _) = pool.next_result().await.expect("the other worker is alive");
+        let (batch, _) = pool.next_result().await.expect("the other worker must still apply batches");
         assert_eq!(batch.id, BatchId(2));
     }
 
@@ -232,7 +232,7 @@ mod tests {
         let mut oldest = OldestBatch::default();
         assert_eq!(oldest.stalled_batch(at(0)), None);
         oldest.set(Some(BatchId(1)), at(0));
-        // There is no average yet.
+        // No batch has ended, so there is no average yet.
         assert_eq!(
             (oldest.stalled_batch(at(4_900)), oldest.stalled_batch(at(5_100))),
             (None, Some(BatchId(1)))
@@ -240,7 +240,7 @@ mod tests {
         oldest.set(Some(BatchId(1)), at(50));
         oldest.set(Some(BatchId(2)), at(100));
         assert_eq!((oldest.stalled_batch(at(890)), oldest.stalled_batch(at(910))), (None, Some(BatchId(2))));
-        // Short batches lower the average.
+        // Let many short batches lower the average.
         for id in 3..60 {
             oldest.set(Some(BatchId(id)), at(100 + id));
         }

@@ -9,8 +9,8 @@ use tailwater_wire::event::{
 use super::digit_effect::LoggedDefinition;
 use crate::error::ApplyError;
 
-/// How many events are checked in a transaction that MariaDB does not flag as DDL. A DDL statement is the
-/// second event of its transaction, after the GTID.
+/// How many events of a transaction are checked for a DDL statement if MariaDB does not flag the transaction
+/// as DDL. A DDL statement is the second event of its transaction, after the GTID.
 const EVENTS_UNFLAGGED_MAX: usize = 2;
 /// The longest DDL statement that is read, in bytes. A longer one is treated as if it changed every table.
 const DEFINITION_BYTES_MAX: u32 = 64 << 20;
@@ -48,7 +48,7 @@ pub(super) fn definitions_of(
             EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED
                 if header.event_length > DEFINITION_BYTES_MAX =>
             {
-                // The statement is too long to parse, so it may change every table.
+                // The statement is too long to parse, so assume that it changes every table.
                 definitions.extend(is_flagged.then(|| LoggedDefinition::of(b"CREATE", b"")).flatten());
             }
             EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED => {

@@ -1,5 +1,5 @@
-//! Finds out from the text of a DDL statement whether it may change the number of fractional digits of a
-//! table's columns. It does no I/O.
+//! Finds out from the text of a DDL statement whether the statement may change the number of fractional
+//! digits of a table's temporal columns. It does no I/O.
 
 use crate::decode::statement;
 use crate::filter::{changed_by, outline};

@@ -1,5 +1,5 @@
-//! Transactions that are too large for memory. They are read event by event, as fast as the target applies
-//! them.
+//! Streams transactions that are too large for memory: reads them event by event, as fast as the target
+//! applies them.
 
 use bytes::Bytes;
 use tailwater_log::{LogEntry, LogReader};
@@ -26,11 +26,11 @@ impl ChannelReader {
             transaction.event(whole_event(&mut log, &header)?);
             if !self.stream_event(entry, &mut transaction, &out).await? {
                 // The worker has stopped receiving because the target rejected a step. The worker reports
-                // that.
+                // that error.
                 return Ok(());
             }
         }
-        // If the receiver was dropped, the worker has failed. The worker reports that.
+        // Ignore an error: if the receiver was dropped, the worker has failed and reports its own error.
         let _ = out.send(StreamedStep::End).await;
         Ok(())
     }
@@ -84,8 +84,8 @@ impl ChannelReader {
         if out.send(StreamedStep::ApplyStep { step: Box::new(step), done, memory }).await.is_err() {
             return Ok(false);
         }
-        // The next rows may belong to a table that this statement creates. The table must exist before the
-        // rows are decoded.
+        // The next rows may belong to a table that this statement creates. So wait until the statement has
+        // run, because decoding the rows needs the table.
         if defines {
             if ran.await.is_err() {
                 return Ok(false);

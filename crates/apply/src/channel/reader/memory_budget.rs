@@ -13,7 +13,7 @@ use crate::transaction::Transaction;
 const PERMIT_BYTES: usize = 1024;
 
 /// Memory is reserved in pieces of this fraction of the budget. A reader that waits for memory then resumes
-/// when there is room for many transactions, and not after each one.
+/// only when there is room for many transactions, and not after each transaction that is freed.
 const RESERVE_FRACTION: usize = 16;
 
 /// A transaction, with the memory that it holds.
@@ -112,10 +112,10 @@ mod tests {
     #[test]
     fn an_oversized_transaction_takes_the_whole_budget() {
         let mut memory = MemoryBudget::new(10 * PERMIT_BYTES);
-        let small = memory.try_reserve(1).expect("it is free");
+        let small = memory.try_reserve(1).expect("the whole budget must be free");
         assert!(memory.try_reserve(usize::MAX).is_none());
         drop(small);
-        let all = memory.try_reserve(usize::MAX).expect("it is free again");
+        let all = memory.try_reserve(usize::MAX).expect("the budget must be free again");
         assert!(memory.try_reserve(0).is_none());
         drop(all);
         assert!(memory.try_reserve(10 * PERMIT_BYTES).is_some());

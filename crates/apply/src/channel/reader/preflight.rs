@@ -3,8 +3,8 @@
 //!
 //! Only rows that are written as SQL can have a column that the target lacks or cannot hold. So if source and
 //! target differ in flavour, the preflight scans much of the log. Otherwise it scans a little, and more only
-//! after it finds a table with another shape. Later mismatches are reported at the first row. So are
-//! mismatches in long events, and in tables that a later DDL statement creates.
+//! after it finds a table with another shape. The channel reports mismatches in the rest of the log at the
+//! first row concerned. The same holds for long events, and for tables that a later DDL statement creates.
 
 mod scan;
 
@@ -29,10 +29,10 @@ const TIME_MAX: Duration = Duration::from_secs(2);
 /// How much of the log is scanned if rows are written as SQL, in bytes.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// How much of the log is scanned while no such rows are found, in bytes.
+/// How much of the log is scanned while no rows that must be written as SQL are found, in bytes.
 const BYTES_MAX_SAME_SHAPE: u64 = 4 << 20;
 
-/// The limits of the preflight, and how much of them is used.
+/// The limits of the preflight, and how much of each limit is used.
 struct PreflightLimits {
     started: Instant,
     bytes: u64,
@@ -50,7 +50,8 @@ impl ChannelReader {
     ///
     /// # Errors
     /// [`ApplyError::IncompatibleColumn`] for the first column that the target cannot take;
-    /// [`ApplyError::Session`]. Errors of the log are not reported here, but when the log is applied.
+    /// [`ApplyError::Session`]. Errors of the log are not returned: the reader reports them when it reads the
+    /// log to apply it.
     pub(super) async fn preflight(&mut self) -> Result<(), ApplyError> {
         let start = self.setup.shared.applied().low();
         let Ok(mut log) = self.setup.log.reader_up_to_written(start) else { return Ok(()) };
@@ -136,7 +137,7 @@ impl ChannelReader {
                 self.check(entry, found, limits).await?;
             }
         }
-        // If the reader was stopped, the task ends here.
+        // Let other tasks run. If the reader was stopped, this task ends here.
         tokio::task::yield_now().await;
         Ok(())
     }

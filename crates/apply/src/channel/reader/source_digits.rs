@@ -1,6 +1,6 @@
 //! Finds the number of fractional digits that columns with the old temporal layout had when their rows were
-//! logged. The source's catalogue has the current number. The log shows whether a later DDL statement may
-//! have changed it.
+//! logged. The table definition on the source shows the current number. The log shows whether a later DDL
+//! statement may have changed that number.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::source_catalogue::SourceTable;
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How long the relay may take to capture the log up to the source's position from the answer.
 const CAPTURE_MAX: Duration = Duration::from_secs(10);
-/// How often the log's position is checked during that time.
+/// How often the log's position is checked while the reader waits for that capture.
 const CAPTURE_POLL: Duration = Duration::from_millis(5);
 impl ChannelReader {
     /// Reads the columns of a table from the source. `entry` contains rows of the table.
@@ -59,12 +59,12 @@ impl ChannelReader {
             match definition.effect_on(schema, table) {
                 DigitEffect::Unrelated => {}
                 DigitEffect::KeepsDigits => was_rebuilt = true,
-                // The target's table was created from the same log or copied from the source. The channel
-                // will drop it with this statement, so its rows are needed only until then.
+                // The digits of the target's own definition are enough here. The target's table was created
+                // from the same log or copied from the source, and this statement will drop it soon.
                 DigitEffect::MayChangeDigits if drop_is_applied && definition.drops(schema, table) => {
                     info!(
                         channel = self.setup.shared.options.name,
-                        "rows of {name} get the digits that the target declares: transaction {gtid_of} drops the table"
+                        "rows of {name} get the digits that the target declares, because transaction {gtid_of} drops the table later"
                     );
                     self.target.keep_source(schema, table, OldTimeDigits::Target);
                     return Ok(());
@@ -152,7 +152,7 @@ impl ChannelReader {
                 || entry.gtid.as_ref().map_or_else(|| format!("at {}", entry.position), ToString::to_string);
             scan.found.extend(found.into_iter().map(|definition| (entry.position, gtid(), definition)));
             scan.to = entry.end();
-            // If the reader was stopped, the task ends here.
+            // Let other tasks run. If the reader was stopped, this task ends here.
             tokio::task::yield_now().await;
         }
         scan.found.retain(|(position, ..)| *position >= start);
@@ -160,8 +160,8 @@ impl ChannelReader {
         Ok(scan.found.iter().map(|(_, gtid, definition)| (gtid.clone(), definition)).collect())
     }
 
-    /// Removes the cached source columns of the tables that a log entry creates, alters or drops, whether or
-    /// not the entry is applied.
+    /// Removes the cached source columns of the tables that a log entry creates, alters or drops, even if the
+    /// channel does not apply the entry.
     pub(super) fn forget_defined(&mut self, entry: &LogEntry) -> Result<(), ApplyError> {
         if !entry.flags.contains(EntryFlags::DDL) || !self.target.knows_sources() {
             return Ok(());

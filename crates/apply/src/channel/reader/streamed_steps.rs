@@ -7,8 +7,8 @@ use crate::transaction::ApplyStep;
 /// The maximum number of steps of a streamed transaction that wait to be written. Each step holds one event.
 const STREAMED_STEPS_MAX: usize = 256;
 
-/// The memory of the waiting steps and of the step that is being written, in bytes. After a step of this
-/// size, the reader waits until it is written. So there is only one such step at a time.
+/// The memory budget for the waiting steps and the step that is being written, in bytes. A step of this size
+/// takes the whole budget, so the reader waits until that step is written.
 pub(super) const STREAMED_BYTES_MAX: usize = 4 << 20;
 
 /// The steps of a transaction that is too large for memory.
@@ -19,7 +19,8 @@ pub(in crate::channel) type StepReceiver = mpsc::Receiver<StreamedStep>;
 pub(in crate::channel) enum StreamedStep {
     /// The next step. `done` is sent once the step has run. `memory` is freed with it.
     ApplyStep { step: Box<ApplyStep>, done: Option<oneshot::Sender<()>>, memory: OwnedSemaphorePermit },
-    /// The end of the transaction. If the receiver closes without it, the rest could not be read.
+    /// The end of the transaction. If the channel of steps closes without `End`, the reader could not read
+    /// the rest.
     End,
 }
 

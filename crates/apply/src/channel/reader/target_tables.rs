@@ -35,7 +35,7 @@ pub(super) struct TargetTables {
 }
 
 impl TargetTables {
-    /// Loads no tables yet. Selects the filters for a transaction whose span starts at `low`.
+    /// Selects the filters for a transaction whose span starts at `low`. Does not load any tables yet.
     ///
     /// # Errors
     /// [`ApplyError::Filter`].
@@ -94,7 +94,7 @@ impl TargetTables {
                 self.warn_nontransactional(&table);
                 Ok(())
             }
-            // The table has no user data, so the channel need not stop.
+            // The table `check_marks` has no user data, so the channel need not stop if the target lacks it.
             None if is_check_mark(schema, table) && !self.lacks_check_marks => {
                 self.lacks_check_marks = true;
                 Ok(())
@@ -122,7 +122,7 @@ impl TargetTables {
         Ok(found)
     }
 
-    /// Stores the digits of a table of the source.
+    /// Stores the fractional digits of the temporal columns of a table on the source.
     pub(super) fn keep_source(&mut self, schema: &str, table: &str, digits: OldTimeDigits) {
         self.sources.insert((schema.to_owned(), table.to_owned()), digits);
     }
@@ -137,8 +137,8 @@ impl TargetTables {
         !self.sources.is_empty()
     }
 
-    /// Removes the stored digits of the tables for which `is_defined` is true. Returns whether there were
-    /// any.
+    /// Removes the stored digits of the tables for which `is_defined` returns true. Returns whether it
+    /// removed any.
     pub(super) fn forget_sources(&mut self, is_defined: impl Fn(&str, &str) -> bool) -> bool {
         let before = self.sources.len();
         self.sources.retain(|(schema, table), _| !is_defined(schema, table));
@@ -169,8 +169,8 @@ impl TargetTables {
 
 impl TableLookup for TargetTables {
     fn route(&mut self, schema: &str, table: &str, kind: RowsKind) -> Result<FilterRoute, FilterError> {
-        // In the schema `tailwater`, the state of channels that write to the source belongs to the source
-        // only. The marks of `check` are always applied, whatever the filters are.
+        // The schema `tailwater` contains the state of channels that write to the source. This state is not
+        // applied to the target. The marks of `check` are always applied, whatever the filters are.
         if schema.eq_ignore_ascii_case(OWN_SCHEMA) {
             let is_kept = is_check_mark(schema, table) && !self.lacks_check_marks;
             return Ok(if is_kept { FilterRoute::Keep } else { FilterRoute::Drop });

@@ -1,5 +1,5 @@
-//! XA transactions are prepared in one log entry, and committed or rolled back in another. They are applied
-//! with the second entry.
+//! Tracks XA transactions, which are prepared in one log entry and committed or rolled back in another. The
+//! channel applies their rows with the second entry.
 
 use bytes::Bytes;
 use tailwater_log::{LogEntry, LogPosition};
@@ -13,8 +13,9 @@ use crate::transaction::{Transaction, TransactionContent, XaPrepareEntry};
 use crate::writeset::Writeset;
 
 impl ChannelReader {
-    /// Returns the position up to which [`Self::track_xa`] and later steps read the log again. The log must
-    /// first be durable up to there: bytes that are not durable may still change.
+    /// Returns the position up to which [`Self::track_xa`] and later steps read the log again. The caller
+    /// must first wait until the log is durable up to this position, because bytes that are not durable may
+    /// still change.
     pub(super) fn rereads_until(&self, transaction: &Transaction) -> LogPosition {
         match &transaction.content {
             TransactionContent::Streamed { .. } => transaction.span.end,
@@ -25,8 +26,8 @@ impl ChannelReader {
         }
     }
 
-    /// Stores a prepared transaction and returns `None`. If the transaction is an XA commit, adds the
-    /// prepared rows to it, and also returns where the rows are in the log.
+    /// Stores a prepared transaction and returns `None`. Returns any other transaction. To an XA commit it
+    /// adds the prepared rows, and it also returns where these rows are in the log.
     pub(super) async fn track_xa(
         &mut self,
         entry: &LogEntry,
@@ -124,7 +125,7 @@ impl ChannelReader {
     }
 }
 
-/// Returns the prepared transaction in the form in which its commit refers to it.
+/// Returns the prepared transaction in the form that its XA commit contains.
 fn completed(xa: &PreparedXa) -> XaPrepareEntry {
     XaPrepareEntry { span: xa.span, gtid: xa.source.entry.gtid.clone() }
 }

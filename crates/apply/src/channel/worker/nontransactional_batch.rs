@@ -1,10 +1,10 @@
-//! Applies transactions with rows of nontransactional tables. The target keeps these rows as soon as their
+//! Applies transactions with rows of nontransactional tables. A rollback does not undo these rows after their
 //! statement has run.
 //!
 //! Each such transaction is a separate batch, and no other batch runs at the same time. Its transactional
 //! rows are written first, so that a rejected row leaves no trace. Then come the nontransactional rows, and
 //! directly after them the progress. MySQL and MariaDB log nontransactional rows as a separate transaction
-//! when the statement ends. Under `gtid = preserve` that transaction has the only GTID, so the progress is
+//! when the statement ends. Under `gtid = preserve` that transaction takes the only GTID, so the progress is
 //! not logged.
 
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ impl ApplyWorker {
     ) -> Result<BatchOutcome, ApplyError> {
         let mut conflicts = 0;
         loop {
-            // MySQL ignores a transaction whose GTID it already has.
+            // If these rows are sent again, MySQL ignores them, because it already has their GTID.
             let ignored_if_repeated = self.preserves() && self.shared.flavour == Flavour::MySql;
             let mut nontransactional = NontransactionalRows::new(ignored_if_repeated);
             let error = match self.attempt_nontransactional(batch, &mut nontransactional).await {
@@ -120,7 +120,7 @@ impl ApplyWorker {
         let mut packets = identity;
         self.writer.push_rows(transactional.into_iter(), &mut packets)?;
         self.writer.run_counted(packets).await?;
-        // With one statement for each table, the failing table is known. Under a single GTID, only one
+        // With one statement for each table, an error shows which table failed. Under a single GTID, only one
         // statement is possible.
         let changes_per_statement = if preserves { nontransactional.len().max(1) } else { 1 };
         for some in nontransactional.chunks(changes_per_statement) {

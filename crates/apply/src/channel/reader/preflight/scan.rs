@@ -13,7 +13,7 @@ use crate::channel::statement_filter::{OWN_SCHEMA, changed_objects};
 use crate::decode::statement;
 use crate::filter::{FilterRoute, Filters, Operation};
 
-/// Longer events are not read, in bytes.
+/// The maximum length of an event that the scan reads, in bytes.
 const EVENT_BYTES_MAX: u32 = 4 << 20;
 
 /// How much of a compressed transaction is read, in uncompressed bytes.
@@ -54,7 +54,8 @@ pub(super) struct PreflightScan {
     filters: Filters,
     /// The bodies of the table maps of the current transaction, by table ID.
     maps: FxHashMap<u64, Vec<u8>>,
-    /// The table maps that were already returned, without their table ID, each with the operation.
+    /// The table maps for which a table was already returned, without their table ID, each with the operation
+    /// on the rows.
     met: FxHashSet<(Operation, Vec<u8>)>,
     /// The objects that DDL statements have changed, in lower case: a database with one table, or with all
     /// tables.
@@ -94,7 +95,7 @@ impl PreflightScan {
         self.met.clear();
     }
 
-    /// Prepares for the events of the next transaction.
+    /// Resets the state that belongs to one transaction. Call this before the events of the next one.
     pub(super) fn begin(&mut self) {
         self.maps.clear();
     }
@@ -109,7 +110,7 @@ impl PreflightScan {
             | EventType::TRANSACTION_PAYLOAD => header.event_length <= EVENT_BYTES_MAX,
             _ => return EventPart::Nothing,
         };
-        // A statement that is too long to read may have changed any table.
+        // A statement that is too long to read may have changed any table, so the scan ends here.
         let is_query = matches!(header.event_type, EventType::QUERY | EventType::MARIADB_QUERY_COMPRESSED);
         self.over |= is_query && !whole;
         if whole { EventPart::Whole } else { EventPart::Nothing }
@@ -172,7 +173,7 @@ impl PreflightScan {
         Ok(())
     }
 
-    /// Handles a rows event. Returns its table if the table is new to the scan.
+    /// Handles a rows event. Returns its table if the scan has not returned this table layout before.
     fn rows(&mut self, table_id: u64, kind: RowsKind) -> Result<Option<TableToCheck>, WireError> {
         let Some(body) = self.maps.get(&table_id) else { return Ok(None) };
         let operation = match kind {
@@ -237,7 +238,7 @@ mod tests {
     fn tables_in_file(name: &str, filters: &FilterSet) -> BTreeSet<String> {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/fixtures").join(name);
         let file = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let mut rest = file.strip_prefix(&BINLOG_MAGIC).expect("a binlog file");
+        let mut rest = file.strip_prefix(&BINLOG_MAGIC).expect("cannot read the binlog file");
         let first = EventHeader::parse(rest).expect("an event").event_length as usize;
         let format = FormatDescription::parse(&rest[EVENT_HEADER_BYTES..first]).expect("a format");
         let mut scan = PreflightScan::new(format.flavour(), format, filters.compile().expect("filters"));
@@ -282,7 +283,7 @@ mod tests {
             assert_eq!(
                 tables_in_file(&name, &FilterSet::default()),
                 BTreeSet::new(),
-                "the file defines all of them"
+                "the DDL statements in the file define all its tables, so none is checked"
             );
             let rows = [Operation::Ddl, Operation::Insert, Operation::Update, Operation::Delete];
             assert_eq!(tables_in_file(&name, &without(&rows)), BTreeSet::new());
