@@ -9,9 +9,9 @@
 //! - A statement may be part of a transaction, and is rolled back with it. If a statement fails, the server
 //!   rolls back the statement. The client often gets only error 1032 or 1062, which may not name the row.
 //! - Each statement closes its tables: the next one must repeat the table maps, and may reuse their IDs.
-//! - A scope is the part of a statement up to an end-of-statement flag. All table maps of a scope precede its
-//!   first rows event, where the server opens and locks the tables. The flags of that event (foreign key and
-//!   unique checks) apply to the whole scope.
+//! - A scope is the part of a statement up to an end-of-statement flag. All table maps of a scope come before
+//!   its first rows event. At that event the server opens and locks the tables. The flags of that event
+//!   (foreign key and unique checks) apply to the whole scope.
 //! - The server finds a row by the primary key if the before image contains it, and ignores the rest of the
 //!   image.
 //! - Triggers of the target do not run (MariaDB: unless `slave_run_triggers_for_rbr` enables them);
@@ -43,7 +43,7 @@ use crate::error::ApplyError;
 use crate::mapped_table::MappedTable;
 pub use long_row::{LongBinlogStatement, LongRow};
 
-/// How a `BINLOG` statement starts: the text before its base64.
+/// The start of a `BINLOG` statement: the text before the base64 text.
 const OPENING: &[u8] = b"BINLOG '";
 const CLOSING: &[u8] = b"'";
 
@@ -128,8 +128,8 @@ impl BinlogStatementEncoder {
     }
 
     /// Appends the statements for `groups` to the output, in order. The tables of the groups must have the
-    /// target's shape ([`MappedTable::same_shape`]). Returns how often the statements open tables. Each time,
-    /// the tables are opened in a separate statement.
+    /// target's shape ([`MappedTable::same_shape`]). Returns how often the statements open tables, that is,
+    /// the number of scopes.
     ///
     /// # Errors
     /// [`ApplyError::TooLarge`] if a row does not fit into one packet of the target (on MariaDB: into two
@@ -297,7 +297,7 @@ impl BinlogStatementEncoder {
     }
 }
 
-/// Returns the table ID for a table of a scope. It is never the ID that means "no table".
+/// Returns the table ID for a table of a scope. The result is never the ID that means "no table".
 fn table_id(index: usize) -> u64 {
     index as u64 + 1
 }
@@ -329,7 +329,7 @@ fn half_opening(index: usize) -> String {
 /// accept `bytes` bytes of events in two halves.
 fn half_bytes_max(flavour: Flavour, packet_bytes_max: usize, bytes: usize) -> Option<usize> {
     const SETTING: usize = "SET @tailwater_0=''".len();
-    // The server itself needs some bytes at the end of the packet.
+    // The server needs some bytes at the end of the packet for itself.
     let half_max = packet_bytes_max.checked_sub(SETTING + 16)? / 4 * 3;
     (flavour == Flavour::MariaDb && bytes <= 2 * half_max).then_some(half_max)
 }
@@ -369,7 +369,7 @@ fn put_header(events: &mut Vec<u8>, event_type: EventType, group: &RowGroup<'_>)
     start
 }
 
-/// Sets the length field of an event. `more` is the number of its bytes that are stored elsewhere.
+/// Sets the length field of an event. `more` is the number of bytes of the event that are not in `events`.
 fn set_length(events: &mut [u8], start: usize, more: usize) {
     // The length fits into `u32`: a statement is at most two packets of 1 GiB.
     let length = ((events.len() - start + more) as u32).to_le_bytes();
@@ -411,7 +411,7 @@ mod tests {
     use crate::batch::tests::model::{History, PLAIN, wishes};
     use crate::batch::{PlanOptions, plan};
 
-    /// What a rows event does: table name, kind, flags and both bitmaps, then the row images.
+    /// The effect of a rows event: table name, kind, flags and both column bitmaps, then the row images.
     type Done = ((String, RowsKind, u16, Vec<u8>, Vec<u8>), Vec<u8>);
 
     fn add(all: &mut Vec<Done>, head: (String, RowsKind, u16, Vec<u8>, Vec<u8>), images: &[u8]) {

@@ -46,8 +46,8 @@ impl Catalogue {
         }
     }
 
-    /// Returns a loaded table. Once any table was removed, returns `None` for every table until the next
-    /// [`Catalogue::load`]: any table may have new foreign keys.
+    /// Returns a loaded table. After a table was removed, returns `None` for every table until the next
+    /// [`Catalogue::load`], because any table may have new foreign keys.
     pub fn get(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>> {
         self.foreign_keys_are_fresh.then(|| self.tables.get(&self.name(schema, table)).cloned())?
     }

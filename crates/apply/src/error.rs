@@ -12,8 +12,8 @@ use crate::progress::ProgressError;
 
 /// Why a channel stopped or could not start.
 ///
-/// No error loses a part of the log. On transactional tables no transaction is applied in part. For a
-/// statement that commits implicitly, the channel keeps a record that it may have run.
+/// After an error, no part of the log is lost. On transactional tables, no transaction is applied in part. If
+/// a statement that commits implicitly may have run, the channel has recorded this on the target.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The connection to the target failed or broke.

@@ -1,16 +1,16 @@
-//! Cuts after images to the changed columns.
+//! Shortens ("cuts") after images to the changed columns.
 //!
-//! A full image contains the unchanged columns too: an update often changes a few bytes of a row of a few
-//! kilobytes. The cut image contains the columns from the first to the last changed one, because these are
-//! one contiguous slice of the full image. Only the NULL bits are computed. The target keeps all other
-//! columns, as with `binlog_row_image=MINIMAL`.
+//! A full image also contains the unchanged columns, although an update often changes only a few bytes of a
+//! row of several kilobytes. The cut image contains the columns from the first to the last changed column,
+//! because these are one contiguous slice of the full image. Only the NULL bits must be computed. The target
+//! keeps all other columns, as with `binlog_row_image=MINIMAL`.
 
 use tailwater_wire::rows::BinlogColumn;
 
 use super::key_columns::bit;
 use super::plan::{NullBits, RowImage};
 
-/// The changed columns, and the columns between them.
+/// The changed columns of an update, and the columns between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Changed<'a> {
     /// Index of the first changed column.

@@ -1,8 +1,8 @@
 //! Merges several changes of one row into one.
 //!
-//! A change and a later change of the same row are merged if no row between them conflicts with the first.
-//! The first change could then have happened immediately before the second, so both are one change. The row's
-//! other unique keys may have changed in between, because the merged change accesses all keys of both.
+//! Two changes of the same row are merged if no change between them conflicts with the first one. The first
+//! change can then move to just before the second, so that both become one change. The row's other unique
+//! keys may differ between the two, because the merged change accesses all keys of both.
 //!
 //! A row that is inserted and deleted within a batch is not written at all, unless its table has an
 //! AUTO_INCREMENT column. If such a table skipped the insert, the target would assign the same number again
@@ -22,8 +22,8 @@ use super::row_class::{RowClass, SlotAddress};
 use crate::transaction::RowChanges;
 use crate::writeset::Access;
 
-/// The maximum number of key accesses that a merged change has in addition to those of its last part. Without
-/// a limit, a counter whose unique key changes each time would collect all its earlier values.
+/// The maximum number of key accesses that a merged change may have in addition to those of its last part.
+/// Without a limit, a counter whose unique key changes each time would collect all its earlier values.
 const TOUCHED_MAX: usize = 16;
 
 /// The latest pending change of a row. It may be merged from several changes, its parts.
@@ -45,7 +45,8 @@ impl PendingChange<'_> {
         self.changes.accesses_of(self.index).iter().chain(&self.touched)
     }
 
-    /// Returns the key accesses that `others` does not contain; `None` if they exceed the limit.
+    /// Returns the key accesses that `others` does not contain; `None` if there are more than
+    /// [`TOUCHED_MAX`].
     pub fn touched_beyond(&self, others: &[Access]) -> Option<Vec<Access>> {
         let beyond: Vec<_> = self.accesses().filter(|access| !others.contains(access)).copied().collect();
         (beyond.len() <= TOUCHED_MAX).then_some(beyond)
@@ -84,7 +85,8 @@ pub(super) enum CombinedChange<'a> {
     Row { class: RowClass<'a>, row: PlannedRow<'a> },
 }
 
-/// Merges two consecutive changes of a row, if possible. `whole` are the uncut images of the later change.
+/// Merges two consecutive changes of a row, if possible. `whole` contains the uncut images of the later
+/// change.
 pub(super) fn combine<'a>(
     (earlier, first): (&RowClass<'a>, &PlannedRow<'a>),
     (later, whole): (&RowClass<'a>, (&'a [u8], &'a [u8])),

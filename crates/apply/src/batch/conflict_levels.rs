@@ -1,4 +1,5 @@
-//! Computes how far rows may move: each row has a level. Rows that share a key have levels in log order.
+//! Computes how far rows may move within a batch. Each row gets a level, and the target applies lower levels
+//! first. Rows that share a key have levels in log order.
 //!
 //! The class of a row is the group that it can join (table, kind of change and all other properties of an
 //! event). Two rows that share a key may have the same level only if they have the same class: then one group
@@ -8,10 +9,10 @@ use rustc_hash::FxHashMap;
 
 use crate::writeset::{Access, IndexId, WritesetKey};
 
-/// The class number for rows of several classes.
+/// Stands for a set of rows that belong to several classes.
 const MIXED: u32 = u32::MAX;
 
-/// The rows with the highest level among all that accessed a key.
+/// The highest level of the rows that access a key, and the class of the rows with that level.
 #[derive(Debug, Clone, Copy, Default)]
 struct KeyTouch {
     /// The level after that of these rows; 0 if there are no rows.
@@ -60,7 +61,7 @@ impl LastTouches {
         if shared { exclusive } else { exclusive.max(self.shared.lowest_for(class)) }
     }
 
-    /// Returns the number of the last row that such an access conflicts with.
+    /// Returns the number of the last row that conflicts with a shared or exclusive access.
     fn last(&self, shared: bool) -> u32 {
         if shared { self.exclusive_last } else { self.exclusive_last.max(self.shared_last) }
     }
@@ -203,7 +204,7 @@ mod tests {
                         || others.is_empty()
                         || accesses.iter().any(|access| others.iter().any(|other| access.conflicts(*other)));
                     let kept = levels[earlier] < level || levels[earlier] == level && class == other_class;
-                    prop_assert!(kept || !conflict, "rows {earlier} and {later} of {rows:?}");
+                    prop_assert!(kept || !conflict, "conflicting rows {earlier} and {later} have wrong levels in {rows:?}");
                 }
                 levels.push(level);
             }
@@ -213,7 +214,7 @@ mod tests {
                         || accesses.iter().any(|access| others.iter().any(|other| access.conflicts(*other)))
                 });
                 let last = order.is_last(number as u32 + 1, accesses.iter());
-                prop_assert!(!(last && has_later_conflict), "row {number} of {rows:?}");
+                prop_assert!(!(last && has_later_conflict), "row {number} counts as the last one although a later row of {rows:?} conflicts with it");
             }
         }
     }

@@ -18,7 +18,7 @@ pub(super) struct KeyColumns {
 }
 
 impl KeyColumns {
-    /// Returns the key columns of the target. `None` if the source's table lacks one of them.
+    /// Returns the primary key columns of the target's table. `None` if the source's table lacks one of them.
     pub fn of(map: &TableMap, target: &TargetTable) -> Option<Self> {
         let key = target.primary_key().filter(|key| !key.opaque && !key.parts.is_empty())?;
         let mut bitmap = vec![0; map.columns.len().div_ceil(8)];

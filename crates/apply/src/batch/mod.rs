@@ -7,8 +7,8 @@
 //! difference between the start and the end of the batch, in an order that violates no unique key. For an
 //! update, the target sees only the key and the changed columns (`after_image`).
 //!
-//! Rows are slices of the log entries that contain them; nothing is copied. Work and memory are a few words
-//! per row.
+//! Rows are slices of the log entries that contain them, so no row is copied. The plan needs only a few
+//! machine words of memory per row.
 
 mod after_image;
 mod coalesce;

@@ -83,7 +83,7 @@ pub struct RowImage<'a> {
 }
 
 impl<'a> RowImage<'a> {
-    /// Returns an unchanged image of the source.
+    /// Returns a row image of the source, without cutting it.
     pub fn whole(image: &'a [u8]) -> Self {
         Self { nulls: NullBits::default(), values: image }
     }

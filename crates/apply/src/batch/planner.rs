@@ -17,15 +17,15 @@ use super::tables::BatchTables;
 use crate::transaction::RowChanges;
 use crate::writeset::Access;
 
-/// Flags of a single event, which a group does not keep: the end of a statement, and flags that follow from
-/// the bitmaps.
+/// Event flags that do not apply to a whole group: the end of a statement, and flags that follow from the
+/// column bitmaps.
 const EVENT_FLAGS: u16 = RowsEvent::FLAG_STATEMENT_END | RowsEvent::FLAG_COMPLETE_ROWS;
 
 /// A row class that the plan uses.
 #[derive(Debug)]
 struct KnownClass<'a> {
     class: RowClass<'a>,
-    /// Whether the rows are updates with full after images.
+    /// Whether the rows are updates whose after images have all columns.
     full: bool,
 }
 
@@ -125,7 +125,7 @@ impl<'a> Planner<'a> {
                 return Err(WireError::malformed("row changes", format!("row {index} is not in the images")));
             };
             let keyed = self.keyed(event, image, after);
-            // A row without accesses has unknown keys, so it is not merged.
+            // A row without key accesses has unknown keys, so it is not merged.
             if nets && !changes.accesses_of(index).is_empty() {
                 self.add_to_net(event, index, keyed);
             } else {
@@ -268,7 +268,7 @@ impl<'a> Planner<'a> {
         let (class, slot, touched) = match folded {
             Some(MergedChange { outcome: CombinedChange::Nothing, .. }) => return,
             Some(MergedChange { outcome: CombinedChange::Row { class, row }, old, rank, touched }) => {
-                // A row whose key changed is not sorted by key.
+                // Do not sort a row whose primary key changes.
                 let rank = rank.filter(|_| rank == keyed.slot.rank);
                 (self.class_number(class), RowSlot { row, old, rank }, touched)
             }

@@ -26,8 +26,8 @@ pub(super) struct BatchTable<'a> {
     pub net_change: bool,
     /// Whether before images may be cut to the key, and after images to the changed columns.
     pub cut_images: bool,
-    /// Whether a row that is inserted and deleted has a lasting effect: the AUTO_INCREMENT counter has passed
-    /// its value.
+    /// Whether inserting and deleting a row has a lasting effect, because it advances the table's
+    /// AUTO_INCREMENT counter.
     pub counts: bool,
 }
 
@@ -66,21 +66,22 @@ impl<'a> BatchTable<'a> {
     fn new(mapped: &'a MappedTable, options: PlanOptions) -> Self {
         let target = &*mapped.target;
         let key = KeyColumns::of(&mapped.map, target).filter(|_| mapped.same_shape);
-        // The target executes cascades itself, and the log does not contain them.
+        // The target executes foreign key cascades itself, and the log does not contain their changes.
         let alone = target.parents.is_empty() && target.children.is_empty();
         let generated = target.columns.iter().any(|column| column.generated);
         // MariaDB shows the period columns of a system-versioned table as generated columns. Its history rows
         // have the same key as the current row.
         let versioned =
             target.flavour == Flavour::MariaDb && target.columns.iter().any(|column| column.stored);
-        // Intermediate values of an AUTO_INCREMENT column that is not in the key are not compared.
+        // The planner does not compare intermediate values of an AUTO_INCREMENT column that is not in the
+        // key.
         let counts_beside = key.as_ref().is_some_and(|key| {
             let mut counted = target.columns.iter().enumerate().filter(|(_, column)| column.auto_increment);
             counted
                 .any(|(index, _)| key.bitmap.get(index / 8).is_none_or(|byte| byte >> (index % 8) & 1 == 0))
         });
-        // If a row of such a table were moved or its changes merged, its document identifier would be written
-        // too early or too late.
+        // Rows of some tables have a full-text document identifier, which must be written in log order. So
+        // their rows must not move, and their changes must not be merged.
         let in_order = target.is_written_in_order();
         Self {
             mapped,

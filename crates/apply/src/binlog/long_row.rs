@@ -15,7 +15,7 @@ use crate::error::ApplyError;
 /// Number of event bytes in one piece. A multiple of three, so that each piece is complete base64.
 const PIECE_BYTES: usize = 48 << 10;
 
-/// A long row with the event bytes around it.
+/// A long row, with the bytes of the events that surround it.
 #[derive(Debug)]
 pub struct LongRow<'a> {
     /// The table map, and the rows event up to the row.
@@ -23,7 +23,7 @@ pub struct LongRow<'a> {
     row: PlannedRow<'a>,
 }
 
-/// A statement with a long row, or with half of it.
+/// A statement that contains a long row, or half of the row.
 #[derive(Debug)]
 pub struct LongBinlogStatement<'r> {
     opening: Vec<u8>,

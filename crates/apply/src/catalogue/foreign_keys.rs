@@ -32,8 +32,8 @@ impl ForeignKeys {
     /// Reads all foreign keys of a server. For this query MariaDB reads the definitions of all tables, and
     /// MySQL reads its data dictionary.
     pub(super) async fn query(connection: &mut Connection, folds: bool) -> Result<Self, ApplyError> {
-        // MariaDB opens every table and view that the query covers. The query leaves out the schema `sys`:
-        // opening its views is slow, and has crashed MariaDB.
+        // MariaDB opens every table and view that the query covers. So leave out the schema `sys`: opening
+        // its views is slow, and has crashed MariaDB.
         let rules = connection
             .query(
                 "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, UPDATE_RULE, DELETE_RULE \
@@ -130,10 +130,10 @@ impl ForeignKeys {
 
     /// Returns the IDs for [`crate::target::TargetTable::cascades`].
     ///
-    /// They are the IDs of the children with cascades, and of the tables that depend on those children,
-    /// directly or indirectly. A dependent table with RESTRICT is included, because its rows had to be
-    /// deleted first. A direct child with RESTRICT is not needed: its rows access the parent's key, which is
-    /// in the writeset of the parent row.
+    /// They are the IDs of the child tables with cascades, and of the tables that reference those children,
+    /// directly or indirectly. These include tables with RESTRICT, because the source had to delete their
+    /// rows before the parent row. A direct child with RESTRICT is left out: its rows access the parent's
+    /// key, which is in the writeset of the parent row anyway.
     pub(super) fn cascades(&self, table: &QualifiedName, ids: &mut IndexIds) -> Vec<IndexId> {
         let mut found = Vec::new();
         let mut reached = vec![table];
@@ -155,8 +155,8 @@ impl ForeignKeys {
     }
 }
 
-/// Returns the key of [`IndexIds`] for whole columns. The separator is a zero byte, which names cannot
-/// contain.
+/// Returns the text by which [`IndexIds`] identifies an index on whole columns. The separator is a zero byte,
+/// which names cannot contain.
 fn parts(columns: &[String]) -> String {
     columns.join("\0")
 }

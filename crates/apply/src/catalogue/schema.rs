@@ -27,7 +27,8 @@ pub(super) struct SchemaRows {
     overlapping: Vec<String>,
 }
 
-/// A part of a unique index. The parts of one index are consecutive and in order.
+/// One part (column or expression) of a unique index. The parts of one index come one after another, in
+/// order.
 #[derive(Debug)]
 struct IndexPartRow {
     index: String,
@@ -221,7 +222,7 @@ fn lower_case(column_type: &str) -> String {
 }
 
 /// Returns the names of the unique indexes with `WITHOUT OVERLAPS` in the output of `SHOW CREATE TABLE`.
-/// Older servers show this clause nowhere else.
+/// Older servers show this clause only there.
 fn without_overlaps(create: &str) -> Vec<String> {
     let lines = create.lines().map(str::trim_start).filter(|line| line.contains("WITHOUT OVERLAPS"));
     lines
@@ -265,8 +266,8 @@ pub(super) fn build(
         let opaque = of_columns.is_none() || overlapping.contains(&index);
         let spelled = match (&of_columns, opaque) {
             (Some(of_columns), false) => spell(of_columns, &columns),
-            // Such an index is identified by its name. The zero byte at the end distinguishes it from a
-            // column name.
+            // An index on an expression, or with WITHOUT OVERLAPS, is identified by its name. The zero byte
+            // at the end distinguishes it from a column name.
             _ => format!("{index}\0"),
         };
         unique.push(UniqueIndex {
@@ -294,9 +295,9 @@ pub(super) fn build(
     }
 }
 
-/// Returns the key of [`IndexIds`] for an index: its columns with their prefix lengths. For whole columns it
-/// is the same key as in [`ForeignKeys`], so a foreign key and the unique index that it references share one
-/// ID.
+/// Returns the text by which [`IndexIds`] identifies an index: its columns with their prefix lengths. For
+/// whole columns it is the same text as in [`ForeignKeys`], so a foreign key and the unique index that it
+/// references share one ID.
 fn spell(parts: &[IndexPart], columns: &[TargetColumn]) -> String {
     let spelled: Vec<String> = parts
         .iter()

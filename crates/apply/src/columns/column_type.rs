@@ -109,9 +109,9 @@ fn character_set(column: &TargetColumn) -> Option<String> {
     }
 }
 
-/// Returns an ENUM or SET member as text. In the binlog, a member is in the column's character set; in the
-/// catalogue, in the character set of the session. `None` if the character set is not supported here, or if
-/// the member has characters that the catalogue cannot show.
+/// Returns an ENUM or SET member as text. In the binlog, the member is in the column's character set. In
+/// `information_schema`, it is in the character set of the session. `None` if the character set is not
+/// supported here, or if the member has characters that `information_schema` cannot show.
 fn member_text(bytes: &[u8], collation: Option<u32>) -> Option<String> {
     let text = match collation {
         Some(CHARSET_BINARY) | None => str::from_utf8(bytes).ok().filter(|text| text.is_ascii())?.to_owned(),

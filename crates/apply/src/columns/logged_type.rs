@@ -58,14 +58,14 @@ fn small(number: u32) -> Option<u8> {
     u8::try_from(number).ok()
 }
 
-/// Returns the length of that many characters in bytes, as a table map contains it.
+/// Returns the length of `characters` characters in bytes, as table maps contain it.
 fn bytes(own: &TargetType, characters: u32) -> Option<u16> {
     u16::try_from(characters.checked_mul(own.character_bytes_max())?).ok()
 }
 
 fn string(bytes_max: u16, compressed: bool) -> ColumnType {
     match compressed {
-        // One byte more, for the compression method.
+        // A compressed column has one more byte, for the compression method.
         true => ColumnType::VarCharCompressed { bytes_max: bytes_max.saturating_add(1) },
         false => ColumnType::VarChar { bytes_max },
     }

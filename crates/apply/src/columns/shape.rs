@@ -1,4 +1,4 @@
-//! Finds out whether the target's table accepts rows exactly as the source logged them.
+//! Finds out whether the target's table accepts row images exactly as the source logged them.
 
 use tailwater_wire::Flavour;
 use tailwater_wire::rows::column::type_code;
@@ -26,7 +26,7 @@ pub fn same_shape(map: &TableMap, target: &TargetTable, columns: &[usize]) -> bo
 
 fn same_column(source: &BinlogColumn, target: &TargetColumn, flavour: Flavour) -> bool {
     let own = TargetType::of(target);
-    // Table maps mark YEAR as unsigned, although its type name does not say so.
+    // Table maps mark YEAR columns as unsigned, although the declared type has no `unsigned`.
     let own_unsigned = own.unsigned || own.name == "year";
     logged_type(&own, flavour) == Some(source.column_type)
         && same_kind(source, &own)
@@ -42,8 +42,8 @@ fn same_kind(source: &BinlogColumn, own: &TargetType) -> bool {
     const FIXED: [&str; 3] = ["uuid", "inet4", "inet6"];
     let fixed = FIXED.contains(&own.name.as_str());
     match source.column_type {
-        // The source's column may also be a binary string of that length: the log does not distinguish it
-        // from these types.
+        // The source's column may also be a binary string of the same length: the log does not distinguish it
+        // from UUID, INET and VECTOR.
         ColumnType::Char { .. } => !fixed || source.collation.is_none_or(|number| number == BINARY),
         _ => true,
     }
@@ -57,9 +57,9 @@ fn same_charset(collation: u32, source: &BinlogColumn, own: &TargetType) -> bool
     match tailwater_wire::print::charset::character_set(collation) {
         Some("binary") => of_target.is_none(),
         Some(name) => of_target == Some(name),
-        // The collation ID is unknown because the source is newer. Its character set must then differ from
-        // all known character sets. The length in bytes was already compared, but for a blob it shows
-        // nothing.
+        // The source's collation ID is unknown here, because the source is newer. Its character set must then
+        // differ from those whose collations are all known. The length in bytes was already compared, but for
+        // a BLOB the length shows nothing about the character set.
         None => {
             !matches!(source.type_code, type_code::BLOB)
                 && of_target.is_some_and(|name| !KNOWN_BY_NUMBER.contains(&name))
@@ -129,7 +129,7 @@ mod tests {
         Ok(super::same_shape(map, target, &target_columns(map, target)?))
     }
 
-    /// Returns whether a source column has the shape of a target column with this type.
+    /// Returns whether a target column with type `spelled` accepts the source column's values unchanged.
     fn fits(source: BinlogColumn, spelled: &str, collation: Option<&str>) -> bool {
         same_shape(&map(vec![source]), &target(Flavour::MySql, &[("c", spelled, collation)])).unwrap()
     }

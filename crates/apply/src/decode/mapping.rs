@@ -1,4 +1,4 @@
-//! A cache of table maps, with the target table of each.
+//! A cache of table maps, with the target table for each table map.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::filter::{FilterError, FilterRoute};
 use crate::keys::RowKeys;
 use crate::mapped_table::MappedTable;
 
-/// The maximum number of cached table maps. A busy source logs one for each open table, and a different one
-/// each time it reopens a table.
+/// The maximum number of cached table maps. A busy source logs one table map for each open table, and a
+/// different table map each time it reopens the table.
 const MAPS_MAX: usize = 4096;
 
 /// Table maps by their body. A source logs the same table map before every statement.

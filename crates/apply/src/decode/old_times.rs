@@ -3,8 +3,8 @@
 //!
 //! On MariaDB these columns may have fractional digits, and the binlog does not contain their number. The
 //! length and the meaning of a value depend on that number, and several numbers give the same length. So rows
-//! are decoded only if source and target declare the same number of digits. If an operator configures it,
-//! rows are decoded with the target's number instead, as the servers' native replication does.
+//! are decoded only if source and target declare the same number of digits. An operator can configure that
+//! rows are decoded with the target's number instead, as in the servers' native replication.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ use crate::target::TargetTable;
 pub enum OldTimeDigits {
     /// The source must be read first ([`super::Decoded::NeedsSource`]).
     Unknown,
-    /// From the source's catalogue. The target must declare the same number.
+    /// From the source's table definition. The target must declare the same number of digits.
     Source(Arc<DeclaredColumns>),
-    /// From the target's declaration, without a check.
+    /// From the target's table definition, without a comparison with the source.
     Target,
 }
 

@@ -24,8 +24,8 @@ use crate::error::ApplyError;
 use crate::mapped_table::MappedTable;
 use crate::transaction::{ApplyStep, Statement, StatementVariable};
 
-/// The maximum number of tables in one statement, to limit memory. Servers join at most 61 tables, and
-/// partitions do not count.
+/// The maximum number of tables in one statement, to limit memory. Servers join at most 61 tables in a
+/// statement, and partitions do not count as tables.
 const MAPS_MAX: usize = 65_536;
 /// The maximum number of values that are set for one statement.
 const VARIABLES_MAX: usize = 65_536;
@@ -46,13 +46,13 @@ pub struct TransactionReader {
     defined: bool,
     /// Table IDs with the bodies of their table maps.
     maps: SmallVec<[(u64, Bytes); 4]>,
-    /// Values that the events so far set for the next statement.
+    /// Values, such as user variables, that the events so far have set for the next statement.
     variables: Vec<StatementVariable>,
     /// The event to read next.
     pending: Option<PendingEvent>,
     /// The decoder of a compressed transaction, and the bytes that are not decoded yet.
     payload: Option<(Box<PayloadDecoder>, Bytes)>,
-    /// The fragments of a row event that were read so far, and the number of the next fragment.
+    /// The fragments of a split row event that were read so far, and the number of the next fragment.
     fragments: Option<(Vec<u8>, u32)>,
 }
 
@@ -114,8 +114,8 @@ enum EventOutcome {
 }
 
 impl TransactionReader {
-    /// Returns a reader for the transaction of `entry`. The reader does not decide whether an XA transaction
-    /// is committed or only prepared: see [`super::XaPartReader`].
+    /// Returns a reader for the transaction of `entry`. This reader does not find out whether an XA
+    /// transaction is committed or only prepared; [`super::XaPartReader`] does.
     pub fn new(entry: &LogEntry) -> Self {
         Self {
             gtid: entry.gtid.clone(),
@@ -206,8 +206,8 @@ impl TransactionReader {
         self.gtid.as_ref().map_or_else(|| "without GTID".to_owned(), ToString::to_string)
     }
 
-    /// Reads from an event only properties of the transaction. Of a compressed transaction this reads the
-    /// first event; of a compressed XA transaction, all events except rows.
+    /// Reads from an event only the properties of the transaction. In a compressed transaction, this reads
+    /// the first event; in a compressed XA transaction, all events except rows events.
     pub(super) fn look_at(&mut self, event: Bytes, decoder: &Decoder) -> Result<(), ApplyError> {
         self.event(event);
         while let Some(pending) = self.next_pending(decoder)? {
@@ -369,7 +369,7 @@ impl TransactionReader {
             }
             false => "",
         };
-        // Events in a compressed transaction have no position of their own. Positions above 4 GiB overflow.
+        // Events in a compressed transaction do not have their own position. Positions above 4 GiB overflow.
         let begin = u64::from(header.end_log_pos).checked_sub(u64::from(header.event_length));
         let begin = begin.filter(|begin| *begin > self.position.offset);
         ApplyError::Rows {
@@ -466,7 +466,8 @@ impl TransactionReader {
             StatementClass::Frame => return Ok(EventOutcome::Nothing),
             StatementClass::Definition if self.is_no_alter => return Ok(EventOutcome::Nothing),
             StatementClass::XaStart => {
-                // This is provisional: only the last event shows how the transaction ends.
+                // Assume for now that the transaction is only prepared. The last event shows how it really
+                // ends.
                 self.ending = TransactionEnding::XaPrepare(Vec::new());
                 return Ok(EventOutcome::Nothing);
             }
@@ -531,7 +532,7 @@ fn too_large(bytes: usize, decoder: &Decoder) -> WireError {
 fn whole_header(event: &[u8]) -> Result<EventHeader, WireError> {
     let header = EventHeader::parse(event)?;
     if header.event_length as usize != event.len() {
-        let reason = format!("{} bytes, and its header has the length {}", event.len(), header.event_length);
+        let reason = format!("the event has {} bytes, but its header says {}", event.len(), header.event_length);
         return Err(WireError::malformed("event", reason));
     }
     Ok(header)

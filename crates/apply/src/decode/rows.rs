@@ -12,8 +12,8 @@ use crate::mapped_table::MappedTable;
 use crate::transaction::{Accesses, RowChanges, RowPlace, RowPlaces};
 use crate::writeset::Access;
 
-/// The lowest memory limit for the rows of one event, without their images, in bytes. It matters for short
-/// events.
+/// The lowest memory limit for the rows of one event, without their images, in bytes. Without this minimum,
+/// the limit would be too low for short events.
 const ROWS_BYTES_MIN: usize = 1 << 20;
 
 /// Locates the rows of `event` and hashes their keys. The row images are slices of `body`, unless they are
@@ -50,7 +50,7 @@ pub(super) fn find_rows(
             // Estimate the number of rows from the length of the first row.
             rows.reserve(images.len() / end);
         }
-        // An insert has one image. As for every kind with one image, the image ends at `middle`.
+        // An insert has one image. `middle` is the end of the first image, or of the only image.
         let middle = if row.before.is_some() { start + before } else { end };
         rows.push(RowPlace {
             start: start as u32,

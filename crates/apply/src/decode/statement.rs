@@ -3,7 +3,7 @@
 /// The role of a statement in its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StatementClass<'a> {
-    /// Starts or ends the transaction, or a part of an XA transaction. Needs no action.
+    /// Starts or ends the transaction, or a part of an XA transaction. The decoder ignores it.
     Frame,
     /// Starts an XA transaction.
     XaStart,
@@ -153,7 +153,7 @@ pub fn is_temporary(text: &[u8]) -> bool {
     is(second, "TEMPORARY")
 }
 
-/// Iterates over the words at the start of a text. A word consists of letters only.
+/// Iterates over the words at the start of a text. Here a word consists of letters only.
 struct LeadingWords<'a> {
     rest: &'a [u8],
 }

@@ -144,7 +144,7 @@ impl Decoder {
 /// transaction may be.
 const DECODED_FACTOR_MAX: usize = 4;
 
-/// The steps of a transaction that is being read.
+/// The steps of a transaction that were read so far.
 #[derive(Debug, Default)]
 struct TransactionBuilder {
     steps: Vec<ApplyStep>,
@@ -195,7 +195,7 @@ impl TransactionBuilder {
         let changes: Vec<RowChanges> = changes.collect();
         let accesses = union(&changes);
         // Changes of a nontransactional table cannot be rolled back. So no other transaction may be in the
-        // same batch and fail.
+        // same batch, because its failure would roll the batch back.
         let barrier = changes.iter().any(|changes| !changes.table.target.transactional);
         (TransactionContent::Rows(changes), Writeset { accesses, barrier })
     }

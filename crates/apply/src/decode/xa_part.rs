@@ -52,7 +52,7 @@ impl XaPartReader {
         self.passed >= OPENING_EVENTS && *self.reader.ending() == TransactionEnding::Commit
     }
 
-    /// Returns the part of an XA transaction; `None` for a normal transaction.
+    /// Returns which part of an XA transaction the events are; `None` for a normal transaction.
     ///
     /// # Errors
     /// [`ApplyError::Event`] if the events of an XA transaction do not show how it ends.

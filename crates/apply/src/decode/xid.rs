@@ -8,8 +8,8 @@ pub(super) fn spell(xid: &Xid<'_>) -> Vec<u8> {
     format!("X'{}',X'{}',{}", hex(xid.gtrid), hex(xid.bqual), xid.format_id).into_bytes()
 }
 
-/// Rewrites the XID of a statement in that notation. Servers log it in hexadecimal, in whatever notation the
-/// client used.
+/// Rewrites the XID in a statement to the notation of [`spell`]. Servers log an XID in hexadecimal, whatever
+/// notation the client used.
 pub(super) fn respell(text: &[u8]) -> Vec<u8> {
     let mut spelled: Vec<u8> = text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let upper_case = spelled.ends_with(b"ONEPHASE");

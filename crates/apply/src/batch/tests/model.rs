@@ -1,5 +1,5 @@
-//! A model of a server with a few tables of integers, which checks keys after every change; and random
-//! histories of changes.
+//! A model of a server with a few tables of integers, which checks keys after every change. Also generates
+//! random histories of changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -46,7 +46,8 @@ fn index_id(table: usize, index: usize) -> IndexId {
     IndexId((table * 10 + index) as u32)
 }
 
-/// The index ID for all rows of a table. Changes of parent rows access this ID of the child table.
+/// The index ID that stands for all rows of a table. A change of a parent row accesses this ID of the child
+/// table.
 const ROWS: usize = 8;
 const CHILD_ROWS: usize = 9;
 
@@ -97,7 +98,7 @@ pub fn mapped(table: usize) -> MappedTable {
         children: if table == PARENT { vec![foreign] } else { Vec::new() },
         cascades: Vec::new(),
     };
-    let mut mapped = MappedTable::new(map, body, Arc::new(target)).expect("the target has the same columns");
+    let mut mapped = MappedTable::new(map, body, Arc::new(target)).expect("the target must have all columns of the source");
     mapped.same_shape = true;
     mapped
 }
@@ -176,7 +177,7 @@ impl Store {
             .ok_or_else(|| format!("t{table}: no row {image:?}"))
     }
 
-    /// Applies a row as a server does. Returns why the row is rejected.
+    /// Applies a row as a server does. If the row must be rejected, returns the reason.
     pub fn apply(&mut self, group: &RowGroup<'_>, row: &PlannedRow<'_>) -> Result<(), String> {
         let table =
             SHAPES.iter().enumerate().position(|(index, _)| group.table.target.table == format!("t{index}"));
@@ -217,7 +218,7 @@ impl Store {
     }
 }
 
-/// A requested change. It may be impossible.
+/// A requested change of a row. The model may be unable to make the change.
 #[derive(Debug, Clone)]
 pub struct Wish {
     pub table: u8,
@@ -237,7 +238,7 @@ pub struct History {
     tables: Vec<Arc<MappedTable>>,
     /// How many different hashes there are: a small number makes different keys collide.
     hashes: u64,
-    /// The value whose key is [`WritesetKey::ANY`].
+    /// The column value whose writeset key is [`WritesetKey::ANY`].
     wild: i32,
 }
 

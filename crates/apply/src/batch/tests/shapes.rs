@@ -56,7 +56,8 @@ fn a_row_that_changes_often_is_written_once() {
         changes.push((Some(row(1, value + 1, value)), Some(row(1, value + 2, value + 1))));
     }
     let mut history = history(PLAIN, &changes);
-    // The other unique key has too many values for one merged change, but few merged changes are enough.
+    // The other unique key takes more values than one merged change may have, so the plan has a few merged
+    // changes.
     let rows = plan(&history.changes, PlanOptions::default()).unwrap().rows();
     assert!((2..=4).contains(&rows), "{rows}");
 
@@ -143,7 +144,7 @@ fn a_row_that_is_inserted_and_deleted_advances_the_counter() {
 fn rows_without_columns_stay_in_separate_events() {
     let cells = vec![None, None];
     let mut history = History::new(u64::MAX, u8::MAX);
-    // These are minimal images of rows that have only default values.
+    // Rows that have only default values have empty minimal images.
     for _ in 0..3 {
         history.change(KEYLESS, None, Some(cells.clone()), 3);
     }
@@ -175,7 +176,7 @@ fn rows_of_a_group_are_in_key_order() {
     let values: Vec<u8> = plan_apart.groups[0].rows.iter().map(|row| row.after.to_bytes()[5]).collect();
     assert_eq!(values, [7, 1, 2]);
 
-    // A row changes its key to a value that another row had before.
+    // A row changes its key to the key that another row had before.
     history.changes.clear();
     history.change(WIDE_KEY, Some(cells(45, 0)), Some(cells(46, 0)), 0);
     history.change(WIDE_KEY, Some(cells(44, 0)), Some(cells(45, 0)), 0);

@@ -13,7 +13,7 @@ const TYPES: [(&str, ColumnType); 3] = [
     ("timestamp", ColumnType::TimestampOld { fraction: 0 }),
 ];
 
-/// Returns values of a type, with microseconds.
+/// Returns test values of a type, with microseconds.
 fn values(name: &str) -> Vec<BinlogValue<'static>> {
     let mut values = Vec::new();
     for micros in [0, 1, 10, 99, 100, 5_000, 123_456, 500_000, 999_999] {
@@ -153,7 +153,8 @@ fn declared(name: &str, digits: u8, was_rebuilt: bool) -> DeclaredColumns {
     DeclaredColumns { columns: vec![column], was_rebuilt }
 }
 
-/// Whatever digits source and target declare, in either layout, a value is decoded exactly or rejected.
+/// For all numbers of digits that source and target can declare, and in both layouts, a value is either
+/// decoded exactly or rejected.
 #[test]
 fn every_value_is_exact_or_rejected() {
     let (mut equal, mut refused) = (0, 0);
@@ -188,8 +189,8 @@ fn every_value_is_exact_or_rejected() {
     assert!(equal > 2000 && refused == 3 * 3 * 42, "{equal} {refused}");
 }
 
-/// If the source's table definition shows that the table was changed after the rows were logged, the rows are
-/// rejected.
+/// Rows are rejected if the source's table definition shows that the table was changed after the rows were
+/// logged.
 #[test]
 fn a_changed_table_is_rejected() {
     let old = ColumnType::TimeOld { fraction: 0 };
@@ -217,8 +218,9 @@ fn a_changed_table_is_rejected() {
     assert!(set_digits(&mut renamed, &target, &digits).is_err(), "the source names it a");
 }
 
-/// If the target's column has another type, the target declares no digits for it. The catalogue does not show
-/// the layout of hidden columns. Digits that are not verified are those of the target.
+/// If the target's column has another type, the target declares no digits, so those of the source count.
+/// Hidden columns are compared without their layout, which `information_schema` does not show. Without
+/// verification, the digits of the target count.
 #[test]
 fn the_source_determines_the_digits_if_the_target_declares_none() {
     let set = |own: &str, digits: &OldTimeDigits| {
