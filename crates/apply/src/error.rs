@@ -378,8 +378,8 @@ fn prefix(subject: &str) -> String {
     if subject.is_empty() { String::new() } else { format!("{subject}: ") }
 }
 
-/// Returns the retry class of a server error. Errors that are temporary for every client are temporary here
-/// too, as are the errors of a server that does not accept writes yet.
+/// Returns the retry class of a server error. Errors that are temporary for every client are retried. So are
+/// the errors of a server that does not accept writes yet.
 fn retry_class(error: &ServerError) -> ApplyRetry {
     let is_temporary = match error.number {
         // The disk is full: EE_WRITE, EE_DISK_FULL, ER_DISK_FULL, ER_ERROR_ON_WRITE, ER_RECORD_FILE_FULL,
@@ -436,7 +436,7 @@ impl ApplyError {
             Self::TooLarge { .. } | Self::NotExact { .. } | Self::RowsMissing { .. } => {
                 ApplyRetry::AfterChange
             }
-            // These errors are not retried: a retry could apply rows twice.
+            // Do not retry after these errors, because a retry could apply rows twice.
             Self::NotTransactional { .. } | Self::RowCountMismatch { .. } | Self::PartlyWritten { .. } => {
                 ApplyRetry::AfterChange
             }
@@ -471,7 +471,7 @@ impl ApplyError {
         }
     }
 
-    /// Returns whether the target rejects this transaction but may accept another transaction.
+    /// Returns whether the target has rejected this one transaction but may accept other transactions.
     pub(crate) fn is_rejection(&self) -> bool {
         matches!(
             self,
@@ -486,7 +486,7 @@ impl ApplyError {
         )
     }
 
-    /// Sets the GTID of the transaction, unless the error already has one.
+    /// Sets the GTID of the failed transaction, unless the error already has one.
     pub(crate) fn of_transaction(mut self, of: &str) -> Self {
         match &mut self {
             Self::Event { gtid, .. }

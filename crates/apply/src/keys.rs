@@ -1,5 +1,5 @@
-//! Computes the key accesses of a changed row: its values in every unique index, the parent rows that it
-//! needs, and the child rows that it may change.
+//! Computes the key accesses of a changed row: its keys in all unique indexes, the parent rows that it
+//! references, and the child rows that the change may affect.
 //!
 //! [`RowKeys`] is built once per table and reads each image once. `hashing` hashes the values. The rules:
 //! - An update accesses the keys of its before image and of its after image. A key that contains NULL does
@@ -25,7 +25,7 @@ use crate::target::TargetTable;
 use crate::transaction::Accesses;
 use crate::writeset::{Access, IndexId, WritesetKey};
 
-/// The hash of a key in [`TargetTable::rows`]: the key of a whole table, which has no values.
+/// The hash of the key in [`TargetTable::rows`]. This key stands for the whole table and has no values.
 const ROWS_HASH: u64 = 1;
 
 /// Computes the key accesses of rows of one table.
@@ -37,13 +37,13 @@ pub struct RowKeys {
     /// The rules for the indexes of parent tables that this table's foreign keys reference.
     shared: Vec<KeyRule>,
     rows: IndexId,
-    /// Whether every row has a key, whatever its values are.
+    /// Whether every row has a key, even if columns are NULL.
     always_keyed: bool,
     /// Whether rows must be written in the source's order even if they share no key:
     /// [`TargetTable::is_written_in_order`].
     written_in_order: bool,
     cascades: Vec<IndexId>,
-    /// How many leading columns to parse: all key columns are among them.
+    /// How many columns of an image to parse, from the first on, to find all key columns.
     columns: usize,
     /// Where the values are in the images that are being read.
     before: ValuePlaces,
@@ -96,7 +96,8 @@ impl RowKeys {
             if let (Some(kind), Some(of_map), Some(of_target)) =
                 (kinds.get_mut(*column), map.columns.get(source), target.columns.get(*column))
             {
-                // If the target's column is NOT NULL, the server stores another value instead of NULL.
+                // If the target's column is NOT NULL, the server stores another value instead of a NULL from
+                // the source.
                 let kind_of = match same_shape || of_target.nullable || !of_map.nullable {
                     true => ValueKind::of(of_map.column_type, of_target, same_shape),
                     false => ValueKind::Opaque,
@@ -198,7 +199,8 @@ impl RowKeys {
         } else if !self.shared.is_empty() {
             push_rows(self.rows, true, out);
         }
-        // With this flag, the source itself logs the changes of child rows, before those of the parent row.
+        // With this flag, the source has logged the changes of the child rows itself, before those of the
+        // parent row.
         if cascades && flags & RowsEvent::FLAG_SQL_FOREIGN_KEYS == 0 {
             for rows in &self.cascades {
                 push_rows(*rows, false, out);
@@ -217,8 +219,8 @@ struct KeyImages<'a> {
 }
 
 impl KeyImages<'_> {
-    /// Returns the keys of the old row and of the new row. A key is `None` if the row does not exist. Both
-    /// are `None` if the update does not change the index.
+    /// Returns the keys of the old row and of the new row. The old key is `None` for an insert, and the new
+    /// key is `None` for a delete. Both are `None` if an update changes no column of the index.
     fn keys(&self, rule: &KeyRule) -> (Option<KeyValue>, Option<KeyValue>) {
         let (old, new) = (self.before.is_some(), self.after.is_some());
         if rule.parts.is_empty() {

@@ -2,7 +2,7 @@
 
 use tailwater_log::LogPosition;
 
-/// A range of the log between two entry boundaries.
+/// A range of the log that starts and ends between entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogSpan {
     /// First byte of the range.

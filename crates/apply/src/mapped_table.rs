@@ -16,7 +16,7 @@ pub struct MappedTable {
     pub map: TableMap,
     /// The body of the table map event, without the checksum.
     pub body: Bytes,
-    /// The target's table, after the filters renamed it.
+    /// The target's table, which may have another name because of the filters.
     pub target: Arc<TargetTable>,
     /// For each source column, the index of its target column.
     pub columns: Vec<usize>,

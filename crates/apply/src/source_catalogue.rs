@@ -1,6 +1,7 @@
 //! Reads the columns of a table from the source, because the binlog does not contain all their details.
 //!
-//! The channel defines the trait. The program implements it with a session to the source.
+//! The channel defines the trait [`SourceCatalogue`]. The program that runs the channel implements it with a
+//! session to the source.
 
 use std::fmt;
 use std::pin::Pin;
@@ -23,7 +24,7 @@ pub trait SourceCatalogue: fmt::Debug + Send + Sync {
     fn table<'a>(&'a self, schema: &'a str, table: &'a str) -> SourceAnswer<'a>;
 }
 
-/// A table of the source, as the source's catalogue shows it now.
+/// A table of the source, as the source's `information_schema` shows it now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceTable {
     /// The `server_id` of the server that answered the query.

@@ -43,7 +43,7 @@ pub enum FilterError {
         /// The table on the target to which both would be written.
         target: String,
     },
-    /// An edit of the filters would take effect before an earlier edit.
+    /// A new edit of the filters would take effect before an edit that was made earlier.
     #[error(
         "filter: an edit that takes effect at {from} cannot follow an edit at {last}; the earliest possible position is {last}"
     )]

@@ -1,11 +1,12 @@
-//! Finds the tables that a statement changes. It reads only the first words, without a full parse.
+//! Finds the tables that a statement changes. It reads only the first words of the statement, without a full
+//! parse.
 
 use super::statement::StatementTable;
 
 /// The maximum number of tokens that are read from a statement.
 const TOKENS_MAX: usize = 100_000;
 
-/// An object that a statement changes, as the statement names it.
+/// An object that a statement changes, with the names that the statement uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedObject {
     /// The database, if the statement names it.
@@ -88,7 +89,7 @@ fn tokens(text: &str) -> Option<Vec<StatementToken>> {
         }
         let line_comment = rest.starts_with('#') || rest.starts_with("-- ") || rest.starts_with("--\t");
         if rest.starts_with("/*!") || rest.starts_with("/*M!") {
-            // The server executes the content of such a comment.
+            // The server executes the content of a comment that starts with `/*!` or `/*M!`.
             let inner = rest.trim_start_matches(['/', '*', 'M', '!']);
             rest = inner.trim_start_matches(|c: char| c.is_ascii_digit());
         } else if rest.starts_with("*/") {

@@ -33,7 +33,7 @@ pub(super) struct Pattern {
 const NAME_CHARS_MAX: usize = 64;
 
 impl PatternPart {
-    /// Returns whether the part is `*` alone.
+    /// Returns whether the part is only `*`.
     pub fn is_all(&self) -> bool {
         matches!(self, Self::Glob(pieces) if pieces.iter().all(|piece| *piece == PatternPiece::Many))
     }
@@ -55,8 +55,8 @@ impl PatternPart {
     }
 }
 
-/// Returns whether `name` matches. It only backtracks to the last `*`: an earlier `*` never needs a different
-/// match.
+/// Returns whether `name` matches. It backtracks only to the last `*`, because matching an earlier `*`
+/// differently never helps.
 fn glob_matches(pieces: &[PatternPiece], name: &str) -> bool {
     let (mut at, mut rest) = (0, name.chars());
     let mut last_many: Option<(usize, std::str::Chars<'_>)> = None;

@@ -81,7 +81,7 @@ impl TableRoute {
         self.kept.contains(operation)
     }
 
-    /// Returns database and table on the target, if they differ from the source.
+    /// Returns the database and table on the target, if these names differ from those on the source.
     pub fn renamed(&self) -> Option<(&str, &str)> {
         self.renamed.as_ref().map(|(schema, table)| (&**schema, &**table))
     }
@@ -256,7 +256,7 @@ impl Filters {
     }
 }
 
-/// Returns whether a rule can match a table that the rewrite renames.
+/// Returns whether a rule may match some table that a rewrite of `from` renames.
 fn may_meet(rule: &Pattern, from: &Pattern) -> bool {
     let meets = |rule: &PatternPart, from: &PatternPart| from.name().is_none_or(|name| rule.matches(name));
     meets(&rule.schema, &from.schema) && meets(&rule.table, &from.table)
@@ -267,7 +267,7 @@ fn may_meet(rule: &Pattern, from: &Pattern) -> bool {
 pub struct Router {
     filters: Filters,
     tables: FxHashMap<String, FxHashMap<String, Arc<TableRoute>>>,
-    /// The source table that is written to each table of the target, by the target's names.
+    /// For each table of the target, by its name there: the source table that is written to it.
     sources: FxHashMap<(String, String), (String, String)>,
     remembered: usize,
 }

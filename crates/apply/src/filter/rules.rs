@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The exclusions and renames of a channel. The default excludes and renames nothing.
+/// The filters of a channel: which tables it excludes and renames. The default excludes and renames nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FilterSet {

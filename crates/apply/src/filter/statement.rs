@@ -1,4 +1,4 @@
-//! Decides whether the filters let a statement run. The text of a statement is never changed.
+//! Decides whether a statement runs under the filters. The filters never change the text of a statement.
 
 use super::router::Filters;
 use super::{FilterRoute, Operation};
@@ -32,9 +32,9 @@ impl Filters {
     /// Returns the decision for a statement that changes `tables`, which must list all of them.
     ///
     /// If a statement changes no table, for example if it creates an account, its default database decides,
-    /// as for `binlog_do_db` on servers. Without a default database it is executed. The text is never
-    /// changed. So a statement on a renamed table can be executed only if it names no database, and all its
-    /// tables move to the same new database under their own names.
+    /// as for `binlog_do_db` on servers. Without a default database it is executed. Filters never change the
+    /// text of a statement. So a statement on a renamed table can be executed only if it names no database,
+    /// and all its tables move to the same new database under their own names.
     pub fn statement_route(
         &self,
         default_schema: Option<&str>,
@@ -96,9 +96,9 @@ impl Filters {
 enum FilterDecision {
     Keep(String),
     Drop(String),
-    /// The table is applied under its own name, if the default database changes.
+    /// The table is applied under its own name, but in another database, so the default database must change.
     Elsewhere(String, String),
-    /// The table would need another name in the text.
+    /// The table has another name on the target, so the text of the statement would have to change.
     Renamed(String, String),
 }
 

@@ -52,7 +52,7 @@ fn tables_are_written_where_the_rules_say() {
     for (json, tables) in cases {
         let filters = filters(json);
         for (table, expected) in *tables {
-            assert_eq!(inserted(&filters, table), *expected, "{table} by {json}");
+            assert_eq!(inserted(&filters, table), *expected, "wrong target for {table} under the filters {json}");
         }
     }
 }
@@ -127,8 +127,8 @@ fn two_tables_are_not_written_to_one() {
     let error = router.table("copy", "orders").expect_err("a clash");
     let expected = "shop.orders and copy.orders of the source would both be written to copy.orders";
     assert!(error.to_string().contains(expected), "{error}");
-    // The conflict remains, and earlier decisions are still valid.
-    router.table("copy", "orders").expect_err("the conflict remains");
+    // A second lookup reports the conflict again, and earlier decisions are still valid.
+    router.table("copy", "orders").expect_err("the conflict must be reported again");
     assert_eq!(router.table("shop", "orders").expect("known").renamed(), Some(("copy", "orders")));
 }
 
@@ -304,7 +304,7 @@ proptest! {
         prop_assert_eq!(pattern.matches(&name, "t"), naive_glob(&chars(&glob), &chars(&name)));
     }
 
-    /// Any text is either an error, or a pattern that matches a name.
+    /// Parsing any text gives either an error, or a pattern that matches at least one name.
     #[test]
     fn any_text_is_an_error_or_a_valid_pattern(text in "[ab.*?` ]{0,12}", ignore_case in any::<bool>()) {
         if let Ok(pattern) = Pattern::parse(&text, ignore_case) {
@@ -339,7 +339,7 @@ proptest! {
             };
             prop_assert_eq!(filters.route(schema, table, operation), expected);
         }
-        // Rules that are converted to JSON and back decide the same.
+        // Rules that are converted to JSON and back give the same decisions.
         let json = serde_json::to_string(&set).expect("JSON");
         prop_assert_eq!(serde_json::from_str::<FilterSet>(&json).expect("a set"), set);
     }

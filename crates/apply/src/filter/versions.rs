@@ -1,12 +1,13 @@
-//! Versions of the filters. Each edit has a number, and takes effect at a transaction.
+//! Versions of the filters. Each edit makes a new version with a number, which takes effect from a certain
+//! transaction on.
 
 use serde::{Deserialize, Serialize};
 use tailwater_log::LogPosition;
 
 use super::{FilterError, FilterSet};
 
-/// All versions of a channel's filters. They are stored as JSON with the channel's progress. So after a
-/// restart each transaction gets the same filters as before.
+/// All versions of a channel's filters. They are stored as JSON with the channel's progress, so that each
+/// transaction gets the same filters after a restart as before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<FilterVersion>", into = "Vec<FilterVersion>")]
 pub struct VersionedFilters {
@@ -15,7 +16,7 @@ pub struct VersionedFilters {
     versions: Vec<FilterVersion>,
 }
 
-/// A version of the filters. It is valid from one transaction on.
+/// A version of the filters, which is valid from one transaction on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilterVersion {

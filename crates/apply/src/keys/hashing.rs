@@ -24,18 +24,19 @@ pub enum ValueKind {
     /// `_bin` collation if its character set does not contain ASCII as single bytes.
     Trimmed,
     /// Other text with a `_bin` collation. It is hashed as [`Trimmed`](Self::Trimmed), but ASCII letters are
-    /// hashed in one case, as in [`Ascii`](Self::Ascii). In a table of another shape, the same column is
-    /// hashed that way, and a foreign key may connect the two tables.
+    /// hashed in one case, as in [`Ascii`](Self::Ascii). A column of a table whose layout differs between
+    /// source and target is hashed as [`Ascii`](Self::Ascii), and a foreign key may connect it to a column of
+    /// this kind.
     Folded,
     /// Text that is hashed only if it is printable ASCII: in one letter case, and without trailing spaces.
     Ascii,
-    /// Values that are not hashed, because it is unknown here how the server compares them.
+    /// Values that are not hashed, because Tailwater does not know how the server compares them.
     Opaque,
 }
 
 /// Endings of collation names. In these collations, two strings of printable ASCII are equal only if they are
-/// equal in lower case without trailing spaces. Collations of languages are not in the list: Hungarian treats
-/// `ccs` as `cscs`, Lithuanian treats `y` as `i`, Latin treats `v` as `u`.
+/// equal in lower case without trailing spaces. The list leaves out collations for single languages:
+/// Hungarian treats `ccs` as `cscs`, Lithuanian treats `y` as `i`, Latin treats `v` as `u`.
 const ASCII_COLLATIONS: [&str; 11] = [
     "general_ci",
     "general_cs",
@@ -50,7 +51,7 @@ const ASCII_COLLATIONS: [&str; 11] = [
     "0900_as_cs",
 ];
 
-/// Collations of single character sets that have the property of [`ASCII_COLLATIONS`].
+/// Full names of collations with the property described at [`ASCII_COLLATIONS`].
 const ASCII_COLLATIONS_OF_CHARSETS: [&str; 9] = [
     "latin1_swedish_ci",
     "latin1_swedish_nopad_ci",
@@ -64,8 +65,8 @@ const ASCII_COLLATIONS_OF_CHARSETS: [&str; 9] = [
 ];
 
 /// Character sets whose `general_ci` collation treats different ASCII letters or punctuation marks as equal.
-/// (The collation `big5_chinese_ci` does so too: a backquote equals E.) Source: servers were queried about
-/// every pair; see `tests/collations.rs`.
+/// (The collation `big5_chinese_ci` does this too: in it, a backquote equals E.) Source: servers were queried
+/// about every pair; see `tests/collations.rs`.
 const UNLIKE_ASCII: [&str; 3] = ["geostd8", "koi8u", "macce"];
 
 /// Character sets in which the bytes 0 to 127 are not the ASCII characters, or in which an ASCII character
@@ -109,9 +110,9 @@ impl ValueKind {
         }
     }
 
-    /// Returns the kind for a table of another shape. Several source tables may be written to it, so a hash
-    /// must not depend on the source's type. Only integers of the target's own width and ASCII text meet this
-    /// condition.
+    /// Returns the kind for a target table whose layout differs from the source's. Several source tables may
+    /// be written to this target table, so a hash must not depend on the source's type. Only integers of the
+    /// target's own width and ASCII text meet this condition.
     fn of_other_shape(source: ColumnType, base: &str, target: &TargetColumn) -> Self {
         use ColumnType as Type;
         match (source, base) {
@@ -122,7 +123,7 @@ impl ValueKind {
             | (Type::LongLong, "bigint") => Self::Integer,
             (Type::Char { .. } | Type::VarChar { .. } | Type::Blob { .. }, _) => {
                 match Self::of_string(base, target) {
-                    // Outside ASCII, the bytes depend on the source's character set.
+                    // The bytes of characters other than ASCII depend on the source's character set.
                     Self::Folded | Self::Ascii => Self::Ascii,
                     _ => Self::Opaque,
                 }
@@ -171,7 +172,7 @@ pub fn compares_ascii(collation: &str) -> bool {
         })
 }
 
-/// Where a value is in an image.
+/// Where a column's value is in a row image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ValuePlace {
     /// The image does not contain the value.
@@ -188,7 +189,7 @@ pub(super) enum ValuePlace {
 #[derive(Debug)]
 pub(super) struct Hashes(FixedState);
 
-/// The hash of one key, to which values are added.
+/// Computes the hash of one key; values are added one after another.
 pub(super) struct KeyHash<'a>(FoldHasher<'a>);
 
 impl Hashes {
@@ -202,10 +203,11 @@ impl Hashes {
 }
 
 impl KeyHash<'_> {
-    /// Adds a value. Returns `false` if the value cannot be hashed as its index compares it.
+    /// Adds a value. Returns `false` if the value cannot be hashed in such a way that values which are equal
+    /// in the index have equal hashes.
     pub(super) fn add(&mut self, kind: ValueKind, prefix: Option<u32>, value: &[u8]) -> bool {
         // An index prefix of n characters has at least n bytes, and in ASCII exactly n. If fewer bytes are
-        // hashed than the index compares, this only adds conflicts.
+        // hashed than the index compares, the scheduler only sees additional conflicts.
         let value = prefix.and_then(|prefix| value.get(..prefix as usize)).unwrap_or(value);
         match kind {
             ValueKind::Integer => match little_endian(value) {

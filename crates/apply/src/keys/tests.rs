@@ -128,7 +128,7 @@ impl Table {
     }
 }
 
-/// A value in an image.
+/// A column value in a row image.
 #[derive(Clone, Debug)]
 enum Cell {
     Null,
@@ -215,7 +215,7 @@ fn a_missing_column_conflicts_with_all_values_or_is_unchanged() {
     let unrelated =
         four.accesses(RowsKind::Update, &[Some(Int(1)), None, None, None], &[None, None, None, Some(Int(2))]);
     assert_eq!((of(&unrelated, PRIMARY), of(&unrelated, UNIQUE)), ((1, 0), (0, 0)));
-    // If the after image lacks a key column, its value comes from the before image.
+    // If the after image lacks a key column, the value is taken from the before image.
     let before = whole(&[Int(1), Text("a"), Int(7)]);
     let half = table.accesses(RowsKind::Update, &before, &[None, None, Some(Int(8))]);
     assert_eq!(of(&half, UNIQUE), (2, 0));
@@ -272,11 +272,11 @@ fn parent_and_child() -> (Table, Table) {
 fn a_child_row_shares_its_parent_key_and_conflicts_with_cascades() {
     let (mut parent, child) = parent_and_child();
     let (one, other) = (child.insert(&[Int(1), Int(50)]), child.insert(&[Int(2), Int(50)]));
-    assert!(!conflict(&one, &other), "shared access to the parent");
+    assert!(!conflict(&one, &other), "the child row must have shared access to its parent's key");
     assert!(conflict(&parent.insert(&[Int(50), Text("x")]), &one));
     assert!(!conflict(&parent.insert(&[Int(51), Text("x")]), &one));
-    // Child rows of another parent or of no parent conflict too, because a cascade may free a key that they
-    // need.
+    // Child rows of another parent, or without a parent, conflict with the parent's deletion too, because a
+    // cascade may free a key that they need.
     let (stranger, orphan) = (child.insert(&[Int(3), Int(99)]), child.insert(&[Int(4), Null]));
     for accesses in [
         parent.delete(&[Int(50), Text("x")]),
@@ -321,7 +321,7 @@ fn equal_values_have_equal_keys() {
     assert!(!same(fixed, "binary(4)", None, b"\x02ab", b"\x02ac"));
     let text = ColumnType::Blob { length_bytes: 2 };
     assert!(same(text, "text", Some("utf8mb4_bin"), b"\x01\0a", b"\x03\0a  "));
-    // ASCII letters are hashed in one case, as in a table of another shape.
+    // ASCII letters are hashed in one case, as in a table whose layout differs between source and target.
     assert!(same(text, "text", Some("utf8mb4_bin"), b"\x01\0a", b"\x01\0A"));
     assert!(!same(text, "text", Some("utf8mb4_bin"), b"\x01\0a", b"\x01\0b"));
     // Values with a language collation are not hashed.
@@ -366,7 +366,8 @@ fn tables_of_another_shape_are_hashed_only_where_it_is_safe() {
     let text = column("a", "varchar(9)", Some("utf8mb4_bin"), false);
     assert_eq!(ValueKind::of(TEXT.0, &text, false), ValueKind::Ascii);
     assert_eq!(ValueKind::of(TEXT.0, &text, true), ValueKind::Folded);
-    // A foreign key may connect tables of the same and of another shape.
+    // A foreign key may connect a table with the source's layout and a table with another layout, so the
+    // hashes must be equal.
     let hash = |kind, value: &[u8]| {
         let hashes = super::hashing::Hashes::new(7);
         let mut hash = hashes.begin();

@@ -1,9 +1,9 @@
-//! The set of the log's transactions that a target has: all transactions up to one position, and some after
-//! it.
+//! The set of the log's transactions that a target has applied: all transactions up to one position, and some
+//! after that position.
 //!
 //! Transactions are identified by their [`LogSpan`]s. Spans have no gaps: each span starts at the end of the
-//! previous one. So a set of transactions is a set of intervals. Once no transaction is missing, it is a
-//! single position.
+//! previous one. So a set of transactions is a set of intervals. If no transaction between them is missing,
+//! the set is a single position.
 //!
 //! Each worker has its own row on the target. In the same transaction as the data, the worker writes to its
 //! row all transactions that it knows to be committed, and those that it is about to commit. A crash loses
@@ -18,7 +18,8 @@ use crate::log_span::LogSpan;
 
 /// The first byte of an encoded set.
 const VERSION: u8 = 1;
-/// Minimum length of an encoded interval, in bytes: two differences of segments and two of offsets.
+/// Minimum length of an encoded interval, in bytes: for start and end, one byte for the segment and one for
+/// the offset.
 const INTERVAL_BYTES_MIN: usize = 4;
 
 /// A set of transactions of one log.
@@ -121,8 +122,9 @@ impl AppliedSet {
 
     /// Returns the encoding for a worker's row: a version byte, then numbers in LEB128. The first numbers are
     /// the low watermark, as segment and offset. Then come the number of intervals, and the start and end of
-    /// each. A position is encoded as the difference of its segment from the previous position's, followed by
-    /// its offset. Within the same segment, the difference of the offsets follows instead.
+    /// each. A position is encoded as the difference between its segment and the segment of the previous
+    /// position, followed by its offset. If the segment is the same, the difference between the offsets
+    /// follows instead.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(16 + 8 * self.above.len());
         bytes.push(VERSION);

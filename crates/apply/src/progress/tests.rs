@@ -1,4 +1,4 @@
-//! Compares sets of applied transactions with plain sets of numbers.
+//! Tests [`AppliedSet`] by comparing it with plain sets of transaction numbers.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ fn begin(log: &[LogSpan]) -> AppliedSet {
 
 fn check(applied: &AppliedSet, log: &[LogSpan], expected: &BTreeSet<usize>) {
     for (number, span) in log.iter().enumerate() {
-        assert_eq!(applied.contains(span), expected.contains(&number), "{span:?} in {applied:?}");
+        assert_eq!(applied.contains(span), expected.contains(&number), "contains() is wrong for {span:?} in {applied:?}");
     }
     let missing = (0..).find(|number| !expected.contains(number)).unwrap_or(0);
     assert_eq!(applied.low(), log.get(missing).map_or(log[log.len() - 1].end, |span| span.start));
@@ -39,7 +39,7 @@ fn check(applied: &AppliedSet, log: &[LogSpan], expected: &BTreeSet<usize>) {
     let gaps: Vec<LogSpan> = applied.gaps().collect();
     for (number, span) in log.iter().enumerate() {
         let in_gap = gaps.iter().any(|gap| gap.start <= span.start && span.end <= gap.end);
-        assert_eq!(in_gap, !expected.contains(&number) && span.end <= last, "{span:?} in {gaps:?}");
+        assert_eq!(in_gap, !expected.contains(&number) && span.end <= last, "gaps() is wrong for {span:?}: {gaps:?}");
     }
     assert!(gaps.iter().all(|gap| gap.start < gap.end));
 }
@@ -118,7 +118,7 @@ proptest! {
         check(&one, &log, &numbers);
     }
 
-    /// Any bytes are either an error, or the only encoding of a set.
+    /// Decoding any bytes gives either an error, or a set whose encoding is exactly these bytes.
     #[test]
     fn arbitrary_bytes_never_panic(
         bytes in prop_oneof![
@@ -132,7 +132,7 @@ proptest! {
         }
     }
 
-    /// With one flipped bit, the bytes are an error or another set, but never the same set.
+    /// After one bit is flipped, decoding gives an error or another set, but never the original set.
     #[test]
     fn a_flipped_bit_is_never_read_as_the_original(
         log in any_log(),
@@ -200,7 +200,7 @@ proptest! {
 fn union(log: &[LogSpan], rows: &[Option<Vec<u8>>]) -> AppliedSet {
     let mut applied = begin(log);
     for row in rows.iter().flatten() {
-        applied.merge(&AppliedSet::decode(row).expect("a valid row"));
+        applied.merge(&AppliedSet::decode(row).expect("every stored row must be decodable"));
     }
     applied
 }

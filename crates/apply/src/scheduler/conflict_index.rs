@@ -1,4 +1,4 @@
-//! Tracks which batches access each key. The independent order finds conflicts with it.
+//! Tracks which batches access each key. The independent commit order uses it to find conflicts.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -10,12 +10,12 @@ use crate::writeset::{Access, IndexId, WritesetKey};
 /// Index of a batch in the scheduler's table of batches.
 pub(super) type BatchSlot = u32;
 
-/// The batches that access each key or index. If several batches wait for each other because of a key, or
-/// commit in order, only the last one is kept: waiting for it means waiting for all.
+/// The batches that access each key or index. If several batches access a key one after another, each waits
+/// for the previous one or commits after it. Then the index keeps only the last batch, because to wait for
+/// the last batch is to wait for all.
 #[derive(Debug, Default)]
 pub(super) struct ConflictIndex {
-    /// Kept separately from `shared`, which is much smaller: the lookup for each row must touch little
-    /// memory.
+    /// A separate map from `shared`, so that the lookup for each row touches little memory.
     exclusive: FxHashMap<WritesetKey, BatchSlot>,
     /// Batches with shared access to a key since the last exclusive access to it.
     shared: FxHashMap<WritesetKey, BatchSlots>,
@@ -186,8 +186,8 @@ impl KeyHolders {
 }
 
 impl ConflictIndex {
-    /// Calls `found` with the batches that conflict with `access`. It leaves out batches for which one of
-    /// these batches already waits. It may report a batch twice.
+    /// Calls `found` with the batches that conflict with `access`. It leaves out a batch if another of these
+    /// batches already waits for it. It may report a batch twice.
     pub fn conflicts(&self, access: Access, mut found: impl FnMut(BatchSlot)) {
         let Some(index) = self.indexes.get(&access.key.index) else { return };
         index.conflicts(access, &mut found);
@@ -205,7 +205,7 @@ impl ConflictIndex {
     }
 
     /// Adds an access of the batch `slot`. That batch waits for all conflicting batches, or commits after
-    /// them, or is the only batch. `new` means that this is the batch's first transaction.
+    /// them, or is the only batch. `new` means that the access is of the batch's first transaction.
     pub fn add(&mut self, access: Access, slot: BatchSlot, new: bool, held: &mut BatchKeys) {
         let Access { key, shared } = access;
         let index = self.indexes.entry(key.index).or_default();

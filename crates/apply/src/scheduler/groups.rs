@@ -11,18 +11,18 @@ use super::sizing::BatchLimits;
 use super::transaction_batch::{BatchId, BatchTotals, Scheduled, TransactionBatch, TransactionWeight};
 use crate::writeset::Writeset;
 
-/// The maximum number of open batches per worker. More batches would only be smaller.
+/// The maximum number of open batches per worker. With more open batches, each batch would only be smaller.
 const OPEN_PER_WORKER_MAX: usize = 4;
-/// No more transactions are accepted while this percentage of the workers has a next batch. With more
-/// transactions, a larger part of them waits for other transactions, until hardly any batch can run in
+/// The scheduler accepts no more transactions while this percentage of the workers has a next batch. The more
+/// transactions are accepted, the more of them wait for other transactions, until hardly any batch can run in
 /// parallel.
 const AHEAD_PERCENT: usize = 50;
 /// The batches of the independent order.
 ///
 /// A batch is first open (it accepts transactions), then sealed, then running. Batches wait only for sealed
-/// and running batches, and a sealed batch never starts to wait for another one. So there are no cycles. Runs
-/// of the log that this module takes over (adopted runs) are already running. If a worker gives back a part
-/// of such a run, that part becomes a sealed batch. It waits only for runs that were taken over earlier.
+/// and running batches, and a sealed batch never starts to wait for another one. So there are no cycles. This
+/// module can take over (adopt) runs of the log that are already running. If a worker gives back a part of an
+/// adopted run, that part becomes a sealed batch, which waits only for runs that were adopted earlier.
 #[derive(Debug)]
 pub(super) struct KeyedBatches<T> {
     groups: Vec<KeyedBatch<T>>,
@@ -40,7 +40,7 @@ pub(super) struct KeyedBatches<T> {
     barrier: Option<BatchSlot>,
     /// The batches since the last barrier. The next barrier waits for them.
     since_barrier: BatchSlots,
-    /// Number of transactions that were offered. Transactions are numbered from 1.
+    /// Number of transactions that were offered to the scheduler. Transactions are numbered from 1.
     offered: u64,
     next_id: u64,
     conflicts: Conflicts,
@@ -179,8 +179,8 @@ impl<T: Scheduled> KeyedBatches<T> {
         self.seal(slot);
     }
 
-    /// Finds the batches with which a transaction conflicts. This uses the lists in `self`; the caller puts
-    /// them back.
+    /// Finds the batches with which a transaction conflicts. This takes the lists out of `self`, and the
+    /// caller must put them back.
     fn find_conflicts(&mut self, writeset: &Writeset) -> Conflicts {
         let mut found = std::mem::take(&mut self.conflicts);
         found.open.clear();
@@ -237,9 +237,9 @@ impl<T: Scheduled> KeyedBatches<T> {
     }
 
     /// Chooses an open batch for a transaction that conflicts with no open batch and waits for `closed`
-    /// (sorted). The first choice, for a limited number of transactions, is the batch of the previous
-    /// transaction. The next choice is the lightest batch that waits for the same batches, once there is one
-    /// such batch per worker.
+    /// (sorted). The first choice is the batch of the previous transaction, for a limited number of
+    /// transactions. If there is one such batch per worker, the next choice is the smallest batch that waits
+    /// for the same batches.
     fn choose(&mut self, limits: &BatchLimits, weight: TransactionWeight, closed: &[BatchSlot]) -> BatchSlot {
         let (last, streak) = self.streak;
         if streak < limits.worth_transactions()
@@ -259,7 +259,7 @@ impl<T: Scheduled> KeyedBatches<T> {
         if same < limits.workers && (closed.is_empty() || self.open.len() < most) {
             return self.create();
         }
-        // Prefer a batch that already waits to a batch that could run now.
+        // Prefer a batch that already waits for other batches to a batch that could run now.
         let chosen = lightest.or_else(|| {
             let waits_more = |group: &KeyedBatch<T>| closed.iter().any(|slot| !group.waits.contains(slot));
             let cost = |group: &KeyedBatch<T>| (waits_more(group), group.waits.is_empty(), size(group));
@@ -336,7 +336,7 @@ impl<T: Scheduled> KeyedBatches<T> {
     }
 
     /// Returns the next batch that may run. `held_up` means that a running batch takes much longer than
-    /// usual: then no other batch waits in order to grow.
+    /// usual. In that case, a small batch runs at once instead of waiting for more transactions.
     pub fn next(&mut self, limits: BatchLimits, held_up: bool) -> Option<TransactionBatch<T>> {
         if self.ready.is_empty()
             && let Some(slot) = self.ripest(limits)
@@ -370,16 +370,16 @@ impl<T: Scheduled> KeyedBatches<T> {
         into
     }
 
-    /// Returns whether a batch should not run yet. This is so if it is small, other batches are running, and
-    /// batches that wait for these could join it. If no other batch waits there is no backlog, and waiting
-    /// would only add delay.
+    /// Returns whether a batch should wait to grow before it runs. It should if it is small, other batches
+    /// are running, and some batches wait for those: they can join this batch later. If no other batch waits,
+    /// there is no backlog, and waiting would only add delay.
     fn may_grow(&self, slot: BatchSlot, limits: &BatchLimits) -> bool {
         let others = self.groups.len() - self.free.len() - 1;
         !self.running.is_empty() && others > self.running.len() && !self.at(slot).is_worth_running(limits)
     }
 
-    /// Returns the fullest open batch that could run. Returns the oldest one instead, if its age holds back
-    /// the low watermark.
+    /// Returns the fullest open batch that could run. Returns the oldest open batch instead, if it is so old
+    /// that it holds back the low watermark.
     fn ripest(&self, limits: BatchLimits) -> Option<BatchSlot> {
         let runnable = || self.open.iter().copied().filter(|slot| self.at(*slot).waits.is_empty());
         let oldest = runnable().min_by_key(|slot| self.at(*slot).first)?;

@@ -1,5 +1,5 @@
-//! Independent commit order: only transactions that share keys keep their order. It uses groups, or runs of
-//! the log while these are faster.
+//! Independent commit order: only transactions that share keys keep their order. It puts transactions into
+//! groups by key, or into consecutive runs of the log while runs are faster.
 
 use std::collections::BTreeSet;
 
@@ -8,21 +8,22 @@ use super::runs::{AcceptedRun, LogRuns, StartedRun};
 use super::sizing::BatchLimits;
 use super::transaction_batch::{BatchId, BatchTotals, Scheduled, TransactionBatch};
 
-/// How often to check whether the waiting batches have yielded. After that many checks, other batches no
-/// longer wait for a batch that has not yielded: it executes a long statement, or is held up itself.
+/// How often to check whether the waiting batches have yielded. After this many checks, other batches no
+/// longer wait for a batch that has not yielded, because that batch executes a long statement or is held up
+/// itself.
 const CHECKS_MAX: u32 = 6;
-/// With smaller batches, commits in order cost more than runs gain.
+/// If batches have fewer transactions than this, committing in order costs more than runs gain.
 const RUN_TRANSACTIONS_MIN: usize = 64;
 
 /// The independent commit order.
 ///
-/// Groups wait only where they must, but they are small. While the backlog is larger than the workers can
-/// handle, waits cost nothing. Then the log is applied in [runs](super::runs). Runs are several times as
+/// Groups wait only where they must, but they are small. While there is more work than the workers can
+/// handle, waits cost nothing. The log is then applied in [runs](super::runs). Runs are several times as
 /// large, because transactions that conflict with the previous run move to the end of a run.
 ///
-/// If a run is held up, it holds up all later runs. Then the workers of the later runs commit the part that
-/// need not wait, and give back the rest. The rest, the running runs, and the runs that are not dispatched
-/// yet become groups.
+/// A run that is held up holds up all later runs. In that case, the workers of the later runs commit the part
+/// that need not wait, and give back the rest. The rest, the running runs, and the runs that are not
+/// dispatched yet become groups.
 #[derive(Debug)]
 pub(super) struct IndependentOrder<T> {
     mode: Mode,
@@ -30,7 +31,7 @@ pub(super) struct IndependentOrder<T> {
     /// The runs of the log. Empty while only groups are in use. No run is dispatched before the last group is
     /// done.
     runs: LogRuns<T>,
-    /// Dispatched runs that are neither done nor given back. They are in `runs` or in `groups`.
+    /// Dispatched runs that are neither done nor given back. Their state is in `runs` or in `groups`.
     in_turn: BTreeSet<BatchId>,
     /// Whether batches that wait for their turn must commit what they can, and give back the rest.
     can_yield: bool,
@@ -43,7 +44,7 @@ enum Mode {
     /// New transactions are added to runs of the log.
     LogRuns,
     /// As [`Mode::LogRuns`], but no run is dispatched until the running runs have given back the transactions
-    /// that they have not executed. `checks` counts the checks since then.
+    /// that they have not executed. `checks` is the number of checks in this mode.
     DrainRuns { checks: u32 },
 }
 

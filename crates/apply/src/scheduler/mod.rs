@@ -111,8 +111,8 @@ impl<T: Scheduled> Scheduler<T> {
         }
     }
 
-    /// Sets whether a running batch takes much longer than usual. In independent order, unrelated
-    /// transactions then no longer wait for it.
+    /// Sets whether a running batch takes much longer than usual (is held up). In independent order,
+    /// transactions that do not conflict with it then no longer wait for it.
     pub fn set_held_up(&mut self, held_up: bool) {
         self.held_up = held_up;
         if let Core::Independent(core) = &mut self.core {
@@ -159,8 +159,8 @@ impl<T: Scheduled> Scheduler<T> {
     }
 
     /// Reports that a batch [yielded](Self::can_yield) and committed all transactions but `rest`. `rest` is
-    /// in the order of the batch, and comes again in another batch. A batch may still yield just after
-    /// [`Scheduler::can_yield`] became false.
+    /// in the order of the batch, and is dispatched again in another batch. A batch may still yield just
+    /// after [`Scheduler::can_yield`] became false.
     pub fn give_back(&mut self, id: BatchId, timing: BatchTiming, rest: Vec<T>) {
         if let Core::Independent(core) = &mut self.core
             && let Some(totals) = core.give_back(id, rest)
@@ -197,7 +197,7 @@ impl<T: Scheduled> Scheduler<T> {
         self.outstanding
     }
 
-    /// Returns whether no state of finished transactions remains.
+    /// Returns whether the scheduler has removed all state of finished transactions.
     #[cfg(test)]
     fn is_clean(&self) -> bool {
         match &self.core {

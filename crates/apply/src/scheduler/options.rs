@@ -21,8 +21,9 @@ pub struct SchedulerOptions {
     pub batch_transactions_max: usize,
     /// The maximum number of bytes in one batch. A larger transaction is alone in its batch.
     pub batch_bytes_max: usize,
-    /// The maximum number of transactions that are offered and not done, including running ones.
+    /// The maximum number of transactions in the window: those that were offered and are not done, including
+    /// running ones.
     pub window_transactions_max: usize,
-    /// The maximum number of bytes of these transactions. One transaction may exceed it.
+    /// The maximum number of bytes of the transactions in the window. A single transaction may exceed it.
     pub window_bytes_max: usize,
 }

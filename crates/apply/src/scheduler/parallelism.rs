@@ -1,24 +1,25 @@
 //! Chooses by measurement how many batches run at the same time in independent order. It does no I/O.
 //!
-//! More concurrency helps while batches wait for disks or commits. While batches use the CPU they slow each
-//! other down, and each batch is smaller. So another number is tried from time to time for a few batches, and
-//! is kept if it is faster.
+//! More concurrent batches help while batches wait for disks or commits. While batches use the CPU, they slow
+//! each other down, and each batch is smaller. So another number of concurrent batches is tried from time to
+//! time for a few batches, and is kept if it is faster.
 
 use super::transaction_batch::BatchTiming;
 
-/// The lowest number. With one batch, a wait for another client's lock would hold up all other batches.
+/// The minimum number of concurrent batches. If only one batch ran, its wait for another client's lock would
+/// hold up all others.
 const MIN: usize = 2;
-/// With more concurrent batches, the throughput must reach this percentage of the current throughput. More
-/// batches cost memory, locks, and gaps in the applied transactions.
+/// A trial with more concurrent batches must reach this percentage of the current throughput. More batches
+/// cost memory, hold more locks, and leave more gaps in the applied transactions.
 const GAIN_PERCENT: u128 = 110;
-/// With fewer concurrent batches, the throughput must reach this percentage of the current throughput.
+/// A trial with fewer concurrent batches must reach this percentage of the current throughput.
 const LOSS_PERCENT: u128 = 97;
 /// Initial number of batches between two trials, per concurrent batch.
 const PAUSE_MIN: usize = 2;
 /// Maximum number of batches between two trials, per concurrent batch. It is reached after trials without
 /// gain.
 const PAUSE_MAX: usize = 64;
-/// Number of batches that are measured, per concurrent batch.
+/// Number of batches that one measurement covers, per concurrent batch.
 const MEASURED: usize = 2;
 /// If too few batches run concurrently, a trial ends after this many batches, per concurrent batch.
 const PATIENCE: usize = 8;
@@ -54,7 +55,7 @@ struct WorkerTrial {
     at_a_time: usize,
     /// How many batches that started before the trial are still to be ignored.
     skip: usize,
-    /// Number of batches during which too few batches ran concurrently.
+    /// Number of batches at whose end too few batches ran concurrently.
     unfilled: usize,
     measured: ThroughputSample,
 }
@@ -69,14 +70,15 @@ pub(super) struct Parallelism {
     pause: usize,
     /// The length of the last pause between trials, per concurrent batch.
     patience: usize,
-    /// Whether the next trial uses a larger number.
+    /// Whether the next trial uses a larger number of concurrent batches.
     upwards: bool,
     trial: Option<WorkerTrial>,
 }
 
 impl Parallelism {
-    /// Starts with a few of the workers. If batches only use the CPU, a short backlog could not make up for
-    /// too many. If batches wait, a few batches show it.
+    /// Starts with few concurrent batches. If batches only use the CPU, a short backlog would end before a
+    /// number that is too large is reduced. If batches wait, measuring a few of them is enough to raise the
+    /// number.
     pub fn new(workers: usize) -> Self {
         let workers = workers.max(1);
         Self {
@@ -173,8 +175,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the number that is reached in the end, if `at_a_time` concurrent batches of 100 rows take
-    /// `time_us` each.
+    /// Returns the number of concurrent batches that is reached in the end, if `time_us(n)` is the time of
+    /// each of `n` concurrent batches of 100 rows.
     fn rest(workers: usize, time_us: impl Fn(usize) -> u64) -> usize {
         let mut own = Parallelism::new(workers);
         let mut most = [0usize; 65];

@@ -6,12 +6,11 @@ use rustc_hash::FxHashMap;
 
 use crate::writeset::{Access, IndexId, WritesetKey};
 
-/// The last run that accessed each key or index. Runs finish in order, so the last run that accessed a key
-/// represents all earlier ones.
+/// The last run that accessed each key or index. Runs finish in order, so to wait for the last run that
+/// accessed a key is to wait for all of them.
 #[derive(Debug, Default)]
 pub(super) struct RunIndex {
-    /// Kept separately from `shared`, which is much smaller: the lookup for each row must touch little
-    /// memory.
+    /// A separate map from `shared`, so that the lookup for each row touches little memory.
     exclusive: FxHashMap<WritesetKey, Recent>,
     shared: FxHashMap<WritesetKey, Recent>,
     indexes: FxHashMap<IndexId, IndexRunKeys>,
@@ -50,7 +49,7 @@ struct IndexRunKeys {
 struct Recent {
     last: u64,
     before: u64,
-    /// The run for which those transactions of the last run wait that access the key.
+    /// The earlier run for which the transactions of the last run that access the key must wait.
     last_after: u64,
 }
 
@@ -63,8 +62,9 @@ impl Recent {
         }
     }
 
-    /// Returns the run for which a transaction of `run` must wait because of this access. It is an earlier
-    /// run with such an access, or the run for which transactions of the same run already wait.
+    /// Returns the run for which a transaction of `run` must wait because of this access. This is an earlier
+    /// run that has accessed the key. Or it is the run for which a transaction of `run` that accessed the key
+    /// already waits.
     fn after(self, run: u64) -> u64 {
         if self.last == run { self.last_after.max(self.before) } else { self.last }
     }

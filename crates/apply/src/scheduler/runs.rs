@@ -10,9 +10,9 @@ use super::transaction_batch::{BatchId, BatchTotals, Scheduled, TransactionBatch
 /// The runs of the log that are not finished.
 ///
 /// Runs are numbered without gaps, so the finished runs are all runs up to one number. A transaction is
-/// deferred while a conflicting earlier run is unfinished. It is also deferred if an earlier transaction of
-/// the same run conflicts with it and waits for a run. The latest of these runs (`after`) decides. This is
-/// evaluated when the run is dispatched.
+/// deferred while an earlier run that conflicts with it is unfinished. It is also deferred if an earlier
+/// transaction of the same run conflicts with it and waits for a run. The transaction waits for the latest of
+/// these runs (`after`). This is evaluated when the run is dispatched.
 #[derive(Debug)]
 pub(super) struct LogRuns<T> {
     index: RunIndex,
@@ -23,7 +23,7 @@ pub(super) struct LogRuns<T> {
     dispatched: VecDeque<DispatchedRun<T>>,
     finished: u64,
     next_run: u64,
-    /// The difference between batch IDs and run numbers.
+    /// The batch ID of a run minus its run number.
     ids_above: u64,
 }
 
@@ -43,7 +43,7 @@ struct DispatchedRun<T> {
     touched: ConflictingRuns,
     alone: bool,
     done: bool,
-    /// The unfinished part, if the worker gave back a part of the run.
+    /// The unfinished part of the run, if the worker gave it back.
     rest: Option<Vec<T>>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct StartedRun<T> {
     pub id: BatchId,
     pub totals: BatchTotals,
     pub touched: ConflictingRuns,
-    /// The unfinished part, if the run is no longer running.
+    /// The unfinished part of the run, if its worker gave it back.
     pub rest: Option<Vec<T>>,
 }
 
@@ -104,7 +104,8 @@ impl<T: Scheduled> LogRuns<T> {
             self.seal();
         }
         let after = if writeset.barrier {
-            // It runs after all earlier transactions and before all later ones.
+            // A barrier runs after all earlier transactions and before all later ones, so it need not wait
+            // for a particular run.
             0
         } else {
             self.index.add(&writeset.accesses, self.next_run, &mut self.open.touched)
@@ -140,9 +141,9 @@ impl<T: Scheduled> LogRuns<T> {
         Some(self.hand_out(run))
     }
 
-    /// Returns whether the open run should be dispatched although it could grow. It keeps growing while the
-    /// maximum number of overlapping runs is active, so that more transactions share a commit. It also keeps
-    /// growing while none of its transactions could execute yet.
+    /// Returns whether the open run should be dispatched now although it has room for more transactions. It
+    /// keeps growing while the maximum number of overlapping runs is active, so that more transactions share
+    /// a commit. It also keeps growing while none of its transactions could execute yet.
     fn open_is_ripe(&self, limits: BatchLimits) -> bool {
         self.dispatched.is_empty()
             || (self.dispatched.len() < limits.overlap
@@ -204,7 +205,7 @@ impl<T: Scheduled> LogRuns<T> {
             .filter(|(_, run)| !run.done)
             .map(|(id, DispatchedRun { totals, touched, rest, .. })| StartedRun { id, totals, touched, rest })
             .collect();
-        // Transactions after all running ones need no placeholder.
+        // All runs after the last running one were given back, so their transactions simply wait again.
         let after_running =
             started.split_off(started.iter().rposition(|run| run.rest.is_none()).map_or(0, |last| last + 1));
         let mut waiting: Vec<_> = after_running.into_iter().filter_map(|run| run.rest).flatten().collect();

@@ -9,18 +9,18 @@ const EXECUTE_PER_COMMIT: u64 = 20;
 /// The lowest limit of the execution time, for fast commits, in microseconds.
 const EXECUTE_US_MIN: u64 = 200_000;
 /// The highest limit of the execution time, in microseconds. A batch holds its locks for that time, and a
-/// retry repeats it.
+/// retry takes that time again.
 const EXECUTE_US_MAX: u64 = 5_000_000;
-/// The lowest row limit: rows are often slow for other reasons than their number.
+/// The lowest row limit, because a batch is often slow for other reasons than its number of rows.
 const ROWS_MIN: u64 = 16;
-/// Each batch reduces the weight of earlier measurements by one part in this many.
+/// Each new batch reduces the weight of earlier measurements by an eighth.
 const FORGET: u64 = 8;
 /// The maximum value of one measurement, in microseconds.
 const MEASURED_US_MAX: u64 = 3_600_000_000;
 
-/// How many transactions make a batch worth a commit; at most a quarter of the batch limit. In independent
-/// order, this many consecutive transactions stay together. This leaves fewer gaps, which each commit must
-/// record, and brings rows of one table together.
+/// How many transactions make a batch large enough for a commit; at most a quarter of the batch limit. In
+/// independent order, this many consecutive transactions stay in one batch. This leaves fewer gaps for each
+/// commit to record, and brings rows of one table together.
 const WORTH_TRANSACTIONS: usize = 256;
 
 /// The current size limits of a batch.
@@ -31,7 +31,7 @@ pub(super) struct BatchLimits {
     /// The maximum number of rows, from measurements: see [`BatchSizing`].
     pub rows_max: usize,
     pub workers: usize,
-    /// How many batches keep both the execution and the commits in order busy.
+    /// How many batches must overlap so that execution and in-order commits are both always busy.
     pub overlap: usize,
     pub window_transactions_max: usize,
 }
@@ -87,7 +87,7 @@ impl BatchSizing {
     /// Records how long a batch of `rows` rows took.
     pub fn record(&mut self, rows: usize, timing: BatchTiming) {
         let weigh = |sum: &mut u64, new: u64| *sum = (*sum - *sum / FORGET).saturating_add(new);
-        // Scaled by 1000, so that integer division also reduces small sums.
+        // The counter is scaled by 1000, so that integer division also reduces small sums.
         weigh(&mut self.batches, FORGET * 1000);
         weigh(&mut self.rows, (rows as u64).min(MEASURED_US_MAX).saturating_mul(1000));
         weigh(&mut self.execute_us, timing.execute_us.min(MEASURED_US_MAX).saturating_mul(1000));
@@ -123,7 +123,8 @@ impl BatchSizing {
             return workers;
         }
         if self.execute_us < self.commit_us {
-            // Executing one batch early gains little, and all later batches wait for one more commit.
+            // With overlap, one batch would execute early, which gains little, and all later batches would
+            // wait for one more commit.
             return 1;
         }
         let executing = usize::try_from(self.execute_us.div_ceil(self.commit_us)).unwrap_or(workers);

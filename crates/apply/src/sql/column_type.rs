@@ -22,8 +22,8 @@ impl TargetType {
         })
     }
 
-    /// Returns why values of a source's column may not fit; `None` if they always fit. `unsigned` is whether
-    /// the source's column is unsigned.
+    /// Returns why values of the source's column may not fit into this type; `None` if they always fit.
+    /// `unsigned` states whether the source's column is unsigned.
     pub fn refuses(&self, source: &BinlogColumn, unsigned: bool, flavour: Flavour) -> Option<String> {
         let fits = match source.column_type {
             ColumnType::Tiny => self.takes_integer(1, unsigned),
@@ -109,8 +109,8 @@ impl TargetType {
 
     fn takes_bytes(&self, source: &BinlogColumn, source_bytes_max: u64, flavour: Flavour) -> bool {
         let binary = source.collation == Some(CHARSET_BINARY);
-        // MariaDB logs its own types like BINARY or VARBINARY, and the log may not contain that they are
-        // binary.
+        // MariaDB logs its own types, such as UUID, like BINARY or VARBINARY. The log may not say that they
+        // are binary.
         let own = match self.name.as_str() {
             "uuid" | "inet6" => source_bytes_max == 16,
             "inet4" => source_bytes_max == 4,

@@ -174,10 +174,10 @@ fn independent_order_limits_the_backlog() {
     let mut scheduler =
         Scheduler::new(SchedulerOptions { batch_transactions_max: 4, ..options(CommitOrder::Independent) });
     offer(&mut scheduler, &[(1, &[1]), (2, &[1])]);
-    assert!(!scheduler.has_room(), "one of the two batches that may run at a time has its next batch");
+    assert!(!scheduler.has_room(), "there must be no room when one of the two concurrent batches has its next batch");
     let one = batch(&mut scheduler);
     assert!(scheduler.has_room());
-    // Transactions that must wait are of no use to an idle worker.
+    // Transactions that must wait give an idle worker nothing to do, so there is still room for others.
     offer(&mut scheduler, &[(3, &[1]), (4, &[1]), (5, &[1]), (6, &[1])]);
     assert!(scheduler.has_room());
     scheduler.done(one.id, TIMING);
@@ -270,11 +270,11 @@ fn two_runs() -> (Scheduler<NumberedTransaction>, [TransactionBatch<usize>; 2]) 
     assert!(!scheduler.has_room());
     let grouped = batch(&mut scheduler);
     assert_eq!((grouped.first, grouped.in_turn), ((1..=16).collect(), false));
-    assert!(scheduler.has_room(), "runs need more transactions than groups");
+    assert!(scheduler.has_room(), "there must be room, because runs need more transactions than groups");
     for name in 17..=80 {
         offer(&mut scheduler, &[(name, &[name as u64])]);
     }
-    assert!(scheduler.next().is_none(), "runs start when the groups are done");
+    assert!(scheduler.next().is_none(), "no run may start before the groups are done");
     scheduler.done(grouped.id, TIMING);
     let one = batch(&mut scheduler);
     assert_eq!((&one.first, one.in_turn, one.commit_after), (&(17..=80).collect(), true, None));
@@ -302,12 +302,12 @@ fn in_independent_order_a_backlog_uses_runs_and_light_load_uses_groups() {
     let (mut scheduler, [one, two]) = two_runs();
     scheduler.done(one.id, TIMING);
     offer(&mut scheduler, &[(145, &[145])]);
-    // This transaction shares no key with the running batches, so it does not wait for a turn.
+    // This batch shares no key with the running batches, so it does not wait for a turn.
     let three = batch(&mut scheduler);
     assert_eq!((&three.first, three.commit_after, three.in_turn), (&vec![145], None, false));
     assert!(three.id > two.id);
     offer(&mut scheduler, &[(146, &[85])]);
-    assert!(scheduler.next().is_none(), "it shares a key with the run");
+    assert!(scheduler.next().is_none(), "a transaction that shares a key with a running run must wait");
     scheduler.done(two.id, TIMING);
     assert_eq!(batch(&mut scheduler).first, vec![146]);
 }
@@ -330,7 +330,7 @@ fn in_independent_order_only_conflicts_wait_for_a_run_that_is_held_up() {
     let given_back = batch(&mut scheduler);
     let all: Vec<_> = two.rest.iter().copied().chain([146]).collect();
     assert_eq!((given_back.first, given_back.commit_after), (all, None));
-    assert!(given_back.id > two.id, "IDs are not reused");
+    assert!(given_back.id > two.id, "batch IDs must not be reused");
 }
 
 #[test]
@@ -345,7 +345,7 @@ fn in_independent_order_conflicts_wait_for_a_run_that_does_not_yield() {
     assert_eq!(other.first, vec![147]);
     scheduler.give_back(two.id, TIMING, rest_of(&two));
     scheduler.done(other.id, TIMING);
-    assert!(scheduler.next().is_none(), "145 waits for the whole run");
+    assert!(scheduler.next().is_none(), "transaction 145 must wait for the whole run");
     scheduler.done(one.id, TIMING);
     let now: Vec<_> = batches(&mut scheduler).into_iter().flat_map(|batch| batch.first).collect();
     assert_eq!(now.len(), 17, "{now:?}");
@@ -380,7 +380,7 @@ fn in_independent_order_returned_transactions_wait_only_for_conflicting_runs() {
         scheduler.set_held_up(true);
     }
     assert_eq!(batch(&mut scheduler).first, vec![145]);
-    // The transaction that the fourth run gives back does not wait for a run either.
+    // The transaction that the fourth run gives back does not wait for any run.
     scheduler.give_back(
         four.id,
         TIMING,

@@ -41,13 +41,13 @@ fn execute(store: &mut SimulatedStore, number: usize, writeset: &Writeset) -> Ve
 #[derive(Debug, Clone)]
 struct SimulatedLoad {
     transactions: Vec<(Writeset, TransactionWeight)>,
-    /// For each transaction, the values that it sees in serial execution.
+    /// For each transaction, the values that it reads in serial execution.
     seen: Vec<Vec<(WritesetKey, usize)>>,
 }
 
 fn any_access() -> impl Strategy<Value = Access> {
-    // ANY keys are rare, because otherwise each transaction would wait for the previous one. Most keys are
-    // small numbers.
+    // Generate few ANY keys, because otherwise each transaction would wait for the previous one. Prefer small
+    // keys, so that transactions conflict.
     let hash = prop_oneof![1 => Just(WritesetKey::ANY), 30 => 1..=KEYS, 10 => 1..=2u64];
     (0..INDEXES, hash, prop::bool::weighted(0.3))
         .prop_map(|(index, hash, shared)| access(index, hash, shared))
@@ -128,7 +128,8 @@ struct Simulation<'a> {
     turn: BatchId,
     store: SimulatedStore,
     applied: Vec<bool>,
-    /// This counter and the next one show whether the cases cover yields and turns.
+    /// This counter and the next one show whether the test cases contain yields and batches that commit in
+    /// turn.
     given_back: usize,
     in_turn: usize,
 }
@@ -205,7 +206,7 @@ impl<'a> Simulation<'a> {
     /// Returns whether it is the batch's turn. As in the workers, the newest committed batch decides.
     fn has_turn(&self, running: &RunningBatch) -> bool {
         running.batch.commit_after.is_none_or(|id| {
-            assert!(self.turn < id || self.committed.contains(&id), "{id:?} has not committed");
+            assert!(self.turn < id || self.committed.contains(&id), "commit_after names batch {id:?}, which has not committed");
             self.turn >= id
         })
     }
@@ -229,7 +230,7 @@ impl<'a> Simulation<'a> {
         assert_eq!(
             seen,
             self.load.seen[number - 1],
-            "transaction {number} saw other values than in serial execution"
+            "transaction {number} read other values than in serial execution"
         );
         self.running[at].executed.push((number, seen));
         true
@@ -239,19 +240,19 @@ impl<'a> Simulation<'a> {
         let others = self.running.iter().enumerate().filter(|(other, _)| *other != at);
         for (other, _) in others.flat_map(|(_, running)| &running.executed) {
             let conflicts = self.writeset(number).conflicts(self.writeset(*other));
-            assert!(!conflicts, "{number} is executed while {other} has not committed");
+            assert!(!conflicts, "transaction {number} is executed before the conflicting transaction {other} has committed");
         }
     }
 
     fn commit(&mut self, at: usize) {
         let running = self.running.swap_remove(at);
         for (number, _) in &running.executed {
-            assert!(!std::mem::replace(&mut self.applied[*number], true), "{number} is applied twice");
+            assert!(!std::mem::replace(&mut self.applied[*number], true), "transaction {number} is applied twice");
         }
         if self.options.commit_order == CommitOrder::Source {
             let last = running.executed.iter().map(|(number, _)| *number).max().unwrap_or(0);
             let is_applied = |(number, applied): (usize, &bool)| *applied == (number <= last);
-            assert!(self.applied.iter().enumerate().skip(1).all(is_applied), "{last} is out of order");
+            assert!(self.applied.iter().enumerate().skip(1).all(is_applied), "transaction {last} commits out of order");
         }
         self.committed.push(running.batch.id);
         if running.batch.in_turn {
@@ -260,8 +261,8 @@ impl<'a> Simulation<'a> {
         self.unreported.push((running.batch.id, Vec::new()));
     }
 
-    /// Makes a batch that waits for its turn commit its executed part and give back the rest. The scheduler
-    /// may have asked for this earlier.
+    /// Makes a batch that waits for its turn commit its executed part and give back the rest. A batch may
+    /// yield because of an earlier signal from the scheduler.
     fn yield_one(&mut self, rng: &mut StdRng) -> bool {
         let is_independent = self.options.commit_order == CommitOrder::Independent;
         let is_requested = self.scheduler.can_yield() || rng.random_range(0..16) == 0;
@@ -273,7 +274,7 @@ impl<'a> Simulation<'a> {
         };
         let running = self.running.swap_remove(at);
         for (number, _) in &running.executed {
-            assert!(!std::mem::replace(&mut self.applied[*number], true), "{number} is applied twice");
+            assert!(!std::mem::replace(&mut self.applied[*number], true), "transaction {number} is applied twice");
         }
         self.unreported.push((running.batch.id, running.batch.rest));
         true
@@ -380,6 +381,6 @@ fn simulations_cover_runs_and_yields_in_independent_order() {
     }
     assert!(
         in_turn > 300 && given_back > 100 && cases > 20,
-        "{in_turn} runs, {given_back} given back in {cases} cases"
+        "too few runs or yields: {in_turn} runs, {given_back} returned transactions, {cases} cases with a yield"
     );
 }
