@@ -44,7 +44,7 @@ pub struct IndexPart {
     pub prefix: Option<u32>,
 }
 
-/// A unique index, or the column list of a foreign key on either side.
+/// A unique index of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UniqueIndex {
     /// The ID of the index in writesets.
@@ -64,14 +64,14 @@ pub struct ForeignKey {
     /// The writeset ID of the referenced columns in the parent table. If these columns form a unique index,
     /// it is the ID of that index.
     pub parent_index: IndexId,
-    /// The referenced columns of the parent, counted from 0, in key order. Set only in
-    /// [`TargetTable::children`] of the parent; empty in the child's list.
+    /// The referenced columns of the parent, counted from 0, in key order. Set only in the parent's list
+    /// [`TargetTable::children`]; empty in the child's list.
     pub parent_columns: Vec<usize>,
-    /// The columns of the child, counted from 0, in the same order. Set only in [`TargetTable::parents`] of
-    /// the child; empty in the parent's list.
+    /// The columns of the child, counted from 0, in the same order. Set only in the child's list
+    /// [`TargetTable::parents`]; empty in the parent's list.
     pub child_columns: Vec<usize>,
-    /// The writeset ID that stands for all rows of the child table. Changing or deleting a referenced parent
-    /// key conflicts with it.
+    /// The writeset ID that stands for all rows of the child table. A transaction that changes or deletes a
+    /// referenced parent key conflicts with it.
     pub child_rows: IndexId,
 }
 
@@ -92,9 +92,10 @@ pub struct TargetTable {
     pub partitioned: bool,
     /// The columns in order, without those that MySQL hides and never logs.
     pub columns: Vec<TargetColumn>,
-    /// The writeset ID that stands for all rows of the table. The access is exclusive for a row without a
-    /// usable unique index, and for rows that [are written in order](Self::is_written_in_order). It is shared
-    /// for every other row of a table that has parents.
+    /// The writeset ID that stands for all rows of the table. A transaction accesses this ID exclusively for
+    /// a row without a usable unique index, and for rows that [are written in
+    /// order](Self::is_written_in_order). The access is shared for every other row of a table that has
+    /// foreign keys to parent tables.
     pub rows: IndexId,
     /// The unique indexes. The primary key comes first, if there is one.
     pub unique: Vec<UniqueIndex>,
@@ -105,30 +106,30 @@ pub struct TargetTable {
     /// Foreign keys of other tables that reference this one.
     pub children: Vec<ForeignKey>,
     /// The writeset IDs of all tables whose rows may change by a cascade from this table. A cascade happens
-    /// when a row is deleted or a referenced column changes, and it is not in the binlog. Includes indirect
-    /// children.
+    /// when a row is deleted or a referenced column changes, and the binlog does not contain it. Includes
+    /// indirect children.
     pub cascades: Vec<IndexId>,
 }
 
 impl TargetTable {
     /// Returns whether the server opens other tables together with this table (MERGE). Such a table must be
     /// alone in a statement, or the server loses rows. `Rows_log_event::do_apply_event` of both flavours
-    /// counts the tables below a MERGE table as mapped tables. It skips rows of the tables that are then
-    /// beyond its count.
+    /// counts the tables below a MERGE table as mapped tables. It then skips the rows of mapped tables beyond
+    /// its count.
     pub fn opens_others(&self) -> bool {
         self.engine.starts_with("MRG_")
     }
 
-    /// Returns whether this table must be alone in a statement. This is so for a table that [opens
-    /// others](Self::opens_others). It is also so for a system table: a server locks it for writing only
-    /// without other tables (error 1428).
+    /// Returns whether this table must be alone in a statement. This is true for a table that [opens
+    /// others](Self::opens_others). It is also true for a system table, because a server locks it for writing
+    /// only without other tables (error 1428).
     pub fn must_be_alone(&self) -> bool {
         self.opens_others() || self.schema == "mysql"
     }
 
     /// Returns the minimum number that `Handler_write`, `Handler_update` and `Handler_delete` count for one
     /// row. MariaDB counts a row of a partitioned table twice: in the table and in the partition. In MySQL
-    /// the engine counts, and BLACKHOLE does not count.
+    /// the storage engine counts, and BLACKHOLE does not count at all.
     pub fn counted_per_row(&self) -> u64 {
         const COUNTING: [&str; 6] = ["INNODB", "MYISAM", "MRG_MYISAM", "MEMORY", "CSV", "ARCHIVE"];
         match self.flavour {
@@ -139,9 +140,9 @@ impl TargetTable {
     }
 
     /// Returns whether rows must be inserted and updated in the source's order even if they share no key.
-    /// This is so if the table declares the document identifiers of InnoDB's full-text index as a column.
-    /// InnoDB rejects an identifier that is not above the largest in the table, or is 65,535 or more above it
-    /// (error 182; `row_insert_for_mysql` and `row_upd_step` in `row0mysql.cc`).
+    /// This is true if the table has a column `FTS_DOC_ID`, the document identifier of InnoDB's full-text
+    /// index. InnoDB rejects an identifier that is not above the largest in the table, or is 65,535 or more
+    /// above it (error 182; `row_insert_for_mysql` and `row_upd_step` in `row0mysql.cc`).
     pub fn is_written_in_order(&self) -> bool {
         // InnoDB recognizes the column only if its name is in upper case.
         self.engine == "INNODB" && self.columns.iter().any(|column| column.name == "FTS_DOC_ID")

@@ -117,11 +117,12 @@ pub enum ApplyStep {
     Statement(Statement),
 }
 
-/// The positions of rows in an event. One row, the usual case, needs no allocation. An allocation that
-/// another thread frees costs more than finding the row.
+/// The positions of rows in an event. One row, the usual case, needs no allocation. Without this, the
+/// allocation, which another thread frees, would cost more than finding the row.
 pub type RowPlaces = SmallVec<[RowPlace; 1]>;
 
-/// The key accesses of rows. Two need no allocation: usually one primary key, or its old and new value.
+/// The key accesses of rows. Up to two need no allocation. These are usually one primary key, or its old and
+/// new value.
 pub type Accesses = SmallVec<[Access; 2]>;
 
 /// The changed rows of one rows event.
@@ -133,7 +134,7 @@ pub struct RowChanges {
     pub kind: RowsKind,
     /// The flags of the rows event: see [`tailwater_wire::event::RowsEvent`].
     pub flags: u16,
-    /// The current time as the statement saw it, in seconds since 1970.
+    /// The current time during the statement on the source, in seconds since 1970.
     pub timestamp: u32,
     /// The `server_id` of the server that first wrote the event.
     pub server_id: u32,
@@ -201,7 +202,7 @@ pub struct Statement {
     pub server_id: u32,
     /// Version of the server that first ran the statement, if logged (MySQL only). 80400 means 8.4.0.
     pub original_version: Option<u32>,
-    /// Values for the statement, from the events before it.
+    /// Values, such as user variables, that the events before the statement set for it.
     pub variables: Vec<StatementVariable>,
     /// Whether the statement is part of a transaction, like row changes and `ROLLBACK TO SAVEPOINT`. If not,
     /// it commits implicitly.

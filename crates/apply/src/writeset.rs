@@ -1,9 +1,9 @@
 //! The keys that a transaction reads or writes. Two transactions that share a key must keep their order;
 //! other transactions may run in any order.
 //!
-//! A key is a hash of a row's values in one index. Two values may have the same hash, and collations are
-//! coarser here than on any server. Either only makes a transaction wait when it need not. Code that treats
-//! two rows as *the same* must compare their bytes.
+//! A key is a hash of a row's values in one index. Two values may have the same hash, and two values that
+//! differ in a server's collation may count as equal here. Both only make a transaction wait unnecessarily.
+//! Code that treats two rows as *the same* must compare their bytes.
 
 /// The number of a unique index, or of a table if it has no unique index. The catalogue assigns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,8 +33,8 @@ impl WritesetKey {
 pub struct Access {
     /// The key that is accessed.
     pub key: WritesetKey,
-    /// Whether the access is shared: a child row needs its parent row. Shared accesses do not conflict with
-    /// each other.
+    /// Whether the access is shared, as a child row's access to its parent's key. Shared accesses do not
+    /// conflict with each other.
     pub shared: bool,
 }
 

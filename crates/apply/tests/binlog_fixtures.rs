@@ -1,5 +1,5 @@
-//! Decodes binlog files of real servers. Each transaction is decoded as a whole and step by step, and damaged
-//! copies are decoded too.
+//! Decodes binlog files of real servers. Decodes each transaction as a whole and step by step, and also
+//! decodes damaged copies of it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -258,12 +258,12 @@ fn decode(
             Decoded::NeedsTable { schema, table } => {
                 assert!(
                     tables.target(&schema, &table).is_none(),
-                    "the decoder asks again for {schema}.{table}, which it already has"
+                    "the decoder requests {schema}.{table} again, although it was already added"
                 );
                 tables.add(file, &schema, &table);
             }
             Decoded::NeedsSource { schema, table } => {
-                panic!("the decoder asks for the source's definition of {schema}.{table}")
+                panic!("the decoder must not request the source's definition of {schema}.{table}")
             }
         }
     }
@@ -296,7 +296,7 @@ fn read_steps(
             TransactionRead::Step(step) => steps.push(step),
             TransactionRead::NeedsTable { schema, table } => tables.add(file, &schema, &table),
             TransactionRead::NeedsSource { schema, table } => {
-                panic!("the decoder asks for the source's definition of {schema}.{table}")
+                panic!("the decoder must not request the source's definition of {schema}.{table}")
             }
             TransactionRead::NeedsEvent => match events.next() {
                 Some(event) => reader.event(event.clone()),
@@ -376,7 +376,8 @@ fn check_rows(place: &str, transaction: &Transaction) {
     assert!(transaction.writeset.accesses.windows(2).all(|pair| pair[0].key < pair[1].key), "{place}");
 }
 
-/// Returns the kind of a transaction, from only those events that [`XaPartReader`] needs.
+/// Finds out with [`XaPartReader`] whether a transaction is a part of an XA transaction, from only those
+/// events that the reader needs.
 fn open(
     decoder: &Decoder,
     entry: &LogEntry,
@@ -405,7 +406,7 @@ fn xa_transactions_are_matched_with_their_commits() {
             let Ok(transaction) = decode(&file, &mut decoder, &mut tables, entry, events, false) else {
                 continue;
             };
-            // A few events of the transaction are enough.
+            // The first events of the transaction are enough to recognize it.
             let opening = open(&decoder, entry, events).unwrap();
             let names = |content: &TransactionContent| {
                 matches!(
@@ -483,8 +484,8 @@ fn transactions_above_the_memory_limit_are_streamed() {
 }
 
 proptest! {
-    /// Any damage gives an error or a transaction, but never a panic. Checksums are corrected after the
-    /// damage, or off.
+    /// Decoding damaged events gives an error or a transaction, but never a panic. After the damage, the
+    /// checksums are corrected, or checksums are off.
     #[test]
     fn damaged_events_never_panic(
         name in proptest::sample::select(&FILES[..]),
@@ -522,7 +523,7 @@ proptest! {
             match decoder.transaction(entry, span(entry), joined(&events), &mut tables) {
                 Ok(Decoded::NeedsTable { schema, table }) => tables.add(&file, &schema, &table),
                 Ok(Decoded::NeedsSource { schema, table }) => {
-                    panic!("the decoder asks for the source's definition of {schema}.{table}")
+                    panic!("the decoder must not request the source's definition of {schema}.{table}")
                 }
                 _ => break,
             }

@@ -1,4 +1,4 @@
-//! Executes plans as `BINLOG` statements: a server executes in one database the changes that it logged for
+//! Executes plans as `BINLOG` statements. A server logs changes of one database, and then executes them in
 //! another database.
 
 use std::collections::HashSet;
@@ -117,7 +117,7 @@ pub async fn rows_of(server: &Server, schema: &str) -> Result<Vec<String>> {
 
 async fn shown(server: &Server, schema: &str, questions: &[&str]) -> Result<Vec<String>> {
     let mut connection = Connection::connect(&server.connect_options()).await?;
-    // The result contains every column in its own character set.
+    // Without conversion, the result contains every column in its own character set.
     connection.execute("SET time_zone = '+00:00', character_set_results = NULL").await?;
     let mut all = Vec::new();
     for table in names(&mut connection, schema).await? {
@@ -151,7 +151,7 @@ async fn shown(server: &Server, schema: &str, questions: &[&str]) -> Result<Vec<
         for question in questions.iter().filter(|it| !(unsummed && it.starts_with("CHECKSUM"))) {
             let question = question.replace('*', &columns).replace("{}", &quoted);
             let answer = connection.query(&question).await?;
-            // Each row of these results starts with the name of the table.
+            // Each row of the results of CHECKSUM TABLE and CHECK TABLE starts with the name of the table.
             let from = usize::from(question.starts_with("CHECK"));
             let line = |row: &TextRow| {
                 let cell = |index| match row.get(index) {
@@ -215,7 +215,7 @@ async fn a_database_becomes_another(kind: ServerKind) -> Result<()> {
         let what = format!("{image} {log} {statement_bytes_max} {net_change} {cut_images}");
         let settings = format!("SET SESSION binlog_row_image = {image};");
         let file = prepare(&server, "binlog_source", "binlog_target", &settings, &workload).await?;
-        // If triggers ran, this trigger would insert every row twice.
+        // Triggers must not run. If this trigger ran, it would insert every row twice.
         let trigger = "CREATE TRIGGER binlog_target.t AFTER INSERT ON binlog_target.plain FOR EACH ROW INSERT INTO binlog_target.audit VALUES (NEW.id + 1000, 0)";
         server.sql(trigger).await?;
         let options = BinlogStatementOptions { statement_bytes_max, packet_bytes_max: 16 << 20 };
@@ -226,7 +226,7 @@ async fn a_database_becomes_another(kind: ServerKind) -> Result<()> {
         let plan = plan(&changes, PlanOptions { net_change, cut_images })?;
         connection.execute(&format!("SET SESSION sql_log_bin = {log}")).await?;
         let statements = execute(&mut connection, encoder, &plan).await.context(what.clone())?;
-        ensure!(statements > 1 || statement_bytes_max > 3000, "{what}: no image was cut");
+        ensure!(statements > 1 || statement_bytes_max > 3000, "{what}: no row image was cut to the changed columns");
         compare(&server, "binlog_source", &server, "binlog_target", &what).await?;
         if log == 1 {
             replicate(&server, &file, "binlog_target", options).await?;
@@ -252,7 +252,8 @@ pub async fn execute(
     Ok(statements.len())
 }
 
-/// Acts as a replica of the target: executes the changes that the target has logged for a database.
+/// Acts as a replica of the target: executes in another database the changes that the target has logged for a
+/// database.
 async fn replicate(server: &Server, file: &str, schema: &str, options: BinlogStatementOptions) -> Result<()> {
     let encoder = BinlogStatementEncoder::new(server.kind().flavour(), options);
     let mut connection = applier(&server.connect_options(), &encoder).await?;
@@ -332,7 +333,7 @@ async fn children_follow_their_parents(kind: ServerKind) -> Result<()> {
     let encoder = BinlogStatementEncoder::new(kind.flavour(), options);
     let mut connection = applier(&server.connect_options(), &encoder).await?;
     let mut targets = targets(&mut connection, "family_target", 0).await?;
-    // All rows of the three tables must be written in the order of the log.
+    // Make all rows of the three tables conflict, so that they are written in the order of the log.
     for target in targets.values_mut() {
         let table = TargetTable { rows: IndexId(0), has_primary_key: false, ..TargetTable::clone(target) };
         *target = Arc::new(table);

@@ -17,8 +17,8 @@ on_each_server!(
     indexes_on_more_than_values
 );
 
-/// Tables with columns that servers hide, compute or store in a special way. A row of default values can be
-/// inserted into each.
+/// Tables with columns that servers hide, compute or store in a special way. Each table accepts a row of
+/// default values.
 const TABLES: [&str; 6] = [
     "numbers (a TINYINT, b SMALLINT UNSIGNED, c MEDIUMINT, d INT UNSIGNED, e BIGINT, f FLOAT, g DOUBLE, \
      h DECIMAL(12,4), i DECIMAL(65,30) UNSIGNED, j BIT(1), k BIT(17), l FLOAT(7,3), m BOOL, n INT(5) ZEROFILL)",
@@ -87,7 +87,7 @@ async fn columns_are_those_that_the_server_logs(kind: ServerKind) -> Result<()> 
             connection.execute(&insert).await.with_context(|| name.to_owned())?;
         }
         if flavour == Flavour::MariaDb && metadata != "full" {
-            // Hidden columns stay after columns that are added later.
+            // In table maps, hidden columns come after columns that are added later.
             connection.execute("SET system_versioning_alter_history = KEEP").await?;
             for table in ["`long keys`", "versioned"] {
                 connection.execute(&format!("ALTER TABLE {table} ADD COLUMN later INT DEFAULT 5")).await?;
@@ -95,7 +95,7 @@ async fn columns_are_those_that_the_server_logs(kind: ServerKind) -> Result<()> 
             }
         }
         let maps = newest_maps(&newest_events(&server, &mut connection).await?, "columns")?;
-        ensure!(maps.len() == TABLES.len() + more.len(), "{metadata}: {} tables", maps.len());
+        ensure!(maps.len() == TABLES.len() + more.len(), "binlog_row_metadata = {metadata}: the log has the table maps of {} tables", maps.len());
         let named = maps.iter().flat_map(|map| &map.columns).all(|column| column.name.is_some());
         ensure!(named == (metadata == "full"));
         check_maps(&mut catalogue, &mut connection, &maps).await.context(metadata)?;
@@ -117,7 +117,7 @@ async fn check_maps(catalogue: &mut Catalogue, connection: &mut Connection, maps
     let mut wrong = Vec::new();
     for map in maps {
         let target = catalogue.load(connection, &map.schema, &map.table).await?;
-        let target = target.with_context(|| format!("no table {}", map.table))?;
+        let target = target.with_context(|| format!("the server has no table {}", map.table))?;
         let columns = target_columns(map, &target);
         if !columns.is_ok_and(|columns| same_shape(map, &target, &columns)) {
             wrong.push(format!("{}: {:#?}\n{:#?}", map.table, map.columns, target.columns));
@@ -185,8 +185,8 @@ async fn indexes_and_foreign_keys(kind: ServerKind) -> Result<()> {
     ensure!(guest.parents[0].parent_index == parent.unique[2].id);
     ensure!(grandchild.parents[0].parent_index == child.unique[0].id);
     ensure!(parent.children.len() == 2 && child.children.len() == 1 && lonely.children.is_empty());
-    // `guest` has no cascade. A row of `grandchild` must be deleted before a cascade can delete its parent
-    // row.
+    // `guest` has no cascade. A row of `grandchild` must be deleted before a cascade can delete the row of
+    // `child` that it references.
     let mut cascades = vec![child.rows, grandchild.rows];
     cascades.sort_unstable();
     ensure!(parent.cascades == cascades, "{:?}", parent.cascades);
@@ -198,7 +198,7 @@ async fn indexes_and_foreign_keys(kind: ServerKind) -> Result<()> {
         "ALTER TABLE lonely ADD CONSTRAINT c4 FOREIGN KEY (a) REFERENCES parent (id) ON UPDATE CASCADE";
     connection.execute(alter).await?;
     catalogue.forget("family", "lonely");
-    ensure!(catalogue.get("family", "parent").is_none(), "the parent table may have changed");
+    ensure!(catalogue.get("family", "parent").is_none(), "the parent table must not come from the cache after the child table was altered");
     let lonely = catalogue.load(&mut connection, "family", "lonely").await?.context("lonely")?;
     ensure!(lonely.parents.len() == 1);
     let altered = catalogue.load(&mut connection, "family", "parent").await?.context("parent")?;
@@ -210,7 +210,7 @@ async fn indexes_and_foreign_keys(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Tests unique indexes whose values are not in the rows, or that do not compare by equality.
+/// Tests unique indexes whose values are not in the row images, or that do not compare by equality.
 async fn indexes_on_more_than_values(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());

@@ -52,15 +52,15 @@ async fn a_target_that_rejects_gtids_is_no_error() -> Result<()> {
     rig.wait_applied(&channel).await?;
     rig.source.sql("INSERT INTO shop.t VALUES (2)").await?;
     let second = rig.newest_gtid().await?.to_string();
-    // The applied GTIDs are not set on the target yet, unless a second has passed. The final check is at the
-    // end.
+    // The channel has not set the applied GTIDs on the target yet, unless a second has passed. The last check
+    // of this test covers them.
     wait_for(&channel, "apply both", |status| status.newest_gtid == second).await?;
     channel.pause().await?;
     let status = channel.status().borrow().clone();
     ensure!(status.state == ChannelState::Stopped && status.fault.is_none(), "{status:?}");
     ensure!(ids(&rig.target, "shop.t").await? == [1, 2]);
     let position = "SELECT @@GLOBAL.gtid_slave_pos";
-    ensure!(rig.target.sql(position).await?.concat().is_empty(), "the applied GTIDs were set on the target");
+    ensure!(rig.target.sql(position).await?.concat().is_empty(), "the target must reject the applied GTIDs while replication runs");
 
     rig.target.sql("STOP SLAVE; RESET SLAVE ALL").await?;
     channel.resume(None).await?;
@@ -76,7 +76,7 @@ async fn a_target_that_rejects_gtids_is_no_error() -> Result<()> {
     Ok(())
 }
 
-/// If clocks differ, lag and delay are measured by the source's clock.
+/// If the clocks of source and channel differ, lag and delay are measured by the source's clock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lag_is_measured_by_the_sources_clock() -> Result<()> {
     const BESIDE_S: u32 = 5000;
@@ -195,7 +195,7 @@ async fn filters_are_edited_under_load(kind: ServerKind) -> Result<()> {
     load.more(30).await?;
     wait_for(&channel, "apply some", |status| status.transactions_total > before + 40).await?;
 
-    // These filters start with the next transaction.
+    // Without a GTID, the new filters take effect at the next transaction.
     channel.set_filters(excluding(&["shop.b"]), None).await?;
     wait_for(&channel, "have other filters", |status| status.filter_version == 2).await?;
     load.more(60).await?;
@@ -209,7 +209,8 @@ async fn filters_are_edited_under_load(kind: ServerKind) -> Result<()> {
     load.stop().await?;
     rig.wait_applied(&channel).await?;
 
-    // These filters start with a later transaction, while the channel is paused before it.
+    // These filters take effect at a certain later transaction, and the channel is paused before that
+    // transaction.
     channel.pause().await?;
     rig.source.sql("INSERT INTO shop.b VALUES (1000001, 'before')").await?;
     rig.source.sql("INSERT INTO shop.b VALUES (1000002, 'from here')").await?;
@@ -218,7 +219,7 @@ async fn filters_are_edited_under_load(kind: ServerKind) -> Result<()> {
     channel.set_filters(excluding(&["shop.b"]), Some(from)).await?;
     channel.resume(None).await?;
     rig.wait_applied(&channel).await?;
-    // A statement on an excluded table is dropped.
+    // A DDL statement on an excluded table is not applied.
     rig.source.sql("CREATE DATABASE made; CREATE TABLE made.t (id INT); DROP TABLE shop.b").await?;
     rig.wait_applied(&channel).await?;
     channel.shut_down().await;
@@ -257,13 +258,14 @@ async fn compare_with_filters(rig: &Rig) -> Result<()> {
         ensure!(rig.target.sql(&format!("SELECT * FROM {ours} ORDER BY id")).await? == expected, "{ours}");
         ensure!(expected.len() > 100, "{}", expected.len());
     }
-    // Two parts of the rows are missing: one range in the middle, and all rows from the given transaction on.
+    // The target must lack two parts of the rows: one range in the middle, and all rows from the given
+    // transaction on.
     let all = ids(&rig.source, "shop.a").await?;
     let (named, kept): (Vec<u64>, Vec<u64>) =
         ids(&rig.target, "shop.b").await?.into_iter().partition(|id| *id > 1_000_000);
     ensure!(named == [1_000_001], "{named:?}");
     let missing: Vec<u64> = all.iter().copied().filter(|id| kept.binary_search(id).is_err()).collect();
-    let (first, last) = missing.first().zip(missing.last()).context("rows must be missing, but none is")?;
+    let (first, last) = missing.first().zip(missing.last()).context("the target must lack some rows, but has all of them")?;
     ensure!(last - first + 1 == missing.len() as u64, "{missing:?}");
     ensure!(missing.len() >= 10 && kept.first() == Some(&1) && kept.last() == all.last(), "{missing:?}");
     let made = "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name IN ('made', 'zoo')";
@@ -287,7 +289,7 @@ async fn stops_at_the_until_condition(kind: ServerKind) -> Result<()> {
     channel.resume(Some(UntilCondition::Gtid(first.clone()))).await?;
     wait_for(&channel, "stop", |status| status.state == ChannelState::Stopped).await?;
     ensure!(ids(&rig.target, "shop.t").await? == [1]);
-    // This transaction is already applied.
+    // An until condition with a transaction that is already applied.
     channel.resume(Some(UntilCondition::Gtid(first))).await?;
     wait_for(&channel, "stop again", |status| status.state == ChannelState::Stopped).await?;
     ensure!(ids(&rig.target, "shop.t").await? == [1]);
@@ -348,7 +350,7 @@ async fn applies_with_the_configured_delay(rig: &Rig, channel: &Channel) -> Resu
 /// Returns the events in the newest binlog file of the target.
 async fn logged(target: &Server) -> Result<Vec<String>> {
     let files = target.sql("SHOW BINARY LOGS").await?;
-    let newest = files.last().and_then(|line| line.split('\t').next()).context("a binlog file")?;
+    let newest = files.last().and_then(|line| line.split('\t').next()).context("the target must have a binlog file")?;
     Ok(target.sql(&format!("SHOW BINLOG EVENTS IN '{newest}'")).await?)
 }
 
@@ -371,7 +373,7 @@ async fn logs_as_the_gtid_mode_says(rig: &Rig, channel: &Channel) -> Result<()> 
         let events = logged(&rig.target).await?;
         ensure!(names_table(&events) == (gtid != GtidMode::Log), "{gtid:?}: {events:#?}");
         let preserved = events.iter().any(|event| event.contains(&newest));
-        ensure!(preserved == (gtid == GtidMode::Preserve), "{gtid:?}: {newest}: {events:#?}");
+        ensure!(preserved == (gtid == GtidMode::Preserve), "gtid = {gtid:?}: the events in {newest} are {events:#?}");
         ensure!(ids(&rig.target, "shop.t").await?.contains(&id));
     }
     Ok(())

@@ -6,11 +6,12 @@ use tailwater_wire::Flavour;
 /// The columns of one table.
 pub struct Family {
     pub name: &'static str,
-    /// Column definitions, each with its values. NULL is added to them. A column without values is generated.
+    /// Column definitions, each with its test values, to which NULL is added. A column without values is a
+    /// generated column.
     pub columns: Vec<(String, Vec<String>)>,
-    /// Further updates, each of all rows.
+    /// Further `SET` clauses, with each of which all rows are updated.
     pub updates: &'static [&'static str],
-    /// Queries on the rows, in addition to reading their values.
+    /// Further expressions to query for each row, in addition to the column values.
     pub questions: &'static [&'static str],
 }
 
@@ -155,7 +156,7 @@ fn times(kind: ServerKind) -> Family {
         ];
         let mut timestamps = vec![
             with("1970-01-01 00:00:01"),
-            // With fractional digits, this value would exceed the servers' limit.
+            // Without fractional digits, because with them this value would exceed the servers' limit.
             "2038-01-19 03:14:07".to_owned(),
             "0000-00-00 00:00:00".to_owned(),
             with("2024-03-31 02:30:00"),
@@ -188,7 +189,7 @@ const TEXTS: [(&str, &[&str]); 12] = [
     ("big5", &["x'A55C'"]),
 ];
 
-/// Returns texts in all character sets as CHAR, VARCHAR and TEXT.
+/// Returns text columns in all character sets: CHAR, VARCHAR and TEXT.
 fn texts() -> Vec<Family> {
     let of_type = |name, column_type: &str| {
         let mut family = Family::of(name, &[]);

@@ -8,7 +8,7 @@ use crate::column_type_families::Family;
 
 /// The database whose tables are the same as on the source, so that rows are written with `BINLOG`.
 pub const BY_BINLOG: &str = "types_binlog";
-/// The database whose tables have one more column on the target, so that rows are written as SQL.
+/// The database whose tables have an additional column on the target, so that rows are written as SQL.
 pub const BY_SQL: &str = "types_sql";
 
 /// Creates the tables of all families in both databases.

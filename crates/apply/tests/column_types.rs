@@ -41,8 +41,8 @@ impl Logging {
         ];
         match flavour {
             Flavour::MySql => {
-                // A partial update of a JSON document, written as SQL, needs the whole document in the before
-                // image.
+                // Partial updates of JSON documents need full images: to write one as SQL, the before image
+                // must contain the whole document.
                 let partial = if image == "FULL" { "PARTIAL_JSON" } else { "" };
                 let metadata = if self.metadata { "FULL" } else { "MINIMAL" };
                 statements.extend([
@@ -106,7 +106,7 @@ async fn every_type_is_applied(kind: ServerKind) -> Result<()> {
             let others = target.query(&format!("SELECT COUNT(*) FROM {table} WHERE NOT extra <=> 7")).await?;
             ensure!(
                 others.scalar() == Some("0"),
-                "{table} has a value in the column that the source's table does not have"
+                "the extra column of {table} on the target must keep its default"
             );
             target.execute(&format!("ALTER TABLE {table} DROP COLUMN extra")).await?;
         }

@@ -21,7 +21,7 @@ async fn mariadb_readers_see_the_commit_order() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mysql_readers_see_the_commit_order() -> Result<()> {
-    if is_skipped_in_ci("mysql_readers_see_the_commit_order", "that of MariaDB") {
+    if is_skipped_in_ci("mysql_readers_see_the_commit_order", "the same test on MariaDB") {
         return Ok(());
     }
     both_orders(ServerKind::Mysql97).await
@@ -47,8 +47,8 @@ async fn both_orders(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Commits transactions on the source. Each inserts its number into its chain, and records that it is the
-/// last of the chain.
+/// Commits transactions on the source. Each transaction inserts its number into its chain, and records that
+/// it is the last transaction of the chain.
 async fn commit_all(rig: &Rig, schema: &str) -> Result<()> {
     let mut source = Connection::connect(&rig.source.connect_options()).await?;
     source.execute(&format!("USE {schema}")).await?;
@@ -90,12 +90,13 @@ async fn chains(reader: &mut Connection, schema: &str) -> Result<Vec<u64>> {
     Ok(ends)
 }
 
-/// Returns the newest number. It is an error if an earlier transaction is not visible.
+/// Returns the number of the newest visible transaction. It is an error if an earlier transaction is not
+/// visible.
 fn without_gaps(ends: &[u64]) -> Result<u64> {
     let newest = ends.iter().copied().max().unwrap_or(0);
     let is_next =
         |(chain, end): (u64, &u64)| *end == newest.saturating_sub((newest + CHAINS - chain) % CHAINS);
-    ensure!((0..).zip(ends).all(is_next), "{newest} is visible without all earlier ones: {ends:?}");
+    ensure!((0..).zip(ends).all(is_next), "transaction {newest} is visible, but some earlier transactions are not: {ends:?}");
     Ok(newest)
 }
 
@@ -127,7 +128,7 @@ async fn while_one_is_blocked(rig: &Rig, schema: &str, order: CommitOrder) -> Re
     let waiting = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
     let is_held_up = async {
         loop {
-            // Servers return old information about transactions if it is read again within 0.1 s.
+            // If the list of open transactions is read twice within 0.1 s, servers return the old list.
             tokio::time::sleep(Duration::from_millis(150)).await;
             if rig.target.sql(waiting).await? == ["1"] {
                 return Ok(());
@@ -209,7 +210,8 @@ async fn blocked_backlog(rig: &Rig) -> Result<(Channel, Connection)> {
     other.execute("BEGIN").await?;
     other.query("SELECT * FROM late.gate WHERE id = 1 FOR UPDATE").await?;
     let mut source = Connection::connect(&rig.source.connect_options()).await?;
-    // Executing a batch takes the target longer than its commit, so batches execute in parallel.
+    // Make the transactions so large that executing a batch takes the target longer than its commit. Batches
+    // then execute in parallel.
     let many = vec!["(1,'x')"; 40].join(",");
     for n in 1..=BACKLOG {
         source.execute("BEGIN").await?;
@@ -231,8 +233,8 @@ async fn backlog_passes_a_blocked_transaction(kind: ServerKind) -> Result<()> {
     let (channel, mut other) = blocked_backlog(&rig).await?;
     channel.resume(None).await?;
     let mut reader = Connection::connect(&rig.target.connect_options()).await?;
-    // Two fifths of the later transactions must wait: those in the same batch, and those with the same
-    // counter.
+    // At most about two fifths of the later transactions must wait: those in the same batch, and those with
+    // the same counter.
     let passed = (BACKLOG - BLOCKED) / 2;
     let mut look = async || -> Result<u64> {
         let sql = format!(
@@ -296,7 +298,7 @@ async fn a_blocked_backlog_stops_without_gaps() -> Result<()> {
     };
     in_time("the channel reaches the locked row", is_near).await?;
     let stop = async {
-        // This is longer than the time after which later batches must yield.
+        // Release the lock only after the time after which later batches must yield.
         let released = async {
             tokio::time::sleep(Duration::from_millis(1500)).await;
             other.execute("ROLLBACK").await
@@ -308,7 +310,7 @@ async fn a_blocked_backlog_stops_without_gaps() -> Result<()> {
     };
     in_time("it stops", stop).await?;
     let (rows, newest) = look().await?;
-    ensure!(rows == newest && rows < BACKLOG, "{rows} rows up to {newest}");
+    ensure!(rows == newest && rows < BACKLOG, "the target has {rows} rows, but its newest transaction is {newest}");
     channel.resume(None).await?;
     rig.wait_applied(&channel).await?;
     rig.ensure_equal(&["late"]).await?;

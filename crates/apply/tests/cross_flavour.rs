@@ -87,8 +87,8 @@ async fn is_applied_across_flavours(from: ServerKind, to: ServerKind) -> Result<
     Ok(())
 }
 
-/// The preflight scan reports a column that the target cannot take, before the channel applies anything from
-/// before that row.
+/// The preflight scan reports a column that the target cannot take before the channel applies any earlier
+/// transaction.
 async fn rejected_at_the_start(rig: &Rig, channel: &Channel) -> Result<()> {
     let state = "SELECT COUNT(*) FROM shop.keyless; SELECT COUNT(*) FROM shop.other; \
                  SELECT worker, HEX(applied) FROM tailwater.apply_progress ORDER BY worker";
@@ -110,7 +110,7 @@ async fn rejected_at_the_start(rig: &Rig, channel: &Channel) -> Result<()> {
         ensure!(fault.code == "TW-APP-0004" && fault.message.starts_with(&wanted), "{fault:?}");
         ensure!(fault.message.contains(reason) && fault.message.contains("preflight scan"), "{fault:?}");
         let after = rig.target.sql(state).await?;
-        ensure!(after == before, "the channel was refused, but {before:?} became {after:?}");
+        ensure!(after == before, "the channel stopped at the preflight, but the target changed from {before:?} to {after:?}");
     }
     // The preflight ignores rows that a filter excludes.
     let no_inserts = Rule { tables: "shop.other".into(), operations: vec![Operation::Insert] };
@@ -145,7 +145,7 @@ async fn numbers_are_exact_or_rejected(rig: &Rig, channel: &Channel, to: ServerK
     for server in [&rig.source, &rig.target] {
         server.sql(&format!("SET sql_log_bin=0; {table}")).await?;
     }
-    // Without a key, a row is found by all its values.
+    // In a table without a key, a row is found by all its values.
     rig.source
         .sql(
             r#"INSERT INTO shop.exact VALUES (1, 0, '{"b":1,  "a":[1,2.50,1e22]}'), (2, 1.5, '[18446744073709551615]'), (3, 0.1, NULL)"#,

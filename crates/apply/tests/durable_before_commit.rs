@@ -33,8 +33,8 @@ fn entries(log: &LogHandle) -> Result<Vec<Vec<Vec<u8>>>> {
     Ok(entries)
 }
 
-/// Opens a log that is synced only when the test requests it. The log may have existed and been closed
-/// before.
+/// Creates a log, or opens one that was closed, with settings under which it is synced only when the test
+/// requests it.
 fn open(folder: &Path) -> Result<LogWriter> {
     let options = LogOptions { background_sync_bytes: u64::MAX, ..LogOptions::default() };
     Ok(LogWriter::open(folder, options)?)
@@ -65,8 +65,8 @@ fn flush_two(writer: &mut LogWriter, two: &[Vec<Vec<u8>>]) -> Result<()> {
     Ok(())
 }
 
-/// Returns how many rows of `t` are committed on the target, and how many rows open transactions have changed
-/// there, including progress rows.
+/// Returns two counts from the target: the committed rows of `t`, and the rows that open transactions have
+/// changed, including progress rows.
 async fn committed_and_open(rig: &Rig) -> Result<(u64, u64)> {
     // Servers refresh their list of open transactions only if it was not read for 0.1 s.
     tokio::time::sleep(Duration::from_millis(150)).await;
@@ -121,46 +121,46 @@ async fn commits_only_what_is_durable(kind: ServerKind, order: CommitOrder) -> R
     // The first row is written on the target while it is not durable in the log, but it is not committed.
     append(&mut writer, &rows[0])?;
     writer.flush()?;
-    until("a row to be prepared", async || Ok(committed_and_open(&rig).await?.1 > 0)).await?;
+    until("a row to be written in an open transaction", async || Ok(committed_and_open(&rig).await?.1 > 0)).await?;
     tokio::time::sleep(Duration::from_millis(300)).await;
     let (committed, open) = committed_and_open(&rig).await?;
-    ensure!((committed, open > 0) == (0, true), "{committed} rows committed, {open} prepared");
+    ensure!((committed, open > 0) == (0, true), "unexpected rows on the target: {committed} committed, {open} in open transactions");
     // Sync in the background, like a relay for which no client waits.
     writer.sync_in_background()?;
-    until("the first row", async || Ok(committed_and_open(&rig).await? == (1, 0))).await?;
+    until("the first row to commit", async || Ok(committed_and_open(&rig).await? == (1, 0))).await?;
 
     // This row is durable from the start.
     append(&mut writer, &rows[1])?;
     writer.sync()?;
-    until("the second row", async || Ok(committed_and_open(&rig).await? == (2, 0))).await?;
+    until("the second row to commit", async || Ok(committed_and_open(&rig).await? == (2, 0))).await?;
 
     // These two transactions wait for each other's turn while the channel stops. The channel does not wait
     // for a disk that hangs.
     flush_two(&mut writer, &rows[2..4])?;
-    until("more rows to be prepared", async || Ok(committed_and_open(&rig).await?.1 > 0)).await?;
-    tokio::time::timeout(PATIENCE, channel.pause()).await.context("the channel does not stop")??;
+    until("more rows to be written in open transactions", async || Ok(committed_and_open(&rig).await?.1 > 0)).await?;
+    tokio::time::timeout(PATIENCE, channel.pause()).await.context("the channel did not stop in time")??;
     let (committed, open) = committed_and_open(&rig).await?;
-    ensure!((committed, open) == (2, 0), "{committed} rows committed, {open} prepared");
+    ensure!((committed, open) == (2, 0), "unexpected rows on the target: {committed} committed, {open} in open transactions");
     writer.sync()?;
     channel.resume(None).await?;
     until("these rows", async || Ok(committed_and_open(&rig).await? == (4, 0))).await?;
 
-    // A transaction that could not be rolled back is not even started before it is durable.
+    // A transaction that could not be rolled back does not even start before it is durable in the log.
     append(&mut writer, &rows[4])?;
     writer.flush()?;
     tokio::time::sleep(Duration::from_millis(500)).await;
     let at_once = async || Ok::<_, anyhow::Error>(rig.target.sql("SELECT id FROM shop.at_once").await?);
     ensure!(at_once().await?.is_empty(), "a MyISAM row was written before it was durable");
     writer.sync()?;
-    until("a row of MyISAM", async || Ok(at_once().await?.len() == 1)).await?;
+    until("the MyISAM row to be written", async || Ok(at_once().await?.len() == 1)).await?;
 
-    // These two transactions never become durable, because the writer closes.
+    // These two transactions never become durable, because the log is closed first.
     flush_two(&mut writer, &rows[5..7])?;
-    until("the last rows to be prepared", async || Ok(committed_and_open(&rig).await?.1 > 0)).await?;
+    until("the last rows to be written in open transactions", async || Ok(committed_and_open(&rig).await?.1 > 0)).await?;
     drop(writer);
     stopped(&channel).await?;
     let (committed, open) = committed_and_open(&rig).await?;
-    ensure!((committed, open) == (4, 0), "{committed} rows committed, {open} prepared");
+    ensure!((committed, open) == (4, 0), "unexpected rows on the target: {committed} committed, {open} in open transactions");
     channel.shut_down().await;
     Ok(())
 }
@@ -197,7 +197,8 @@ struct PowerCut {
     rig: Rig,
     /// The first entries of the source's binlog file.
     head: Vec<Vec<Vec<u8>>>,
-    /// Five transactions. After the power failure the log has only the first, while the target has three.
+    /// Five transactions. After the power failure the log has only the first of them, while the target has
+    /// three.
     counts: Vec<Vec<Vec<u8>>>,
     options: ChannelOptions,
     after: TempDir,
@@ -246,11 +247,11 @@ impl PowerCut {
         let channel = Channel::start(options.clone(), log.handle(), rig.source_time(), false);
         let durable = log.handle().durable();
         let cut = Self { rig, head, counts, options, after, durable };
-        until("what is durable", async || Ok(cut.count().await? == ["1"])).await?;
+        until("the durable transactions to be applied", async || Ok(cut.count().await? == ["1"])).await?;
         cut.counts[1..3].iter().try_for_each(|entry| append(&mut log, entry))?;
         log.flush()?;
-        until("what is received", async || Ok(cut.count().await? == ["3"])).await?;
-        ensure!(log.handle().durable() == durable, "the log was synced");
+        until("the received transactions to be applied", async || Ok(cut.count().await? == ["3"])).await?;
+        ensure!(log.handle().durable() == durable, "the log must not be synced before the power failure");
         channel.shut_down().await;
         Ok(Some(cut))
     }
@@ -293,7 +294,7 @@ async fn commits_when_received(kind: ServerKind, options: &[&str]) -> Result<()>
     let had = GtidSet::parse(flavour, &status.gtids)?;
     let logged = log.handle().gtid_set().context("the log is empty")?;
     let beyond = had.subtract(&logged)?;
-    ensure!(beyond.is_empty() != options.is_empty(), "status {had}, log {logged}");
+    ensure!(beyond.is_empty() != options.is_empty(), "the status reports {had}, and the log has {logged}");
     // If the log closes while the channel waits, the channel does not continue. A log closes, for example, if
     // the relay refuses to capture the source.
     drop(log);
@@ -336,7 +337,7 @@ async fn transactions_at_another_position(kind: ServerKind, options: &[&str]) ->
     Ok(())
 }
 
-/// The channel restarts although nothing was synced since it applied transactions.
+/// The channel restarts although the log was not synced since the channel applied transactions.
 async fn restarts_within_the_sync_interval(kind: ServerKind, options: &[&str]) -> Result<()> {
     let orders = [CommitOrder::Source, CommitOrder::Independent];
     for order in orders {
@@ -414,7 +415,7 @@ async fn resumes_after_the_log_was_closed(kind: ServerKind) -> Result<()> {
     {
         transaction.iter().try_for_each(|entry| append(&mut log, entry))?;
         log.flush()?;
-        // The reader needs time to read the transaction, and does not report when it has.
+        // The reader needs time to read the transaction, and does not report when it is done. So wait.
         tokio::time::sleep(Duration::from_millis(500)).await;
         drop(log);
         stopped(&channel).await?;

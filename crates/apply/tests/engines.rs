@@ -10,7 +10,8 @@ use crate::support::{PATIENCE, Rig};
 
 on_each_server!(engines_are_mixed, rows_of_a_target_without_binlog);
 
-/// Returns tables of all engines that accept rows. When a MERGE table is opened, it opens other tables.
+/// Returns the definitions of tables of all engines that accept rows. They include a MERGE table, which opens
+/// other tables when it is opened.
 fn tables(flavour: Flavour) -> String {
     let mut tables = String::from(
         "CREATE TABLE i1 (a INT PRIMARY KEY, v INT); CREATE TABLE i2 (a INT, v INT);
@@ -41,7 +42,7 @@ fn tables(flavour: Flavour) -> String {
 const TABLES: [&str; 16] =
     ["i1", "y1", "t8", "e1", "i2", "t9", "c1", "b1", "y2", "r1", "p1", "a1", "t9", "a2", "y3", "w1"];
 
-/// Installs the storage engines that are not built in.
+/// Installs the storage engines that are not built into the server.
 async fn prepare(server: &Server) -> Result<()> {
     if server.kind().flavour() == Flavour::MariaDb {
         let install = "SET sql_log_bin=0; INSTALL SONAME 'ha_archive'; INSTALL SONAME 'ha_blackhole'";
@@ -111,7 +112,8 @@ async fn engines_are_mixed(kind: ServerKind) -> Result<()> {
     lost_rows_are_detected(&rig).await
 }
 
-/// A target without a binlog need not log changes of its BLACKHOLE tables, which keep no rows.
+/// On a target without a binlog, changes of BLACKHOLE tables, which store no rows, need not be logged and are
+/// ignored.
 async fn rows_of_a_target_without_binlog(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &["--skip-log-bin"]).await? else { return Ok(()) };
     prepare(&rig.source).await?;
@@ -138,7 +140,7 @@ async fn rows_are_not_written_twice(rig: &Rig) -> Result<()> {
     let waiting = "SELECT id FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'";
     let started = std::time::Instant::now();
     while rig.target.sql(there).await? != ["1"] || rig.target.sql(waiting).await?.is_empty() {
-        ensure!(started.elapsed() < PATIENCE, "no statement waits for the lock");
+        ensure!(started.elapsed() < PATIENCE, "no statement of the channel waits for the lock");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     for id in rig.target.sql(waiting).await? {
@@ -155,8 +157,8 @@ async fn rows_are_not_written_twice(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// `FLUSH STATUS` resets the counters of all sessions. With these counters a channel checks that its rows
-/// were changed.
+/// `FLUSH STATUS` resets the counters of all sessions, with which a channel checks that the target changed
+/// its rows. The channel must continue nevertheless.
 async fn counters_may_be_set_back(rig: &Rig) -> Result<()> {
     let channel = rig.channel(ChannelOptions { workers: 1, ..rig.options("otherwise") });
     rig.source.sql("INSERT INTO mixed.p1 VALUES (600, 1), (601, 1), (602, 1)").await?;
@@ -214,7 +216,7 @@ async fn engines_of_the_target(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// Resets a target so that it has no progress of any channel.
+/// Resets the binlog and GTIDs of a target, and removes the progress of all channels.
 async fn forget_all(target: &Server) -> Result<()> {
     target.sql("SET sql_log_bin=0; DROP DATABASE IF EXISTS mixed").await?;
     let reset = match target.kind().flavour() {
@@ -282,7 +284,7 @@ async fn logged_rows_are_not_repeated(rig: &Rig) -> Result<()> {
     }
     let waiting = "SELECT id FROM information_schema.processlist WHERE info LIKE 'REPLACE INTO tailwater%' OR state LIKE 'Waiting for table%'";
     while rig.target.sql(waiting).await?.is_empty() {
-        ensure!(started.elapsed() < PATIENCE, "no statement waits for the lock");
+        ensure!(started.elapsed() < PATIENCE, "no statement of the channel waits for the lock");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     for id in rig.target.sql(waiting).await? {
@@ -297,8 +299,8 @@ async fn logged_rows_are_not_repeated(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// A server ignores missing rows without an error, because an operator changed a setting while the channel
-/// ran.
+/// An operator changes a setting while the channel runs, so that the target ignores missing rows without an
+/// error. The channel must detect this.
 async fn lost_rows_are_detected(rig: &Rig) -> Result<()> {
     let channel = rig.channel(rig.options("otherwise"));
     rig.wait_applied(&channel).await?;

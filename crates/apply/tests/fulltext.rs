@@ -1,4 +1,4 @@
-//! Tests tables whose rows contain the document identifiers of their full-text index.
+//! Tests tables whose rows contain the document identifier of the full-text index (`FTS_DOC_ID`).
 
 use anyhow::{Context, Result};
 use tailwater_apply::channel::{ChannelOptions, ChannelStart};
@@ -24,7 +24,8 @@ async fn document_identifiers_are_taken_in_their_order(kind: ServerKind) -> Resu
     sql.push_str("SET auto_increment_increment = 65535;");
     for row in 0..20 {
         for table in 0..6 {
-            // In every second table the key rises with the identifier. In the other tables it falls.
+            // In every second table, the key ascends with the document identifier. In the other tables it
+            // descends.
             let key = if table % 2 == 0 { row } else { 100 - row };
             sql.push_str(&format!("INSERT INTO t{table} (id, body) VALUES ({key}, 'text {row}');"));
         }
@@ -36,8 +37,8 @@ async fn document_identifiers_are_taken_in_their_order(kind: ServerKind) -> Resu
         ));
     }
     rig.source.sql(&sql).await?;
-    // With one row per batch, rows of one table could run in parallel. With more rows, they could be sorted
-    // by their keys.
+    // Test two possible faults. With one row per batch, rows of one table could run in parallel. With more
+    // rows per batch, they could be sorted by their keys.
     let cases = [
         ("source", CommitOrder::Source, 1),
         ("independent", CommitOrder::Independent, 1),

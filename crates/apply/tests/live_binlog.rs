@@ -1,4 +1,4 @@
-//! Decodes what a server has just logged. Table definitions come from the server's catalogue.
+//! Decodes what a server has just logged. Table definitions come from the server's `information_schema`.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::servers::{flush, newest_events};
 
 on_each_server!(the_newest_binlog_decodes);
 
-/// Finds all tables under their own names.
+/// A table lookup without filters: it finds all tables under their own names.
 struct Catalogued(Catalogue);
 
 impl TableLookup for Catalogued {
@@ -107,10 +107,10 @@ async fn decode(
             Decoded::Transaction(transaction) => return Ok(*transaction),
             Decoded::NeedsTable { schema, table } => {
                 let loaded = tables.0.load(connection, &schema, &table).await?;
-                ensure!(loaded.is_some(), "no table {schema}.{table}");
+                ensure!(loaded.is_some(), "the server has no table {schema}.{table}");
             }
             Decoded::NeedsSource { schema, table } => {
-                bail!("the decoder asks for the source's definition of {schema}.{table}")
+                bail!("the decoder must not request the source's definition of {schema}.{table}")
             }
         }
     }
@@ -165,20 +165,22 @@ async fn rows_of_every_image_have_keys(
         let TransactionContent::Rows(changes) = &decoded[9].content else { bail!("{:?}", decoded[9]) };
         let tables: Vec<_> = changes.iter().map(|changes| changes.table.map.table.as_str()).collect();
         let cascades: &[&str] = match flavour {
-            // MySQL logs the cascades. `FLAG_SQL_FOREIGN_KEYS` shows that, and the keys rely on it.
+            // MySQL logs the cascades. `FLAG_SQL_FOREIGN_KEYS` shows that, and the computation of keys relies
+            // on it.
             Flavour::MySql => &["child", "parent"],
             Flavour::MariaDb => &["parent"],
         };
         ensure!(tables == cascades, "{image}: {tables:?}");
         let conflict = |one: usize, other: usize| decoded[one].writeset.conflicts(&decoded[other].writeset);
-        // Each child row needs its parents. Changes of one row keep their order. Deleting a parent waits for
-        // the changes of its children.
+        // Each child row must come after its parents. Changes of one row must keep their order. Deleting a
+        // parent must wait for the changes of its children.
         ensure!(
             conflict(0, 1) && conflict(1, 2) && conflict(1, 3) && conflict(3, 5) && conflict(7, 8),
             "{image}"
         );
         ensure!(conflict(1, 6) && conflict(3, 6), "{image}");
-        // That child row has another parent by then. The conflict matters only where cascades are not logged.
+        // By then the child row has another parent. So this conflict matters only where the source does not
+        // log cascades.
         ensure!(conflict(5, 6) || flavour == Flavour::MySql, "{image}");
         ensure!(conflict(2, 9) && conflict(4, 9), "{image}");
         ensure!(!conflict(2, 7) && !conflict(6, 8), "{image}");
@@ -224,7 +226,8 @@ async fn statements_and_their_context(
     let insert = of(statement)?;
     ensure!(insert.dml && insert.text.starts_with(b"INSERT") && insert.variables.len() == 2, "{insert:?}");
     if flavour == Flavour::MariaDb {
-        // MariaDB logs this ALTER in two phases. It is one statement.
+        // With this setting, MariaDB logs an ALTER in two phases. The decoder must return it as one
+        // statement.
         connection.execute("SET binlog_alter_two_phase = ON").await?;
         flush(connection).await?;
         connection.execute("ALTER TABLE t ADD COLUMN c INT, ALGORITHM = COPY").await?;

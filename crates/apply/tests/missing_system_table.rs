@@ -5,7 +5,8 @@ use tailwater_sandbox::ServerKind;
 
 use crate::support::Rig;
 
-/// For a statement that does not need the table of routines, native replication does not read that table.
+/// The channel applies statements that do not need the table of routines, as native replication does, which
+/// does not read that table for them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_missing_routines_table_does_not_stop_other_statements() -> Result<()> {
     let Some(rig) = Rig::start(ServerKind::Mariadb1011, &[], &[]).await? else { return Ok(()) };
@@ -13,8 +14,8 @@ async fn a_missing_routines_table_does_not_stop_other_statements() -> Result<()>
     rig.source.sql("CREATE DATABASE shop; CREATE TABLE shop.before (id INT PRIMARY KEY)").await?;
     rig.source.sql("RENAME TABLE mysql.proc TO mysql.proc_kept").await?;
     rig.source.sql("CREATE TABLE shop.after (id INT PRIMARY KEY); INSERT INTO shop.after VALUES (1)").await?;
-    // The table has one column fewer than the server expects. The server reports another error, and another
-    // statement does not need the table.
+    // Now the table has one column fewer than the server expects, for which the server reports a different
+    // error. The next statement does not need the table either.
     rig.source
         .sql("RENAME TABLE mysql.proc_kept TO mysql.proc; ALTER TABLE mysql.proc DROP COLUMN comment")
         .await?;

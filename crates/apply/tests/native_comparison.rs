@@ -128,7 +128,8 @@ impl Comparison {
         self.rig.wait_applied(channel).await
     }
 
-    /// Compares databases of target and native replica: the definitions with their settings, and the rows.
+    /// Compares databases on the target and the native replica: the definitions with their settings, and the
+    /// rows.
     async fn ensure_same_databases(&self, schemas: &[&str]) -> Result<()> {
         let list = schemas.iter().map(|schema| format!("'{schema}'")).collect::<Vec<_>>().join(",");
         let mut queries: Vec<String> = DEFINITIONS

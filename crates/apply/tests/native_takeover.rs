@@ -26,7 +26,7 @@ async fn mariadb_alternates_with_native_replication() -> Result<()> {
 
 async fn take_turns(kind: ServerKind) -> Result<()> {
     let Some(mut rig) = Rig::idle(spec(kind, 1), spec(kind, 2)).await? else { return Ok(()) };
-    // The target has local transactions. On MariaDB these have GTIDs in the source's domain.
+    // Run local transactions on the target. On MariaDB these have GTIDs in the source's domain.
     rig.target.sql("CREATE DATABASE local").await?;
     rig.source
         .sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY AUTO_INCREMENT, n INT)")
@@ -35,7 +35,7 @@ async fn take_turns(kind: ServerKind) -> Result<()> {
     rig.target.replicate_from(&rig.source).await?;
     wait_for_native_replication(&rig).await?;
     rig.target.sql(stop_statement(kind.flavour())).await?;
-    // The earliest transactions are purged from the source and the log, so only the target has them.
+    // Purge the earliest transactions from the source and the log, so that only the target has them.
     purge_all(&rig).await?;
     rig.source.sql("INSERT INTO shop.t (n) VALUES (3)").await?;
     rig.start_capture()?;
@@ -53,7 +53,7 @@ async fn purge_all(rig: &Rig) -> Result<()> {
     loop {
         rig.source.sql("FLUSH BINARY LOGS").await?;
         let files = rig.source.sql("SHOW BINARY LOGS").await?;
-        let newest = files.last().and_then(|line| line.split('\t').next()).context("a binlog file")?;
+        let newest = files.last().and_then(|line| line.split('\t').next()).context("the source must have a binlog file")?;
         rig.source.sql(&format!("PURGE BINARY LOGS TO '{newest}'")).await?;
         if rig.source.sql("SHOW BINARY LOGS").await?.len() == 1 {
             return Ok(());
@@ -76,7 +76,7 @@ async fn wait_for_native_replication(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// The target is like a copy whose GTID position was not set.
+/// The target is a copy of the source whose GTID position was not set.
 async fn a_target_that_lacks_transactions_is_rejected(rig: &Rig) -> Result<()> {
     let flavour = rig.target.kind().flavour();
     let has = rig.target.replicated_gtids().await?;
@@ -90,7 +90,7 @@ async fn a_target_that_lacks_transactions_is_rejected(rig: &Rig) -> Result<()> {
     ensure!(fault.code == "TW-APP-0008" && fault.message.contains("lacks"), "{fault:?}");
     ensure!(rig.target.sql("SELECT COUNT(*) FROM shop.t").await? == ["2"]);
     rig.target.sql(&remember).await?;
-    // After its position is set, the channel resumes.
+    // After the target's GTID position is set, the channel resumes.
     channel.resume(None).await?;
     rig.wait_applied(&channel).await?;
     channel.shut_down().await;

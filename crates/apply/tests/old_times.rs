@@ -16,7 +16,7 @@ use tailwater_wire::gtid::MariadbPosition;
 
 use crate::support::{PATIENCE, Rig, spec};
 
-/// Reads the catalogue of a server.
+/// Reads table definitions from a server, as the source of a channel.
 #[derive(Debug)]
 struct ServerCatalogue(ConnectOptions);
 
@@ -29,7 +29,7 @@ impl SourceCatalogue for ServerCatalogue {
     }
 }
 
-/// Returns the options of a channel that reads the source's catalogue with this account.
+/// Returns the options of a channel that reads the source's table definitions with this account.
 fn options(rig: &Rig, account: ConnectOptions) -> ChannelOptions {
     let source_catalogue: Arc<dyn SourceCatalogue> = Arc::new(ServerCatalogue(account));
     ChannelOptions {
@@ -75,7 +75,8 @@ async fn equal_digits_are_applied_exactly() -> Result<()> {
                 ensure_same(&rig, &format!("{table}{suffix}")).await?;
             }
         }
-        // A DDL statement changes the digits on both servers, and the channel reads the catalogue again.
+        // A DDL statement changes the digits on both servers, and the channel reads the definition from the
+        // source again.
         rig.source
             .sql("SET GLOBAL mysql56_temporal_format=OFF; ALTER TABLE old.d1_old MODIFY a TIME(5)")
             .await?;
@@ -91,8 +92,8 @@ async fn equal_digits_are_applied_exactly() -> Result<()> {
     Ok(())
 }
 
-/// `TIME(1)` and `TIME(2)` have the same length in the log, so only the source's catalogue shows the
-/// difference.
+/// `TIME(1)` and `TIME(2)` have the same length in the log, so only the table definition on the source shows
+/// the difference.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn different_digits_stop_the_channel() -> Result<()> {
     let Some(rig) = begin(ServerKind::Mariadb1011).await? else { return Ok(()) };
@@ -109,7 +110,7 @@ async fn different_digits_stop_the_channel() -> Result<()> {
             ensure!(fault.message.contains(part), "{part}: {fault:?}");
         }
         ensure!(rig.target.sql(&format!("SELECT COUNT(*) FROM old.{table}")).await? == ["0"]);
-        // This is the remedy that the error message names.
+        // Apply the remedy that the error message names.
         rig.target.sql(&format!("ALTER TABLE old.{table} MODIFY a TIME(1)")).await?;
         channel.resume(None).await?;
         rig.wait_applied(&channel).await?;
@@ -153,7 +154,7 @@ async fn the_channel_waits_for_a_source_that_is_down() -> Result<()> {
     Ok(())
 }
 
-/// Changes the answers of a server's catalogue.
+/// Reads table definitions from a server, and lets a test change the answers.
 #[derive(Debug)]
 struct ChangedAnswers {
     server: ServerCatalogue,
@@ -180,8 +181,8 @@ impl SourceCatalogue for ChangedAnswers {
     }
 }
 
-/// The channel waits in two cases. The relay has moved to another server. Or the relay has not yet captured
-/// what the source had logged when it answered.
+/// The channel waits in two cases. In the first case, the source is another server than the one that logged
+/// the rows. In the second case, the relay has not yet captured what the source had logged when it answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_channel_waits_for_the_server_and_the_position_of_the_log() -> Result<()> {
     let Some(rig) = begin(ServerKind::Mariadb1011).await? else { return Ok(()) };
@@ -220,8 +221,8 @@ async fn the_channel_waits_for_the_server_and_the_position_of_the_log() -> Resul
     Ok(())
 }
 
-/// The channel lags, so the source's catalogue is newer than the rows. The target's definition fits the
-/// catalogue but not the rows.
+/// The channel lags, so the table definition on the source is newer than the rows. The target's definition
+/// matches that of the source but not the rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn later_ddl_statements_are_found() -> Result<()> {
     let Some(rig) = begin(ServerKind::Mariadb118).await? else { return Ok(()) };
@@ -245,8 +246,8 @@ async fn later_ddl_statements_are_found() -> Result<()> {
     ensure!(rig.target.sql("SELECT COUNT(*) FROM old.changed").await? == ["0"]);
     ensure!(rig.target.sql("SELECT a FROM old.rebuilt").await? == ["12:34:56.7"]);
     channel.shut_down().await;
-    // If the target declares the former digits, an operator can let the channel apply the rows without
-    // verification.
+    // If the target declares the earlier number of digits, an operator can let the channel apply the rows
+    // without verification.
     rig.target.sql("ALTER TABLE old.changed MODIFY a TIME(1)").await?;
     let channel =
         rig.channel(ChannelOptions { old_temporal_precision: OldTemporalPrecision::Target, ..verified });
@@ -257,7 +258,7 @@ async fn later_ddl_statements_are_found() -> Result<()> {
 }
 
 /// A channel that lags reads rows of tables that the source has dropped since then. It applies these rows
-/// without asking the source, because the target drops the tables too.
+/// with the target's digits, because the target will drop the tables too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_of_dropped_tables_are_applied() -> Result<()> {
     let Some(rig) = begin(ServerKind::Mariadb118).await? else { return Ok(()) };
@@ -282,7 +283,7 @@ async fn rows_of_dropped_tables_are_applied() -> Result<()> {
     Ok(())
 }
 
-/// Values with digits that are not verified are the same as with native replication, whether right or wrong.
+/// If digits are not verified, the values are the same as with native replication, whether right or wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unverified_digits_give_the_values_of_native_replication() -> Result<()> {
     let Some(rig) = begin(ServerKind::Mariadb1011).await? else { return Ok(()) };
@@ -306,7 +307,7 @@ async fn unverified_digits_give_the_values_of_native_replication() -> Result<()>
         let ours = rig.target.sql(&rows).await?;
         let started = std::time::Instant::now();
         while native.sql(&rows).await? != ours {
-            ensure!(started.elapsed() < PATIENCE, "{table}: {ours:?} {:?}", native.sql(&rows).await?);
+            ensure!(started.elapsed() < PATIENCE, "{table}: the channel's target has {ours:?}, the native replica {:?}", native.sql(&rows).await?);
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         ensure!((ours == rig.source.sql(&rows).await?) == (table == "right"), "{table}: {ours:?}");
@@ -358,7 +359,8 @@ async fn the_catalogue_shows_digits_and_layout() -> Result<()> {
     Ok(())
 }
 
-/// Starts a source and a target, each with an empty database. The channel starts after its creation.
+/// Starts a source and a target, each with an empty database `old`. A channel starts after the creation of
+/// the database.
 async fn begin(kind: ServerKind) -> Result<Option<Rig>> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(None) };
     rig.source.sql("CREATE DATABASE old").await?;
@@ -392,7 +394,7 @@ async fn wait_for_source_error(channel: &Channel) -> Result<ChannelFault> {
 async fn ensure_same(rig: &Rig, table: &str) -> Result<()> {
     let rows = format!("SET time_zone='+00:00'; SELECT * FROM old.{table} ORDER BY id");
     let (ours, theirs) = (rig.target.sql(&rows).await?, rig.source.sql(&rows).await?);
-    ensure!(ours == theirs && !ours.is_empty(), "{table}: {ours:#?} {theirs:#?}");
+    ensure!(ours == theirs && !ours.is_empty(), "{table}: target {ours:#?}, source {theirs:#?}");
     Ok(())
 }
 

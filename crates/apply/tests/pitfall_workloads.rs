@@ -3,7 +3,7 @@
 use tailwater_wire::Flavour;
 use tailwater_wire::Flavour::{MariaDb, MySql};
 
-/// Statements that a careless replica applies wrongly.
+/// Statements that a replica with a simple implementation applies wrongly.
 #[derive(Clone)]
 pub struct Pitfall {
     pub name: &'static str,
@@ -155,7 +155,7 @@ UPDATE t FOR PORTION OF p FROM '2020-01-10' TO '2020-01-20' SET v = 9 WHERE id =
 DELETE FROM t WHERE id = 1 AND s = '2020-01-01'; INSERT INTO t VALUES (1,'2020-01-05','2020-01-09',5); UPDATE t SET e = '2020-01-07' WHERE id = 1 AND s = '2020-01-05'; INSERT INTO t VALUES (1,'2020-01-07','2020-01-10',6);
 BEGIN; DELETE FROM t WHERE v = 6; INSERT INTO t VALUES (1,'2020-01-08','2020-01-10',7); COMMIT; UPDATE t SET s = '2020-01-01' WHERE v = 5; DELETE FROM t WHERE v = 7; UPDATE t SET e = '2020-01-10' WHERE v = 5;";
 
-/// A sequence is a table with one row. The row is written, and never updated.
+/// A sequence is a table with one row. Servers log changes of this row as inserts, and never as updates.
 const SEQUENCES: &str = "
 CREATE SEQUENCE s START WITH 5 INCREMENT BY 3 CACHE 2; CREATE SEQUENCE other NOCACHE; CREATE TABLE t (id INT NOT NULL DEFAULT NEXTVAL(s) PRIMARY KEY, v INT);
 INSERT INTO t (v) VALUES (1),(2),(3); SELECT NEXTVAL(s); SELECT NEXTVAL(other), NEXTVAL(other); BEGIN; INSERT INTO t (v) VALUES (4); UPDATE t SET v = v + 1; INSERT INTO t (v) VALUES (NEXTVAL(other)),(NEXTVAL(other)); COMMIT;
@@ -232,8 +232,8 @@ const CHANGED_TABLES: &str = "
 CREATE TABLE t (id INT NOT NULL PRIMARY KEY, v INT); INSERT INTO t VALUES (1,1),(2,2); ALTER TABLE t ADD COLUMN s VARCHAR(9) UNIQUE FIRST; INSERT INTO t VALUES ('a',3,3); UPDATE t SET s = 'b' WHERE id = 1; ALTER TABLE t DROP PRIMARY KEY, MODIFY v BIGINT UNSIGNED; UPDATE t SET v = 18446744073709551615 WHERE id = 2;
 CREATE TABLE u LIKE t; INSERT INTO u SELECT * FROM t; RENAME TABLE t TO w, u TO t; DELETE FROM t WHERE id = 1; INSERT INTO w VALUES ('z',9,9); TRUNCATE TABLE t; INSERT INTO t VALUES ('q',1,1); CREATE TABLE x AS SELECT * FROM w; UPDATE x SET v = 0 WHERE id = 1; DROP TABLE w; CREATE VIEW seen AS SELECT id FROM x; INSERT INTO t (id) VALUES (5);";
 
-/// Returns letters that collations treat as equal, followed by spaces. Only one of them is in the table at a
-/// time.
+/// Returns statements with letters that collations treat as equal, followed by spaces. Only one of these
+/// values is in the table at a time.
 fn collations(collations: &[&str]) -> String {
     let mut sql = String::new();
     for (number, collation) in collations.iter().enumerate() {

@@ -83,7 +83,7 @@ fn text(random: &mut StdRng) -> String {
     format!("'{}'", LETTERS.choose(random).copied().unwrap_or_default())
 }
 
-/// Returns a random change of a few rows. Many of these changes fail, which is intended.
+/// Returns a random change of a few rows. It is intended that many of these changes fail.
 fn change(random: &mut StdRng, flavour: Flavour) -> String {
     let table = format!("t{}", random.random_range(0..TABLES));
     let id = random.random_range(0..15);
@@ -185,7 +185,7 @@ async fn round(kind: ServerKind, seed: u64, schemas: usize) -> Result<()> {
         }
     }
     let rows = rig.source.sql(&format!("SELECT COUNT(*) FROM {}.t0", schemas[0])).await?;
-    ensure!(rows.concat() != "0", "no rows are left to compare");
+    ensure!(rows.concat() != "0", "the random load left no rows to compare");
     for (name, order, batch) in [
         ("small", CommitOrder::Independent, 3),
         ("large", CommitOrder::Independent, 2000),
@@ -211,8 +211,8 @@ async fn round(kind: ServerKind, seed: u64, schemas: usize) -> Result<()> {
     Ok(())
 }
 
-/// The seed is the value of `TAILWATER_SEED`, or random; a failure prints it. With `TAILWATER_LONG`, many
-/// seeds are tried.
+/// The seed is the value of `TAILWATER_SEED`, or random; a failure prints it. If `TAILWATER_LONG` is set, the
+/// test runs with many seeds.
 async fn random_load_is_applied(kind: ServerKind) -> Result<()> {
     let given = std::env::var("TAILWATER_SEED").ok().and_then(|seed| seed.parse().ok());
     let rounds = match std::env::var_os("TAILWATER_LONG") {

@@ -45,7 +45,7 @@ fn is_exact(number: &str) -> bool {
     match number.parse::<f64>() {
         Ok(double) if double.is_finite() => digits(number) == digits(&format!("{double:e}")),
         Ok(_) => false,
-        // The text is not a number.
+        // The text is not a number, so it is not rounded.
         Err(_) => true,
     }
 }

@@ -3,18 +3,19 @@
 //!
 //! Values are stored exactly, or the channel stops. [`MappedTable::sql_mapping`] checks the columns once for
 //! each table, and rejects columns that cannot hold the source's values. The session is strict, so that the
-//! server rejects single values that do not fit: a text that is too long, a character that the target's
+//! server rejects single values that do not fit: text that is too long, a character that the target's
 //! character set lacks, a TIMESTAMP out of range.
 //!
-//! Differences to `BINLOG` statements:
+//! Differences from `BINLOG` statements:
 //! - Triggers of the target run, and no setting disables them. Drop the triggers whose changes the source has
 //!   already logged.
 //! - Columns that only the target has get their defaults; the target computes generated columns.
-//! - An UPDATE or DELETE without a matching row is not an error for the server. Each statement has the number
-//!   of rows that it must find ([`SqlStatement::rows`]); the connection needs [`ConnectOptions::found_rows`].
+//! - An UPDATE or DELETE without a matching row is not an error for the server. So each statement comes with
+//!   the number of rows that it must match ([`SqlStatement::rows`]); the connection needs
+//!   [`ConnectOptions::found_rows`].
 //! - MariaDB stores a negative zero as zero, in every notation.
 //! - MariaDB stores JSON as text. MySQL reformats a JSON document when it stores it.
-//! - A statement computes the period of a system-versioned row (see `versioned`).
+//! - For a system-versioned table, the target itself computes the period of a row (see `versioned`).
 //! - A MariaDB UUID or INET6 is written to a column of the same type or to a binary column; the value is not
 //!   converted to text.
 //!
@@ -38,12 +39,12 @@ pub use versioned::SqlPart;
 
 use tailwater_wire::Flavour;
 
-/// A statement, with the number of rows that it must change.
+/// A statement, with the number of rows that it must insert, match or delete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqlStatement {
     /// The text of the statement. It need not be UTF-8.
     pub text: Vec<u8>,
-    /// Number of rows that the statement must insert, find or delete; `None` if it changes no rows.
+    /// Number of rows that the statement must insert, match or delete; `None` if this is not checked.
     pub rows: Option<u64>,
 }
 

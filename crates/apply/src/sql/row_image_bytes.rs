@@ -12,7 +12,7 @@ pub struct RowImageBytes<'a> {
 }
 
 impl<'a> RowImageBytes<'a> {
-    /// Returns the images of `row`. They are copied only if columns were cut.
+    /// Returns the images of `row`. An image is copied only if columns were cut from it.
     pub fn of(row: &PlannedRow<'a>) -> Self {
         Self { image: row.image.to_bytes(), after: row.after.to_bytes() }
     }

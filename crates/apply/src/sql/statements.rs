@@ -17,12 +17,13 @@ use crate::batch::{PlannedRow, RowGroup};
 use crate::binlog::BinlogStatementOptions;
 use crate::error::ApplyError;
 
-/// The flags of a group that say which session settings the source had changed.
+/// The event flags that show which session settings the source had changed.
 const SESSION_FLAGS: u16 = RowsEvent::FLAG_NO_FOREIGN_KEY_CHECKS
     | RowsEvent::FLAG_RELAXED_UNIQUE_CHECKS
     | RowsEvent::FLAG_NO_CHECK_CONSTRAINT_CHECKS;
 
-/// The maximum number of rows that one statement looks up. With more rows, optimizers read the whole table.
+/// The maximum number of rows that one statement looks up. With more rows, the optimizers of the servers read
+/// the whole table.
 const SOUGHT_ROWS_MAX: u64 = 500;
 
 /// Writes groups of rows as SQL for one session, which has executed [`super::session_statement`].
@@ -33,7 +34,7 @@ pub struct SqlWriter {
     /// The session settings after the statements so far have run.
     flags: u16,
     lax: bool,
-    /// Whether some of the statements change session settings.
+    /// Whether some of the statements so far change session settings.
     has_set: bool,
     tolerant: bool,
     generated: GeneratedHistory,
@@ -67,7 +68,7 @@ impl SqlWriter {
         }
     }
 
-    /// Makes the writer replace existing rows and accept missing rows.
+    /// With `tolerant`, makes the writer replace existing rows and accept missing rows.
     #[must_use]
     pub fn tolerant(self, tolerant: bool) -> Self {
         Self { tolerant, ..self }
@@ -97,8 +98,8 @@ impl SqlWriter {
         }
     }
 
-    /// Forgets which history rows the statements so far create. Call this when a transaction starts: history
-    /// rows of another transaction do not come from these statements.
+    /// Forgets which history rows the statements so far create. Call this when a transaction starts, because
+    /// its history rows do not come from the statements of earlier transactions.
     pub fn forget_history(&mut self) {
         self.generated.clear();
     }
@@ -148,7 +149,7 @@ impl SqlWriter {
             let mut text_of_row = SqlText::after(std::mem::take(&mut row_text));
             let lax = form.put_row(&mut text_of_row, group, mapping, &images)?;
             row_text = text_of_row.bytes;
-            // Nothing is to be set: the target computes all changed columns.
+            // The UPDATE has no column to set, because the target computes all changed columns.
             if row_text.len() == head_bytes {
                 continue;
             }
@@ -192,8 +193,8 @@ impl SqlWriter {
         Ok(())
     }
 
-    /// Returns the statement for one row of a [part](Self::parts), without copying long values; `None` if
-    /// nothing is to be done. Appends the statements that must run before it.
+    /// Returns the statement for one row of a [part](Self::parts), without copying long values; `None` if the
+    /// row needs no statement. Appends to `out` the statements that must run before it.
     ///
     /// # Errors
     /// As [`SqlWriter::statements`].
@@ -279,7 +280,7 @@ impl StatementForm {
                 let verb = match (tolerant, mapping.writes_period) {
                     (false, _) => "INSERT",
                     (true, false) => "REPLACE",
-                    // With REPLACE, the period cannot be set.
+                    // REPLACE cannot set the period of a row.
                     (true, true) => "INSERT IGNORE",
                 };
                 let head = format!("{verb} INTO {table} ({}) VALUES ", columns.join(","));

@@ -5,7 +5,7 @@ use tailwater_wire::print::sql_value::put_hex;
 /// Values of at least this many bytes are not copied into the text.
 const KEPT_BYTES_MIN: usize = 1 << 20;
 
-/// Length of one piece of such a value, in bytes.
+/// Length of one piece of a value that is not copied, in bytes.
 const PIECE_BYTES: usize = 32 << 10;
 
 /// The text of a statement that is being written.

@@ -70,7 +70,7 @@ pub(super) fn put_literal<'v>(
             let after = changed_document(map, place, cell.index, diffs, before)?;
             put_json(text, &JsonBinary::parse(&after)?.to_text()?, literal);
         }
-        // The old document was not logged, so the change is applied to the target's document.
+        // The source did not log the old document, so apply the JSON change to the document on the target.
         BinlogValue::JsonDiff(diffs) if before.is_none_or(|before| !before.has(cell.index)) => {
             put_changes(&mut text.bytes, &place.quoted, diffs)?;
         }
@@ -114,7 +114,8 @@ fn is_negative_zero(number: f64) -> bool {
     number == 0.0 && number.is_sign_negative()
 }
 
-/// Appends a JSON document that the source stores as text. The documents are compared, not their texts.
+/// Appends a JSON document that the source stores as text. A comparison with it compares the documents, not
+/// their texts.
 fn put_json_of_text<'v>(text: &mut SqlText<'v>, place: &ColumnTarget, bytes: &'v [u8], literal: LiteralRole) {
     let from = place.converted_from.unwrap_or("utf8mb4");
     if literal == LiteralRole::Assigned {

@@ -1,16 +1,16 @@
 //! Writes rows of a system-versioned MariaDB table as SQL.
 //!
-//! The source logs each row with its period. It logs a DELETE as an update that ends the period, and after an
-//! UPDATE it logs an insert of the history row. Native replication stores these images unchanged. SQL cannot:
-//! no statement sets the period of a current row, and every UPDATE creates a history row itself. Each
+//! The source logs each row with its period. It logs a DELETE as an update that ends the period. After an
+//! UPDATE, it logs an insert of the history row. Native replication stores these images unchanged. SQL
+//! cannot: no statement sets the period of a current row, and every UPDATE creates a history row itself. Each
 //! statement therefore runs with the source's time (`SET STATEMENT timestamp`). The target then computes the
-//! same periods and creates the same history rows, and the logged history rows are left out.
+//! same periods and creates the same history rows, so the channel leaves out the logged history rows.
 //!
 //! There are two exceptions:
 //! - A history row that the source inserted itself (`system_versioning_insert_history`, MariaDB 10.11) is
 //!   inserted with its period.
-//! - `DELETE HISTORY` is logged row by row, but the statement itself cannot select single rows. It runs again
-//!   on the target, up to the time of the newest logged row.
+//! - `DELETE HISTORY` is logged row by row, but the statement itself cannot select single rows. So the
+//!   channel runs a `DELETE HISTORY` on the target, up to the time of the newest logged row.
 //!
 //! Source in MariaDB: `TABLE::delete_row` and `TABLE::vers_update_fields` in `table.cc`,
 //! `vers_insert_history_row` in `sql_insert.cc`.
@@ -42,7 +42,7 @@ pub enum SqlPart<'g, 'a> {
         /// The text before the statement: `SET STATEMENT ... FOR `, or empty.
         prefix: String,
     },
-    /// A complete statement, which may change any number of rows.
+    /// A complete statement. The number of rows that it changes is not checked.
     Statement(Vec<u8>),
 }
 
@@ -68,8 +68,8 @@ enum RowAction {
     LeaveOut,
 }
 
-/// The history rows that the target creates with the statements so far. Their logged rows come later in the
-/// log.
+/// The history rows that the statements so far create on the target. The log contains these rows too, further
+/// on.
 #[derive(Debug, Default)]
 pub(super) struct GeneratedHistory {
     counts: FxHashMap<Vec<u8>, u32>,
@@ -147,8 +147,9 @@ impl GeneratedHistory {
                 }
                 RowAction::Update { at: after_start }
             }
-            // The row was deleted at a time before its start, or twice at the same time, and left no history
-            // row. A delete one microsecond before the row's start has the same effect.
+            // The source deleted the row at a time before the row's start, or deleted two versions at the
+            // same time, and so created no history row. A delete one microsecond before the row's start has
+            // the same effect.
             (RowsKind::Delete, None) => RowAction::Delete { at: start.map(|start| start.saturating_sub(1)) },
             (RowsKind::Delete, Some(_)) if group.table.target.partitioned => {
                 return Err(not_exact(
@@ -177,7 +178,7 @@ impl RowAction {
     }
 }
 
-/// Returns the part for a run of rows; `None` if nothing is to be done.
+/// Returns the part for consecutive rows with the same action; `None` if the target need not do anything.
 fn part<'g, 'a>(
     group: &'g RowGroup<'a>,
     mapping: &'g SqlMapping,
@@ -222,8 +223,8 @@ fn part<'g, 'a>(
 /// Returns the text that makes a statement run at this time.
 fn at_time(time: Option<u64>) -> String {
     let Some(time) = time else { return String::new() };
-    // The server converts the number to a double and cuts it to microseconds. With the additional digit, the
-    // rounding error cannot reach the previous microsecond.
+    // The server converts the number to a double and truncates it to microseconds. The additional digit 3
+    // makes sure that a rounding error does not give the previous microsecond.
     format!("SET STATEMENT timestamp={}.{:06}3 FOR ", time / SECOND_US, time % SECOND_US)
 }
 
@@ -243,8 +244,8 @@ fn is_endless(end: u64) -> bool {
     end % SECOND_US == SECOND_US - 1 && LAST.contains(&(end / SECOND_US))
 }
 
-/// Returns what an update and the history row that it creates have in common. This is the table, the end of
-/// the history row's period, and the old key if both images contain it.
+/// Returns bytes that identify a history row, both from the update that creates it and from the logged
+/// history row: the table, the end of the period, and the old key if both images contain it.
 fn identity(mapping: &SqlMapping, old: &Image<'_>, end: u64) -> Result<Vec<u8>, WireError> {
     let mut identity = mapping.quoted.clone().into_bytes();
     identity.extend_from_slice(&end.to_be_bytes());
