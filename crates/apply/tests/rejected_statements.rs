@@ -139,14 +139,15 @@ async fn an_interrupted_statement(rig: &Rig, channel: &Channel) -> Result<()> {
     let runs =
         format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id={id} AND state='User sleep'");
     while rig.source.sql(&runs).await?.concat() == "0" {
-        ensure!(started.elapsed() < PATIENCE, "nothing is inserted");
+        ensure!(started.elapsed() < PATIENCE, "no row was inserted in time");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // The table is locked and cannot be read. By now, some rows are written.
+    // The statement locks the table, so the test cannot read it. After this wait, the statement has written
+    // some rows.
     tokio::time::sleep(Duration::from_millis(900)).await;
     rig.source.sql(&format!("KILL QUERY {id}")).await?;
-    ensure!(slow.await?.is_err(), "the statement completed");
-    ensure!(rig.source.sql("SELECT COUNT(*) FROM one.slow").await?.concat() != "0", "nothing was inserted");
+    ensure!(slow.await?.is_err(), "the statement must be interrupted, but it completed");
+    ensure!(rig.source.sql("SELECT COUNT(*) FROM one.slow").await?.concat() != "0", "the interrupted statement must have inserted some rows");
     let fault = rig.wait_failed(channel).await?;
     ensure!(fault.code == "TW-APP-0044" && fault.message.contains("error 1317"), "{fault:?}");
     ensure!(rig.target.sql("SELECT COUNT(*) FROM one.slow").await?.concat() == "0");
@@ -186,21 +187,22 @@ async fn a_statement_in_a_missing_database(rig: &Rig, channel: &Channel) -> Resu
     rig.source.sql("USE two; TRUNCATE TABLE orders").await?;
     let fault = rig.wait_failed(channel).await?;
     ensure!(fault.message.contains("Unknown database 'two'"), "{fault:?}");
-    ensure!(rig.target.sql("SELECT id FROM one.orders").await? == ["1"], "another table is emptied");
+    ensure!(rig.target.sql("SELECT id FROM one.orders").await? == ["1"], "TRUNCATE ran on the table of another database");
     rig.target.sql("CREATE DATABASE two; CREATE TABLE two.orders (id INT PRIMARY KEY)").await?;
     channel.resume(None).await?;
     rig.wait_applied(channel).await
 }
 
-/// After its database was dropped, the session has no current database, even if a new database has the same
-/// name.
+/// After a session's current database was dropped, the session has no current database, even if a new
+/// database with the same name is created.
 async fn dropped_databases(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source.sql("USE two; CREATE TABLE t (id INT PRIMARY KEY); DROP DATABASE two").await?;
     rig.source.sql("CREATE DATABASE two; USE two; CREATE TABLE t (n INT PRIMARY KEY)").await?;
     rig.wait_applied(channel).await
 }
 
-/// After an XA transaction was skipped, the channel does not wait for its prepared part.
+/// After an operator has skipped the commit of an XA transaction, the channel does not wait for the
+/// completion of its prepared part.
 async fn skipped_xa_transactions(rig: &Rig, channel: &Channel) -> Result<()> {
     channel.pause().await?;
     rig.source
@@ -216,7 +218,8 @@ async fn skipped_xa_transactions(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.wait_applied(channel).await
 }
 
-/// No commit records these skipped transactions, so the channel saves them on the target.
+/// No transaction commits between these skipped transactions and records them, so the channel itself must
+/// save them on the target.
 async fn consecutive_skipped_transactions(rig: &Rig, channel: &Channel) -> Result<()> {
     let flavour = rig.source.kind().flavour();
     for table in ["first", "second"] {
@@ -234,7 +237,7 @@ async fn consecutive_skipped_transactions(rig: &Rig, channel: &Channel) -> Resul
         let mut status = channel.status();
         let passed = tokio::time::timeout(PATIENCE, status.wait_for(passed)).await;
         passed.with_context(|| {
-            format!("the transaction is not skipped: {:?}", channel.status().borrow().fault)
+            format!("the channel did not skip the transaction: {:?}", channel.status().borrow().fault)
         })??;
     }
     rig.wait_applied(channel).await?;
@@ -247,7 +250,7 @@ async fn consecutive_skipped_transactions(rig: &Rig, channel: &Channel) -> Resul
     rig.wait_applied(channel).await
 }
 
-/// These statements change rows, and commit together with the rows.
+/// Statements that change rows under special session settings commit in one transaction with other rows.
 async fn statements_with_their_own_settings(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source
         .sql(
@@ -262,7 +265,7 @@ async fn statements_with_their_own_settings(rig: &Rig, channel: &Channel) -> Res
     let noted =
         "SELECT statement FROM tailwater.apply_intent WHERE statement REGEXP 'orders VALUES|TEMPORARY'";
     let noted = rig.target.sql(noted).await?;
-    ensure!(noted.is_empty(), "treated as statements that commit implicitly: {noted:?}");
+    ensure!(noted.is_empty(), "the channel treated these as statements that commit implicitly: {noted:?}");
     Ok(())
 }
 
@@ -271,7 +274,7 @@ async fn nontransactional_tables_are_reported(rig: &Rig, channel: &Channel) -> R
         .sql("CREATE TABLE one.old (id INT PRIMARY KEY) ENGINE=MyISAM; INSERT INTO one.old VALUES (1)")
         .await?;
     rig.wait_applied(channel).await?;
-    // The status is refreshed every second.
+    // The channel updates this part of its status only once a second, so wait.
     let named =
         |status: &tailwater_apply::channel::ChannelStatus| status.nontransactional_tables == ["one.old"];
     crate::support::wait_for(channel, "name the table", named).await?;
@@ -290,8 +293,9 @@ async fn rollbacks(server: &Server) -> Result<u64> {
     Ok(count.parse()?)
 }
 
-/// Rows that are written as SQL a second time need the session settings for which they were written. Deleting
-/// a parent row also deletes its child rows, which is not in the binlog.
+/// When the channel retries rows that it writes as SQL, it must first set the session settings of these rows
+/// again. Here the setting is that foreign keys are checked: deleting a parent row also deletes its child
+/// rows, and the binlog does not contain that.
 async fn disabled_foreign_key_checks(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source
         .sql(
@@ -322,11 +326,11 @@ async fn disabled_foreign_key_checks(rig: &Rig, channel: &Channel) -> Result<()>
         }
         anyhow::Ok(())
     };
-    tokio::time::timeout(PATIENCE, again).await.context("the channel does not retry")??;
+    tokio::time::timeout(PATIENCE, again).await.context("the channel did not retry in time")??;
     other.execute("ROLLBACK").await?;
     rig.wait_applied(channel).await?;
     let left = rig.target.sql("SELECT id FROM one.c").await?;
-    ensure!(left.is_empty(), "children without a parent: {left:?}");
+    ensure!(left.is_empty(), "the target has child rows without a parent: {left:?}");
     Ok(())
 }
 

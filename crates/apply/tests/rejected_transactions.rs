@@ -83,7 +83,8 @@ async fn schema_of_another_version(rig: &Rig, channel: &Channel) -> Result<()> {
     Ok(())
 }
 
-/// Renaming two tables to one is rejected even if their rows would not collide.
+/// Filters that would write two source tables to one target table are rejected, even if the rows have
+/// different keys.
 async fn two_tables_renamed_to_one(rig: &Rig) -> Result<()> {
     let definitions = Rule { tables: "*.*".into(), operations: vec![Operation::Ddl] };
     let filters = FilterSet {
@@ -116,7 +117,7 @@ async fn two_tables_renamed_to_one(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// The error contains the GRANT statement for the missing privilege.
+/// If the channel's account lacks a privilege, the error contains the GRANT statement for it.
 async fn an_account_without_privileges(rig: &Rig) -> Result<()> {
     rig.target.sql("CREATE USER few@'%' IDENTIFIED BY 'few'; GRANT ALL ON tailwater.* TO few@'%'").await?;
     let root = rig.target.connect_options();
@@ -130,7 +131,7 @@ async fn an_account_without_privileges(rig: &Rig) -> Result<()> {
     ensure!(fault.code == "TW-SES-0019" && fault.message.contains(missing), "{fault:?}");
     rig.target.sql(missing).await?;
     channel.resume(None).await?;
-    // Now the account may connect, but not change the table.
+    // Now the account may connect, but may not change the table.
     let fault = rig.wait_failed(&channel).await?;
     ensure!(fault.code == "TW-APP-0002" && fault.message.contains("denied"), "{fault:?}");
     channel.shut_down().await;
@@ -158,9 +159,9 @@ async fn a_duplicate_row(rig: &Rig, channel: &Channel, other: &Channel) -> Resul
     let detail = fault.detail.unwrap_or_default();
     ensure!(detail.contains("(id=100)") && detail.contains("Duplicate entry '100' for key"), "{detail}");
     ensure!(rig.target.sql("SELECT id FROM shop.t WHERE id > 90 ORDER BY 1").await? == ["98", "99", "100"]);
-    ensure!(rig.target.sql("SELECT COUNT(*) FROM shop.u").await? == ["0"], "half a transaction");
+    ensure!(rig.target.sql("SELECT COUNT(*) FROM shop.u").await? == ["0"], "a part of the rejected transaction was committed");
     rig.wait_applied(other).await?;
-    // The error repeats until its cause is removed.
+    // After a restart of the channel, the error occurs again until its cause is removed.
     channel.resume(None).await?;
     ensure!(rig.wait_failed(channel).await?.message.contains(&gtid));
     rig.target.sql("DELETE FROM shop.t WHERE id = 100").await?;
@@ -224,7 +225,7 @@ async fn a_row_that_exceeds_the_packet_limit(rig: &Rig, channel: &Channel) -> Re
 }
 
 async fn a_skipped_transaction(rig: &Rig, channel: &Channel) -> Result<()> {
-    // This is as if an operator had already made the change manually.
+    // Simulate an operator who has already made the change manually.
     rig.target.sql("INSERT INTO shop.t VALUES (200, 1)").await?;
     rig.source.sql("INSERT INTO shop.t VALUES (200, 1)").await?;
     let gtid = rig.newest_gtid().await?;
@@ -238,7 +239,7 @@ async fn a_skipped_transaction(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.ensure_equal(&["shop"]).await
 }
 
-/// Only the transaction with differences is tolerated.
+/// The channel tolerates differences only in the transaction that failed.
 async fn a_transaction_that_tolerates_differences(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source.sql("INSERT INTO shop.t VALUES (300, 1), (301, 1), (302, 1), (305, 1), (306, 1)").await?;
     rig.wait_applied(channel).await?;
@@ -260,7 +261,7 @@ async fn a_transaction_that_tolerates_differences(rig: &Rig, channel: &Channel) 
     let gtid = rig.newest_gtid().await?;
     let fault = rig.wait_failed(channel).await?;
     ensure!(fault.message.contains(&gtid.to_string()), "{fault:?}");
-    // This row is inserted only now, because another worker could otherwise report it first.
+    // Insert this row only now. Otherwise another worker could report this row before the earlier error.
     rig.source.sql("INSERT INTO shop.t VALUES (304, 1)").await?;
     let last = rig.newest_gtid().await?;
     channel.tolerate(None).await?;
@@ -274,7 +275,7 @@ async fn a_transaction_that_tolerates_differences(rig: &Rig, channel: &Channel) 
     let recorded = "SELECT gtid FROM tailwater.apply_skipped WHERE tolerated=1";
     let recorded = rig.target.sql(recorded).await?;
     ensure!(recorded.contains(&gtid.to_string()) && recorded.contains(&last.to_string()), "{recorded:?}");
-    // An update of a missing row inserts no row.
+    // An update of a missing row that is tolerated does not insert the row.
     rig.target.sql("INSERT INTO shop.t VALUES (300, 2)").await?;
     rig.ensure_equal(&["shop"]).await
 }

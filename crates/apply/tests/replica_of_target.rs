@@ -1,5 +1,6 @@
 //! Tests a native replica of the target. Under the source's GTIDs it can be moved to the source and back.
-//! Under the target's own GTIDs it gets the same rows. It does not get changes that the target does not log.
+//! Under the target's own GTIDs it gets the same rows. The replica does not get changes that the target does
+//! not log.
 
 use anyhow::{Context, Result, bail, ensure};
 use tailwater_apply::Channel;
@@ -19,7 +20,7 @@ async fn a_mariadb_replica_of_the_target_gets_its_rows() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mysql_replica_of_the_target_gets_its_rows() -> Result<()> {
-    if is_skipped_in_ci("a_mysql_replica_of_the_target_gets_its_rows", "that of MariaDB") {
+    if is_skipped_in_ci("a_mysql_replica_of_the_target_gets_its_rows", "the same test on MariaDB") {
         return Ok(());
     }
     replica_of_the_target(ServerKind::Mysql97).await
@@ -58,7 +59,7 @@ async fn wait_for_source_gtids(rig: &Rig, replica: &Server) -> Result<()> {
     };
     if let Err(error) = until(replica, &has, "1").await {
         let (status, has) = (replica.replica_status().await?, replica.replicated_gtids().await?);
-        bail!("{error:#}: it has {has}, the target {}: {status:?}", rig.target.replicated_gtids().await?);
+        bail!("{error:#}: the replica has {has}, the target has {}: {status:?}", rig.target.replicated_gtids().await?);
     }
     if rig.source.kind().flavour() == Flavour::MySql {
         let all = rig.source_gtids().await?.to_string();
@@ -107,13 +108,13 @@ async fn gets_rows_under_the_targets_gtids(rig: &Rig, channel: &Channel, replica
         replica.sql(ROWS).await? == rig.source.sql(ROWS).await?,
         "the replica has other rows than the source"
     );
-    // None of these transactions has a GTID of the source.
+    // The replica must have these transactions only under GTIDs of the target, not of the source.
     let newest = rig.newest_gtid().await?.to_string();
     let has = replica.replicated_gtids().await?;
     match rig.source.kind().flavour() {
         Flavour::MySql => {
             let sql = format!("SELECT GTID_SUBSET('{before}', '{has}'), GTID_SUBSET('{newest}', '{has}')");
-            ensure!(replica.sql(&sql).await? == ["1\t0"], "{has}: {before} {newest}");
+            ensure!(replica.sql(&sql).await? == ["1\t0"], "the replica has {has}; expected {before} but not {newest}");
         }
         Flavour::MariaDb => ensure!(has.starts_with("0-2-"), "{has}"),
     }
@@ -124,14 +125,14 @@ async fn gets_nothing_the_target_does_not_log(rig: &Rig, channel: &Channel, repl
     set(channel, GtidMode::Log).await?;
     rig.source.sql("INSERT INTO shop.t VALUES (6,0)").await?;
     rig.wait_applied(channel).await?;
-    // This is a transaction of the target itself. When the replica has it, the replica has everything before
-    // it.
+    // Run a transaction on the target itself. When the replica has it, the replica has also received
+    // everything that the target logged before.
     rig.target.sql("CREATE DATABASE marked").await?;
     until(replica, "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = 'marked'", "1")
         .await?;
     ensure!(
         replica.sql("SELECT COUNT(*) FROM shop.t WHERE id = 6").await? == ["0"],
-        "the target has logged the transaction"
+        "the target must not log the transaction, but the replica has it"
     );
     ensure!(rig.target.sql("SELECT COUNT(*) FROM shop.t WHERE id = 6").await? == ["1"]);
     Ok(())

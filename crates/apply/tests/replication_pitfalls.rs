@@ -1,5 +1,5 @@
-//! Applies known pitfalls of replication: as streamed transactions, in small batches in independent order,
-//! and in large batches in source order.
+//! Applies workloads with known pitfalls of replication: as streamed transactions, in small batches in
+//! independent order, and in large batches in source order.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::channel::{ChannelOptions, ChannelStart};
@@ -25,7 +25,7 @@ async fn run_on_source(rig: &Rig, pitfalls: &[Pitfall]) -> Result<()> {
     Ok(())
 }
 
-/// Applies the log from its start to a target without these databases.
+/// Applies the log from its start to a target from which the databases of the workloads were dropped.
 async fn replay(
     rig: &Rig,
     pitfalls: &[Pitfall],
@@ -52,7 +52,7 @@ async fn replay(
     Ok(())
 }
 
-/// Checks that the indexes of every table contain exactly the table's rows.
+/// Checks with CHECK TABLE that the indexes of every table contain exactly the table's rows.
 async fn indexes_are_whole(target: &Server, schema: &str) -> Result<()> {
     let tables = format!(
         "SELECT table_name FROM information_schema.tables WHERE table_schema = '{schema}' AND table_type = 'BASE TABLE'"
@@ -61,7 +61,7 @@ async fn indexes_are_whole(target: &Server, schema: &str) -> Result<()> {
         let answer =
             target.sql(&format!("CHECK TABLE {schema}.`{}` EXTENDED", table.replace('`', "``"))).await?;
         let whole = answer.last().is_some_and(|line| line.ends_with("status\tOK"));
-        // If an engine cannot check a table, the answer contains a note.
+        // If a storage engine does not support CHECK TABLE, the answer contains a note.
         ensure!(whole || answer.iter().any(|line| line.contains("\tnote\t")), "{answer:?}");
     }
     Ok(())
@@ -103,7 +103,7 @@ async fn pitfalls_are_applied_correctly(kind: ServerKind) -> Result<()> {
         ensure!(ours == theirs && ours.len() == 2, "{ours:?} {theirs:?}");
     }
     let (ours, theirs) = (next_numbers(&rig.source).await?, next_numbers(&rig.target).await?);
-    ensure!(ours == theirs && ours.len() == 4, "the counters differ: {ours:?} {theirs:?}");
+    ensure!(ours == theirs && ours.len() == 4, "the AUTO_INCREMENT counters differ: source {ours:?}, target {theirs:?}");
     Ok(())
 }
 

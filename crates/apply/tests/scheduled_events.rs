@@ -23,7 +23,7 @@ const EVENTS: &[&str] = &[
     "CREATE EVENT moved ON SCHEDULE EVERY 1 HOUR DO SELECT 1",
     "ALTER EVENT moved RENAME TO agenda.enable",
     "ALTER EVENT enable COMMENT 'is short' DO INSERT INTO agenda.t VALUES ()",
-    // MySQL does not log the time zone of the event, but stores it.
+    // MySQL does not log the time zone of the session, but stores it with the event.
     "PREPARE statement FROM 'CREATE EVENT prepared ON SCHEDULE EVERY 1 SECOND DO INSERT INTO agenda.t VALUES ()'",
     "EXECUTE statement",
     "CREATE EVENT gone ON SCHEDULE EVERY 1 HOUR DO SELECT 1",
@@ -56,7 +56,7 @@ async fn come_disabled(kind: ServerKind) -> Result<()> {
     ensure!(ours == theirs, "{ours:#?}\n{theirs:#?}");
     let enabled =
         "SELECT COUNT(*) FROM information_schema.events WHERE event_schema='agenda' AND status='ENABLED'";
-    ensure!(rig.source.sql(enabled).await? == ["6"], "the events on the source stay enabled");
+    ensure!(rig.source.sql(enabled).await? == ["6"], "the events on the source must stay enabled");
     tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
     rig.ensure_equal(&["agenda"]).await?;
     // The target takes over the role of the source.

@@ -1,4 +1,4 @@
-//! Helpers for several tests: one test for each server, and reading the events that a server wrote.
+//! Helpers for several tests: running a test on each server, and reading the events that a server has logged.
 
 use anyhow::{Context, Result};
 use bytes::Bytes;

@@ -43,7 +43,8 @@ fn workload(kind: ServerKind) -> String {
     let own: String = match kind.flavour() {
         Flavour::MySql => format!("{DOCUMENTS}\n{VECTORS}\n{MYSQL_GEOMETRY}"),
         Flavour::MariaDb => {
-            // Versioned tables have their own test file, `versioned_tables`. Sequences are not tables.
+            // Leave out system-versioned tables, which have their own test file `versioned_tables`, and
+            // sequences.
             let left_out = |line: &&str| {
                 !["versioned", "mysql56_temporal_format", "numbers"].iter().any(|word| line.contains(word))
             };
@@ -54,8 +55,9 @@ fn workload(kind: ServerKind) -> String {
     format!("{COMMON}\n{own}\n{late}")
 }
 
-/// For a partial update, MariaDB needs the document before it, which a minimal image does not have. MariaDB's
-/// own text of the document differs.
+/// Returns the workload without partial updates of JSON documents if the images are minimal. To apply a
+/// partial update to MariaDB, the applier needs the earlier document, which a minimal image does not contain.
+/// MariaDB's own copy of the document has a different text.
 fn without_partial(image: &str, workload: &str) -> String {
     match image {
         "MINIMAL" => workload.replace("PARTIAL_JSON", "''"),
@@ -91,7 +93,7 @@ async fn execute_sql(options: &ConnectOptions, plan: &BatchPlan<'_>) -> Result<(
         let shown = || statement.text.escape_ascii().to_string().chars().take(1000).collect::<String>();
         let done = connection.execute_bytes(&statement.text).await.with_context(shown)?;
         if let Some(rows) = statement.rows {
-            ensure!(done.affected_rows == rows, "{} rows instead of {rows}: {}", done.affected_rows, shown());
+            ensure!(done.affected_rows == rows, "the statement changed {} rows instead of {rows}: {}", done.affected_rows, shown());
         }
     }
     connection.execute("COMMIT").await?;
@@ -110,15 +112,15 @@ async fn every_type_is_applied_by_sql_and_by_binlog(kind: ServerKind) -> Result<
         ("FULL", kept(&whole), false),
         ("MINIMAL", whole.clone(), false),
     ] {
-        let what = format!("{image}, by {}", if by_sql { "SQL" } else { "BINLOG" });
+        let what = format!("{image} images, written as {}", if by_sql { "SQL" } else { "BINLOG" });
         let settings = format!("SET SESSION binlog_row_image = {image};");
         let file = prepare(&server, "types_source", "types_target", &settings, &statements).await?;
         let options = server.connect_options();
         let mut connection = Connection::connect(&options).await?;
         let tables = targets(&mut connection, "types_target", 0).await?;
         let changes = row_changes(&server, &file, "types_source", &tables, !by_sql).await?;
-        ensure!(changes.len() > 20, "{what}: {} events", changes.len());
-        // Half of the documents are written as partial updates.
+        ensure!(changes.len() > 20, "{what}: the source logged only {} rows events", changes.len());
+        // The source logs half of the changes of JSON documents as partial updates.
         let plan = plan(&changes, PlanOptions { cut_images: !by_sql, ..PlanOptions::default() })?;
         if by_sql {
             execute_sql(&options, &plan).await.with_context(|| what.clone())?;
@@ -157,18 +159,18 @@ async fn across(from: ServerKind, to: ServerKind, workload: &str) -> Result<()> 
         let plan = plan(&changes, PlanOptions::default())?;
         execute_sql(&target.connect_options(), &plan)
             .await
-            .with_context(|| format!("{from} to {to}, {image}"))?;
+            .with_context(|| format!("from {from} to {to} with {image} images"))?;
         let (ours, theirs) = (rows_of(&source, &schema).await?, rows_of(&target, "across_target").await?);
         ensure!(
             ours.len() > 8 && ours.len() == theirs.len(),
-            "{} and {} tables, but the numbers must be equal",
+            "the source has {} tables and the target has {}; the numbers must be equal",
             ours.len(),
             theirs.len()
         );
         for (our, their) in ours.iter().zip(&theirs) {
             // MariaDB cannot store a negative zero, whatever expression produces it.
             let our = our.replace(" -0 ", " 0 ");
-            ensure!(our == *their, "{from} to {to}, {image}\n ours: {our}\ntheirs: {their}");
+            ensure!(our == *their, "from {from} to {to} with {image} images\nsource: {our}\ntarget: {their}");
         }
     }
     Ok(())
@@ -176,7 +178,7 @@ async fn across(from: ServerKind, to: ServerKind, workload: &str) -> Result<()> 
 
 #[tokio::test]
 async fn mysql_changes_are_applied_on_mariadb() -> Result<()> {
-    // A negative zero is rejected, because MariaDB has no expression for it.
+    // Leave out negative zeros, which the applier rejects because MariaDB has no expression for them.
     let common = COMMON.replace("-0e0", "0");
     across(ServerKind::Mysql97, ServerKind::Mariadb1011, &kept(&format!("{common}\n{DOCUMENTS}"))).await
 }
@@ -253,7 +255,7 @@ async fn rows_are_written_to_tables_of_another_shape() -> Result<()> {
                 let table = &changes.first().context("no changes")?.table;
                 table.sql_mapping().err().context("it fits")?.clone()
             }
-            // The target's table lacks the column.
+            // This error means that the target's table lacks the column.
             Err(error) => error.downcast::<ColumnMismatch>()?,
         };
         ensure!(mismatch.column == column, "{mismatch}");

@@ -38,7 +38,7 @@ pub struct Rig {
     pub source: Server,
     pub target: Server,
     pub folder: tempfile::TempDir,
-    /// When the relay acknowledges transactions. It applies once the capture starts.
+    /// When the relay acknowledges transactions. A change takes effect only when the capture is started.
     pub ack: AckMode,
     capture: Option<Capture>,
     ended: CancellationToken,
@@ -82,7 +82,7 @@ impl Rig {
         let target = Server::start(target).await?;
         source.create_replication_user().await?;
         let folder = tempfile::tempdir()?;
-        // A source without semi-sync uses this mode.
+        // The source has no semi-sync, so the relay acknowledges nothing and need not sync for it.
         let ack = AckMode::Received;
         Ok(Some(Self { source, target, folder, ack, capture: None, ended: CancellationToken::new() }))
     }
@@ -116,7 +116,7 @@ impl Rig {
     }
 
     pub fn log(&self) -> LogHandle {
-        self.capture.as_ref().expect("the source is captured").log()
+        self.capture.as_ref().expect("the capture must be running").log()
     }
 
     /// Returns the options of a channel with small batches, so that there are many batches.
@@ -130,7 +130,7 @@ impl Rig {
 
     /// Returns the source's clock, as the relay measures it.
     pub fn source_time(&self) -> SourceTime {
-        let status = self.capture.as_ref().expect("the source is captured").status();
+        let status = self.capture.as_ref().expect("the capture must be running").status();
         SourceTime::new(move || status.source_now_us())
     }
 
@@ -181,7 +181,7 @@ impl Rig {
             }
             let left = PATIENCE
                 .checked_sub(started.elapsed())
-                .with_context(|| format!("the channel does not fail: {now:#?}"))?;
+                .with_context(|| format!("the channel did not fail in time: {now:#?}"))?;
             if let Ok(changed) = tokio::time::timeout(left, status.changed()).await {
                 changed.context("the channel has ended")?;
             }
@@ -252,12 +252,12 @@ pub async fn wait_for(
         }
         ensure!(
             now.state != ChannelState::Failed,
-            "while waiting for the channel to {what}: {:?}",
+            "the channel failed while the test waited for it to {what}: {:?}",
             now.fault
         );
         let left = PATIENCE
             .checked_sub(started.elapsed())
-            .with_context(|| format!("the channel does not {what}: {now:#?}"))?;
+            .with_context(|| format!("timed out while waiting for the channel to {what}: {now:#?}"))?;
         if let Ok(changed) = tokio::time::timeout(left, status.changed()).await {
             changed.context("the channel has ended")?;
         }

@@ -1,4 +1,4 @@
-//! Settings of the target, and settings in statements, must not change what is applied.
+//! Settings of the target, and settings in the source's statements, must not change what the channel applies.
 
 use anyhow::{Result, ensure};
 use tailwater_apply::Channel;
@@ -60,7 +60,7 @@ async fn is_logged(server: &Server, gtid: &Gtid) -> Result<bool> {
 }
 
 async fn transactions_after_a_definition_are_logged(rig: &Rig, channel: &Channel) -> Result<()> {
-    // These settings must not affect Tailwater's own statements.
+    // Under this setting, literals are in UCS-2. It must not affect Tailwater's own statements.
     let odd = "SET collation_connection=ucs2_general_ci";
     rig.source.sql(&format!("{odd}; CREATE TABLE one.made (id INT PRIMARY KEY)")).await?;
     let mut gtids = vec![rig.newest_gtid().await?];
@@ -86,7 +86,7 @@ async fn create_select_is_rejected_under_preserve(rig: &Rig, channel: &Channel) 
     let filled = rig.newest_gtid().await?;
     let fault = rig.wait_failed(channel).await?;
     ensure!(fault.message.contains("CREATE TABLE ... SELECT"), "{fault:?}");
-    // This is what the error message advises.
+    // Do what the error message advises.
     rig.target
         .sql(
             "SET sql_log_bin=0; CREATE TABLE IF NOT EXISTS one.filled (id INT NOT NULL); \
@@ -130,7 +130,8 @@ async fn statements_are_filtered(rig: &Rig, flavour: Flavour) -> Result<()> {
     let filters = FilterSet { exclude: vec![Rule::from("kept.*")], ..FilterSet::default() };
     let channel = rig.channel(ChannelOptions { filters, ..rig.options("settings") });
     rig.wait_applied(&channel).await?;
-    // This filter change is written in the middle of a streamed transaction.
+    // This transaction is so large that it is streamed, and the filters also apply to its SAVEPOINT
+    // statements.
     rig.source
         .sql(
             "USE one; CREATE TABLE large (id INT PRIMARY KEY, t LONGTEXT); BEGIN; SAVEPOINT a; \
@@ -147,7 +148,7 @@ async fn statements_are_filtered(rig: &Rig, flavour: Flavour) -> Result<()> {
         rig.source.sql("INSERT INTO one.orders VALUES (40, 1)").await?;
         rig.wait_applied(&channel).await?;
     }
-    ensure!(rig.target.sql("SELECT id FROM kept.audit").await? == ["1"], "the statement was dropped");
+    ensure!(rig.target.sql("SELECT id FROM kept.audit").await? == ["1"], "the filters must exclude DROP TABLE kept.audit");
     channel.shut_down().await;
     rig.ensure_equal(&["one"]).await
 }
@@ -185,6 +186,6 @@ async fn unusual_global_settings_change_nothing(rig: &Rig) -> Result<()> {
     ensure!(views == rig.source.sql("SELECT noted FROM odd.seen ORDER BY 1").await?, "{views:?}");
     let others = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema IN ('odd', 'tailwater') AND engine <> 'InnoDB' AND table_name <> 'apply_intent'";
     let others = rig.target.sql(others).await?;
-    ensure!(others == ["0"], "{others:?} tables are made in another engine");
+    ensure!(others == ["0"], "{others:?} tables were created with another engine than InnoDB");
     Ok(())
 }

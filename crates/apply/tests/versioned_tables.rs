@@ -11,7 +11,7 @@ use crate::support::{PATIENCE, Rig, spec};
 
 on_each_server!(history_is_that_of_a_native_replica, deleted_history_of_partitions_is_refused);
 
-/// The tables. `INT` is replaced with a wider type where the columns are wider.
+/// The tables. On servers with wider columns, `INT` is replaced with a wider type.
 const TABLES: &str = "
     CREATE TABLE keyed (id INT PRIMARY KEY, v INT, b LONGTEXT) WITH SYSTEM VERSIONING;
     CREATE TABLE two (a INT, b INT, v INT, PRIMARY KEY (a, b)) WITH SYSTEM VERSIONING;

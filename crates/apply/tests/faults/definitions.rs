@@ -1,4 +1,4 @@
-//! Runs DDL statements under load, while the applier is killed, and also a target that does not sync its
+//! Runs DDL statements under load. Meanwhile the applier is killed, and so is a target that does not sync its
 //! commits. Each statement must run exactly once.
 
 use std::time::Duration;
@@ -48,7 +48,7 @@ const DEFINITIONS: &[&str] = &[
     "CREATE TABLE d#.q (id INT, k INT) PARTITION BY HASH (k) PARTITIONS 3",
     "INSERT INTO d#.q VALUES (1,1),(2,2),(2,2)",
     "ALTER TABLE d#.q COALESCE PARTITION 1",
-    // After a second run the objects look as if the statement had not run.
+    // Statements for which a second run would undo the first run.
     "CREATE TABLE d#.plain (id INT, k INT)",
     "INSERT INTO d#.plain VALUES (5,0)",
     "ALTER TABLE d#.q EXCHANGE PARTITION p0 WITH TABLE d#.plain",
@@ -139,7 +139,7 @@ async fn run_once(kind: ServerKind) -> Result<()> {
                     appliers += 1;
                     applier = Applier::start(options.clone(), &rig)?;
                 }
-                // The applier is not killed: it remembers the intents that the target has lost.
+                // Kill only the target. The applier still has in memory the intents that the target has lost.
                 6 => {
                     rig.target.kill().await?;
                     targets += 1;
@@ -159,7 +159,7 @@ async fn run_once(kind: ServerKind) -> Result<()> {
     }
     let (wanted, found) = (defined(&rig.source).await?, defined(&rig.target).await?);
     ensure!(wanted == found, "{wanted:#?}\n{found:#?}");
-    eprintln!("{kind}: {appliers} appliers and {targets} targets killed among definitions");
+    eprintln!("{kind}: {appliers} appliers and {targets} targets killed during DDL statements");
     applier.end().await;
     Ok(())
 }
@@ -175,7 +175,8 @@ async fn mysql_definitions_run_once() -> Result<()> {
 }
 
 /// The applier is killed between a DDL statement, which the target has logged under its GTID, and the
-/// progress. The channel must not treat this GTID as applied by native replication.
+/// progress. After the restart, the channel must not take this GTID for one that native replication has
+/// applied.
 async fn a_logged_definition_is_not_native_replication(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     let options = ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("preserved") };

@@ -66,8 +66,8 @@ async fn on_a_disk(kind: ServerKind, folder: &Path) -> Result<Option<(FullDisk, 
     Ok(rig.map(|rig| (disk, rig)))
 }
 
-/// Files cannot grow while the target keeps running, so rows and DDL statements find no room. Then the files
-/// can grow again.
+/// The target's files cannot grow while it keeps running, so the target rejects rows and DDL statements. Then
+/// the files can grow again.
 async fn a_disk_fills_up(kind: ServerKind) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let Some((disk, rig)) = on_a_disk(kind, folder.path()).await? else { return Ok(()) };
@@ -88,7 +88,7 @@ async fn a_disk_fills_up(kind: ServerKind) -> Result<()> {
         disk.fill()?;
         rig.source.sql(changes).await?;
         let fault = refused(&channel).await?;
-        eprintln!("{kind}: full: {fault:?}");
+        eprintln!("{kind}: the disk is full and the channel reports {fault:?}");
         disk.make_room()?;
         rig.wait_applied(&channel).await?;
     }
@@ -124,7 +124,7 @@ async fn target_binlog_fills_up(kind: ServerKind) -> Result<()> {
     let logged = logged_bytes(&rig).await?;
     disk.fill()?;
     rig.source.sql(&"UPDATE roomy.t SET n = n + id;".repeat(20)).await?;
-    // The target writes until the existing files are full.
+    // The target applies rows until its existing files are full. Wait until it makes no more progress.
     let waits_for_space = async {
         let mut before = channel.status().borrow().transactions_total;
         loop {
@@ -141,7 +141,7 @@ async fn target_binlog_fills_up(kind: ServerKind) -> Result<()> {
     ensure!(all.is_err(), "the disk had room for all rows");
     disk.make_room()?;
     rig.wait_applied(&channel).await?;
-    ensure!(logged_bytes(&rig).await? > logged, "the target does not log the applied rows");
+    ensure!(logged_bytes(&rig).await? > logged, "the target must log the applied rows");
     channel.pause().await?;
     rig.ensure_equal(&["roomy"]).await?;
     channel.shut_down().await;
@@ -162,7 +162,7 @@ async fn mariadb_target_binlog_fills_up() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mysql_target_binlog_fills_up() -> Result<()> {
-    if is_skipped_in_ci("mysql_target_binlog_fills_up", "that of MariaDB") {
+    if is_skipped_in_ci("mysql_target_binlog_fills_up", "the same test on MariaDB") {
         return Ok(());
     }
     target_binlog_fills_up(ServerKind::Mysql97).await

@@ -63,7 +63,7 @@ impl Play {
                 let list = "SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND \
                             command IN ('Query', 'Sleep') AND user='root'";
                 for id in self.rig.target.sql(list).await? {
-                    // The connection may have ended already.
+                    // Ignore an error: the connection may have ended already.
                     let _ = self.rig.target.sql(&format!("KILL CONNECTION {id}")).await;
                 }
                 self.kills.links += 1;
@@ -94,7 +94,7 @@ impl Play {
 
 type Cast = (ServerKind, CommitOrder, GtidMode);
 
-/// Runs `rounds` faults. Afterwards source and target must be equal.
+/// Injects `rounds` faults under load. Afterwards the source and the target must be equal.
 async fn play((kind, order, gtid): Cast, random: &mut StdRng, rounds: u32) -> Result<()> {
     // A target that logs applied transactions must keep its binlog consistent with its data.
     let durability = if gtid == GtidMode::Log { FORGETFUL } else { DURABLE };
@@ -209,7 +209,7 @@ async fn transactions_that_a_mysql_target_logged_and_lost_are_detected() -> Resu
     rig.target.start_again().await?;
     rig.source.sql("INSERT INTO tally.notes VALUES (2, 2, 'new')").await?;
     match rig.wait_applied(&channel).await {
-        // The target may have had time to write the transactions.
+        // The target may have written the transactions to disk before it was killed.
         Ok(()) => rig.ensure_equal(TALLY).await?,
         Err(error) => ensure!(format!("{error:#}").contains("TW-APP-0006"), "{error:#}"),
     }
@@ -217,7 +217,7 @@ async fn transactions_that_a_mysql_target_logged_and_lost_are_detected() -> Resu
     Ok(())
 }
 
-/// Runs every combination. This takes too long for every test run.
+/// Tests every combination of server, commit order and GTID mode. It runs only in long test runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_orders_and_gtid_modes() -> Result<()> {
     if !is_long() {

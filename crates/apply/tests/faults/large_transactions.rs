@@ -16,7 +16,7 @@ const PACKET: &str = "--max-allowed-packet=1G";
 /// Returns the number of bytes that a server has received from clients.
 async fn received(connection: &mut Connection) -> Result<u64> {
     let status = connection.query("SHOW GLOBAL STATUS LIKE 'Bytes_received'").await?;
-    status.first().and_then(|row| row.get_u64(1)).context("it counts bytes")
+    status.first().and_then(|row| row.get_u64(1)).context("Bytes_received must be a number")
 }
 
 /// A transaction of `2^doublings` rows of 100 kB each is streamed. The applier is killed in the middle of it.
@@ -64,7 +64,7 @@ async fn streamed(kind: ServerKind, doublings: u32) -> Result<()> {
 }
 
 fn doublings() -> u32 {
-    // These are 26 MB of rows, or 205 MB in a long run.
+    // 2^8 rows are 26 MB; in a long test run, 2^11 rows are 205 MB.
     if is_long() { 11 } else { 8 }
 }
 

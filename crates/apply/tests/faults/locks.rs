@@ -24,7 +24,7 @@ async fn locks_are_waited_for(kind: ServerKind) -> Result<()> {
         other.execute("BEGIN").await?;
         // This client ignores a deadlock with the applier, and the timeout of its own lock wait.
         let _ = other.query(&format!("SELECT * FROM {held} FOR UPDATE")).await;
-        // This is longer than the lock wait timeout.
+        // Hold the lock for longer than the lock wait timeout.
         tokio::time::sleep(Duration::from_millis(1300)).await;
         other.execute("ROLLBACK").await?;
     }
@@ -38,7 +38,8 @@ async fn locks_are_waited_for(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// In a deadlock, the other client has changed more rows, so the target rolls the channel back.
+/// The channel and another client deadlock. The other client has changed more rows, so the target rolls the
+/// channel's transaction back.
 async fn a_deadlock_is_met(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source.sql("CREATE TABLE tally.knot (id INT PRIMARY KEY, n INT NOT NULL)").await?;
     let rows: Vec<_> = (1..=200).map(|id| format!("({id},0)")).collect();
@@ -53,7 +54,7 @@ async fn a_deadlock_is_met(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source
         .sql("BEGIN; UPDATE tally.knot SET n=n+1 WHERE id=1; UPDATE tally.knot SET n=n+1 WHERE id=2; COMMIT")
         .await?;
-    // The channel has locked the first row, and waits for the second row.
+    // Wait until the channel has locked the first row. It then waits for the second row.
     let has_first = async {
         loop {
             let held =
@@ -132,7 +133,7 @@ async fn a_target_becomes_writable(kind: ServerKind) -> Result<()> {
         in_time("the target refuses to write", waits).await?;
         rig.target.sql("SET GLOBAL read_only=0").await?;
         rig.wait_applied(&channel).await?;
-        // The target becomes read-only again, during the load.
+        // Make the target read-only again, during the load.
         rig.target.sql("SET GLOBAL read_only=1").await?;
     }
     rig.target.sql("SET GLOBAL read_only=0").await?;
@@ -146,13 +147,14 @@ async fn a_target_becomes_writable(kind: ServerKind) -> Result<()> {
         Flavour::MySql => "SELECT @@GLOBAL.gtid_executed <> ''",
         Flavour::MariaDb => "SELECT @@GLOBAL.gtid_slave_pos <> ''",
     };
-    ensure!(rig.target.sql(position).await? == ["1"], "the applied GTIDs were not set");
+    ensure!(rig.target.sql(position).await? == ["1"], "the applied GTIDs were not set on the target");
     table_swaps_need_process_privilege(&rig, &channel).await?;
     channel.shut_down().await;
     Ok(())
 }
 
-/// Swapped tables can be detected only by their IDs. Reading the IDs needs the PROCESS privilege.
+/// Only the table IDs show whether a statement that swaps tables has run, and reading the IDs needs the
+/// PROCESS privilege.
 async fn table_swaps_need_process_privilege(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source
         .sql(
@@ -168,7 +170,7 @@ async fn table_swaps_need_process_privilege(rig: &Rig, channel: &Channel) -> Res
     rig.target.sql("SET sql_log_bin=0; GRANT PROCESS ON *.* TO applier@'%'").await?;
     channel.resume(None).await?;
     rig.wait_applied(channel).await?;
-    ensure!(rig.target.sql("SELECT id FROM tally.whole").await? == ["2"], "the statement has not run");
+    ensure!(rig.target.sql("SELECT id FROM tally.whole").await? == ["2"], "the statement must not have run");
     channel.pause().await?;
     rig.ensure_equal(TALLY).await
 }
@@ -183,7 +185,7 @@ async fn a_mysql_target_becomes_writable() -> Result<()> {
     a_target_becomes_writable(ServerKind::Mysql97).await
 }
 
-/// The statement of an earlier connection may run for days. A channel that stops does not wait for it.
+/// A channel that stops does not wait for a statement of an earlier connection, which may run for days.
 async fn stop_does_not_wait_for_an_earlier_statement(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     let channel = rig.channel(rig.options("hasty"));
@@ -204,13 +206,13 @@ async fn stop_does_not_wait_for_an_earlier_statement(kind: ServerKind) -> Result
         ensure!(status.state == ChannelState::Stopped && status.fault.is_none(), "{status:?}");
         ensure!(
             rig.target.sql("SHOW TABLES IN busy").await?.is_empty(),
-            "the statement ran at the same time as the earlier one"
+            "the statement ran although an earlier connection still holds the lock"
         );
         channel.resume(None).await?;
     }
     until(&rig.target, waits, "1").await?;
-    // The lock may be held by a newer process that has taken the channel over. The channel does not wait for
-    // it.
+    // A newer process may have taken the channel over and hold the lock. In that case the channel must not
+    // wait for the lock.
     rig.target.sql("UPDATE tailwater.apply_channel SET incarnation=incarnation+1").await?;
     let fault = rig.wait_failed(&channel).await?;
     ensure!(fault.code == "TW-APP-0007", "{fault:?}");

@@ -48,12 +48,12 @@ pub fn seeded(test: &str) -> StdRng {
 /// A channel in its own runtime. It can end like a killed process: at any point, and without a message to the
 /// target.
 pub struct Applier {
-    // Dropped first, so that the runtime does not see that the channel is dropped.
+    // Must be dropped first, so that no task of the runtime notices that the channel is dropped.
     runtime: Abrupt,
     pub channel: Channel,
 }
 
-/// A runtime that ends at once when it is dropped, in any context.
+/// A runtime that shuts down at once when it is dropped, even within another runtime.
 struct Abrupt(Option<Runtime>);
 
 impl Drop for Abrupt {
@@ -86,8 +86,8 @@ impl Applier {
     }
 }
 
-/// Clients that count: in rows that all clients update, in rows that few clients update, and in rows without
-/// a key.
+/// Clients that count their transactions: in rows that all clients update, in rows that few clients update,
+/// and in rows without a key.
 pub struct Tally {
     clients: JoinSet<Result<u64>>,
     enough: CancellationToken,
@@ -138,7 +138,7 @@ impl Tally {
         let wanted = transactions.to_string();
         ensure!(
             counted == [wanted.clone(), wanted.clone()],
-            "counted {counted:?} transactions, and {wanted} were committed"
+            "the target has counted {counted:?} transactions, but the clients committed {wanted}"
         );
         Ok(())
     }
@@ -195,7 +195,7 @@ async fn count(source: ConnectOptions, client: u64, seed: u64, enough: Cancellat
 
 /// Runs a step with a time limit.
 pub async fn in_time<T>(what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(crate::support::PATIENCE, work).await.with_context(|| format!("{what}: stuck"))?
+    tokio::time::timeout(crate::support::PATIENCE, work).await.with_context(|| format!("timed out: {what}"))?
 }
 
 /// Waits until a query returns a value.

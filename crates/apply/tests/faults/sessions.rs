@@ -11,9 +11,9 @@ use tailwater_wire::Flavour;
 use super::{Applier, until};
 use crate::support::Rig;
 
-/// XA transactions are prepared. Then come other transactions, a new applier and another event format. At
-/// last one XA transaction is committed and another is rolled back. Transactions longer than `bytes_max` are
-/// streamed.
+/// Prepares XA transactions on the source. Then come other transactions, a new applier and another event
+/// format. Finally, one XA transaction is committed and another is rolled back. Transactions longer than
+/// `bytes_max` are streamed.
 async fn xa(kind: ServerKind, bytes_max: u64) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     rig.source
@@ -33,7 +33,7 @@ async fn xa(kind: ServerKind, bytes_max: u64) -> Result<()> {
         until(&rig.target, "SELECT COUNT(*) FROM xa.t WHERE n > 4", "1").await?;
         ensure!(
             rig.target.sql("SELECT COUNT(*) FROM xa.t").await? == ["1"],
-            "the prepared transaction is not applied yet"
+            "the prepared transaction must not be applied yet"
         );
         applier.kill();
         applier = Applier::start(options.clone(), &rig)?;
@@ -69,8 +69,8 @@ async fn mysql_applies_xa_transactions() -> Result<()> {
     xa(ServerKind::Mysql97, 100).await
 }
 
-/// Statements of an XA transaction are filtered when it commits, as in other transactions. It is unknown
-/// which rows they change.
+/// Statements in an XA transaction are filtered when the transaction commits, as in other transactions. A
+/// statement that changes unknown rows is rejected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn statements_in_xa_transactions_are_filtered() -> Result<()> {
     let Some(rig) = Rig::start(ServerKind::Mariadb1011, &[], &[]).await? else { return Ok(()) };
@@ -132,7 +132,8 @@ async fn mysql_target_logs_every_gtid() -> Result<()> {
     other.execute("ROLLBACK").await?;
     let applier = Applier::start(options, &rig)?;
     rig.wait_applied(&applier.channel).await?;
-    // One transaction is rolled back, one contains a statement, and one is skipped by an operator.
+    // Of the next transactions, one is rolled back, one contains a statement, and one is skipped by an
+    // operator.
     rig.source
         .sql("XA START 'two'; UPDATE xa.t SET n=3; XA END 'two'; XA PREPARE 'two'; XA ROLLBACK 'two'")
         .await?;
@@ -155,7 +156,8 @@ async fn mysql_target_logs_every_gtid() -> Result<()> {
     let has = rig.target.sql("SELECT @@GLOBAL.gtid_executed").await?.concat();
     let lacking = format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{has}')");
     ensure!(rig.source.sql(&lacking).await? == [""], "{has}");
-    // A replica of the target could not get transactions that are purged from the start.
+    // All GTIDs must be in the target's binlog. A replica of the target could not get GTIDs that are only in
+    // `gtid_purged`.
     let purged = rig.target.sql("SELECT @@GLOBAL.gtid_purged").await?;
     ensure!(purged == [""], "{purged:?}");
     Ok(())

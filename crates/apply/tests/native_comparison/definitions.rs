@@ -4,7 +4,7 @@
 use super::*;
 
 const COMMON: &[&str] = &[
-    // Without a name, the statement changes the session's database.
+    // ALTER DATABASE without a name changes the session's current database.
     "CREATE DATABASE one CHARACTER SET latin1",
     "CREATE DATABASE two CHARACTER SET latin1",
     "USE two",
@@ -57,7 +57,7 @@ const MYSQL: &[&str] = &[
     "CREATE TABLE k7 STATS_PERSISTENT=1 AS TABLE k",
     "CREATE TABLE two.k8 SELECT a FROM k LIMIT 0",
     "CREATE TEMPORARY TABLE k9 SELECT 1 AS a",
-    // This setting relaxes a check, and is not logged.
+    // This setting switches off a check, and the binlog does not contain the setting.
     "SET restrict_fk_on_non_standard_key=OFF",
     "CREATE TABLE fp (a INT, KEY (a))",
     "CREATE TABLE fc (a INT, FOREIGN KEY (a) REFERENCES fp (a))",
@@ -98,7 +98,7 @@ const MARIADB: &[&str] = &[
     "CREATE TABLE stamped2 (a TIMESTAMP, b TIMESTAMP)",
     "CREATE PROCEDURE p() SELECT 1",
     "UPDATE mysql.proc SET comment='changed' WHERE db='one' AND name='p'",
-    // These tables have a history.
+    // These tables are system-versioned, so they have a history.
     "SET TIMESTAMP=1700000000.25",
     "CREATE TABLE vt (a INT PRIMARY KEY, b INT) WITH SYSTEM VERSIONING",
     "INSERT INTO vt VALUES (1, 1), (2, 2)",

@@ -172,7 +172,8 @@ async fn under_default_collations(comparison: &Comparison, channel: &Channel) ->
     comparison.wait(channel).await
 }
 
-/// Other settings on which statements depend, or that could change the meaning of Tailwater's own statements.
+/// Statements under other settings on which they depend, or which could change the meaning of Tailwater's own
+/// statements.
 const OTHERS: &[&str] = &[
     "CREATE DATABASE o",
     "USE o",

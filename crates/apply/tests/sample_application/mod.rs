@@ -145,8 +145,8 @@ fn business(random: &mut StdRng) -> Vec<String> {
     }
 }
 
-/// Runs one client. Returns how many of its statements succeeded. Other statements fail, as intended: by
-/// deadlocks, foreign keys and checks.
+/// Runs one client. Returns how many of its statements succeeded. The other statements fail, as intended,
+/// because of deadlocks, foreign keys and checks.
 async fn client(options: ConnectOptions, seed: u64) -> Result<u32> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut connection = Connection::connect(&options).await?;
@@ -185,7 +185,7 @@ async fn trade(source: &Server, random: &mut StdRng) -> Result<()> {
         let ran = client.await??;
         ensure!(ran > TRANSACTIONS / 2, "a client ran only {ran} statements");
     }
-    // The schema is altered under load.
+    // Alter the schema while the clients run.
     for statement in [
         "ALTER TABLE rental ADD COLUMN note VARCHAR(40) DEFAULT 'n', ADD KEY (returned)",
         "UPDATE rental SET note=CONCAT('r', id) WHERE id % 3 = 0",
@@ -209,7 +209,7 @@ async fn sample_application_is_applied(kind: ServerKind) -> Result<()> {
     let rentals = rig.source.sql("SELECT COUNT(*) FROM rentals.rental").await?.concat();
     ensure!(rentals.parse::<u32>()? > 10, "{rentals} rentals are too few to compare");
     let gone = rig.source.sql("SELECT COUNT(*) FROM rentals.journal WHERE what='customer'").await?.concat();
-    eprintln!("{kind}: {rentals} rentals, {gone} customers gone");
+    eprintln!("{kind}: {rentals} rentals, {gone} customers deleted");
     for (name, order, batch) in
         [("independent", CommitOrder::Independent, 50), ("ordered", CommitOrder::Source, 2000)]
     {
