@@ -226,7 +226,10 @@ async fn a_database_becomes_another(kind: ServerKind) -> Result<()> {
         let plan = plan(&changes, PlanOptions { net_change, cut_images })?;
         connection.execute(&format!("SET SESSION sql_log_bin = {log}")).await?;
         let statements = execute(&mut connection, encoder, &plan).await.context(what.clone())?;
-        ensure!(statements > 1 || statement_bytes_max > 3000, "{what}: no row image was cut to the changed columns");
+        ensure!(
+            statements > 1 || statement_bytes_max > 3000,
+            "{what}: no row image was cut to the changed columns"
+        );
         compare(&server, "binlog_source", &server, "binlog_target", &what).await?;
         if log == 1 {
             replicate(&server, &file, "binlog_target", options).await?;

@@ -95,7 +95,11 @@ async fn columns_are_those_that_the_server_logs(kind: ServerKind) -> Result<()> 
             }
         }
         let maps = newest_maps(&newest_events(&server, &mut connection).await?, "columns")?;
-        ensure!(maps.len() == TABLES.len() + more.len(), "binlog_row_metadata = {metadata}: the log has the table maps of {} tables", maps.len());
+        ensure!(
+            maps.len() == TABLES.len() + more.len(),
+            "binlog_row_metadata = {metadata}: the log has the table maps of {} tables",
+            maps.len()
+        );
         let named = maps.iter().flat_map(|map| &map.columns).all(|column| column.name.is_some());
         ensure!(named == (metadata == "full"));
         check_maps(&mut catalogue, &mut connection, &maps).await.context(metadata)?;
@@ -198,7 +202,10 @@ async fn indexes_and_foreign_keys(kind: ServerKind) -> Result<()> {
         "ALTER TABLE lonely ADD CONSTRAINT c4 FOREIGN KEY (a) REFERENCES parent (id) ON UPDATE CASCADE";
     connection.execute(alter).await?;
     catalogue.forget("family", "lonely");
-    ensure!(catalogue.get("family", "parent").is_none(), "the parent table must not come from the cache after the child table was altered");
+    ensure!(
+        catalogue.get("family", "parent").is_none(),
+        "the parent table must not come from the cache after the child table was altered"
+    );
     let lonely = catalogue.load(&mut connection, "family", "lonely").await?.context("lonely")?;
     ensure!(lonely.parents.len() == 1);
     let altered = catalogue.load(&mut connection, "family", "parent").await?.context("parent")?;

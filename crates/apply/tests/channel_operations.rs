@@ -60,7 +60,10 @@ async fn a_target_that_rejects_gtids_is_no_error() -> Result<()> {
     ensure!(status.state == ChannelState::Stopped && status.fault.is_none(), "{status:?}");
     ensure!(ids(&rig.target, "shop.t").await? == [1, 2]);
     let position = "SELECT @@GLOBAL.gtid_slave_pos";
-    ensure!(rig.target.sql(position).await?.concat().is_empty(), "the target must reject the applied GTIDs while replication runs");
+    ensure!(
+        rig.target.sql(position).await?.concat().is_empty(),
+        "the target must reject the applied GTIDs while replication runs"
+    );
 
     rig.target.sql("STOP SLAVE; RESET SLAVE ALL").await?;
     channel.resume(None).await?;
@@ -265,7 +268,8 @@ async fn compare_with_filters(rig: &Rig) -> Result<()> {
         ids(&rig.target, "shop.b").await?.into_iter().partition(|id| *id > 1_000_000);
     ensure!(named == [1_000_001], "{named:?}");
     let missing: Vec<u64> = all.iter().copied().filter(|id| kept.binary_search(id).is_err()).collect();
-    let (first, last) = missing.first().zip(missing.last()).context("the target must lack some rows, but has all of them")?;
+    let (first, last) =
+        missing.first().zip(missing.last()).context("the target must lack some rows, but has all of them")?;
     ensure!(last - first + 1 == missing.len() as u64, "{missing:?}");
     ensure!(missing.len() >= 10 && kept.first() == Some(&1) && kept.last() == all.last(), "{missing:?}");
     let made = "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name IN ('made', 'zoo')";
@@ -350,7 +354,10 @@ async fn applies_with_the_configured_delay(rig: &Rig, channel: &Channel) -> Resu
 /// Returns the events in the newest binlog file of the target.
 async fn logged(target: &Server) -> Result<Vec<String>> {
     let files = target.sql("SHOW BINARY LOGS").await?;
-    let newest = files.last().and_then(|line| line.split('\t').next()).context("the target must have a binlog file")?;
+    let newest = files
+        .last()
+        .and_then(|line| line.split('\t').next())
+        .context("the target must have a binlog file")?;
     Ok(target.sql(&format!("SHOW BINLOG EVENTS IN '{newest}'")).await?)
 }
 
@@ -373,7 +380,10 @@ async fn logs_as_the_gtid_mode_says(rig: &Rig, channel: &Channel) -> Result<()> 
         let events = logged(&rig.target).await?;
         ensure!(names_table(&events) == (gtid != GtidMode::Log), "{gtid:?}: {events:#?}");
         let preserved = events.iter().any(|event| event.contains(&newest));
-        ensure!(preserved == (gtid == GtidMode::Preserve), "gtid = {gtid:?}: the events in {newest} are {events:#?}");
+        ensure!(
+            preserved == (gtid == GtidMode::Preserve),
+            "gtid = {gtid:?}: the events in {newest} are {events:#?}"
+        );
         ensure!(ids(&rig.target, "shop.t").await?.contains(&id));
     }
     Ok(())

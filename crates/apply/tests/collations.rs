@@ -135,7 +135,10 @@ async fn equal_values_conflict(kind: ServerKind) -> Result<()> {
         equal += pairs;
         different += apart;
     }
-    ensure!(equal > 300 && different > 1000, "too few pairs to prove anything: {equal} are equal, {different} have no conflict");
+    ensure!(
+        equal > 300 && different > 1000,
+        "too few pairs to prove anything: {equal} are equal, {different} have no conflict"
+    );
     Ok(())
 }
 
@@ -172,7 +175,12 @@ async fn check_collation(
             let pair = [row.get_u64(0).context("a number")?, row.get_u64(1).context("a number")?];
             let [one, other] = pair.map(|number| number as usize);
             let conflict = keys[one].iter().any(|key| keys[other].iter().any(|other| key.conflicts(*other)));
-            ensure!(conflict, "index prefix {prefix:?}: the server treats {:02x?} and {:02x?} as equal, but their keys do not conflict", stored[one], stored[other]);
+            ensure!(
+                conflict,
+                "index prefix {prefix:?}: the server treats {:02x?} and {:02x?} as equal, but their keys do not conflict",
+                stored[one],
+                stored[other]
+            );
         }
         let apart =
             (0..STRINGS).flat_map(|one| (0..one).map(move |other| (one, other))).filter(|(one, other)| {

@@ -96,7 +96,10 @@ fn without_gaps(ends: &[u64]) -> Result<u64> {
     let newest = ends.iter().copied().max().unwrap_or(0);
     let is_next =
         |(chain, end): (u64, &u64)| *end == newest.saturating_sub((newest + CHAINS - chain) % CHAINS);
-    ensure!((0..).zip(ends).all(is_next), "transaction {newest} is visible, but some earlier transactions are not: {ends:?}");
+    ensure!(
+        (0..).zip(ends).all(is_next),
+        "transaction {newest} is visible, but some earlier transactions are not: {ends:?}"
+    );
     Ok(newest)
 }
 
@@ -310,7 +313,10 @@ async fn a_blocked_backlog_stops_without_gaps() -> Result<()> {
     };
     in_time("it stops", stop).await?;
     let (rows, newest) = look().await?;
-    ensure!(rows == newest && rows < BACKLOG, "the target has {rows} rows, but its newest transaction is {newest}");
+    ensure!(
+        rows == newest && rows < BACKLOG,
+        "the target has {rows} rows, but its newest transaction is {newest}"
+    );
     channel.resume(None).await?;
     rig.wait_applied(&channel).await?;
     rig.ensure_equal(&["late"]).await?;

@@ -110,7 +110,10 @@ async fn rejected_at_the_start(rig: &Rig, channel: &Channel) -> Result<()> {
         ensure!(fault.code == "TW-APP-0004" && fault.message.starts_with(&wanted), "{fault:?}");
         ensure!(fault.message.contains(reason) && fault.message.contains("preflight scan"), "{fault:?}");
         let after = rig.target.sql(state).await?;
-        ensure!(after == before, "the channel stopped at the preflight, but the target changed from {before:?} to {after:?}");
+        ensure!(
+            after == before,
+            "the channel stopped at the preflight, but the target changed from {before:?} to {after:?}"
+        );
     }
     // The preflight ignores rows that a filter excludes.
     let no_inserts = Rule { tables: "shop.other".into(), operations: vec![Operation::Insert] };

@@ -121,10 +121,14 @@ async fn commits_only_what_is_durable(kind: ServerKind, order: CommitOrder) -> R
     // The first row is written on the target while it is not durable in the log, but it is not committed.
     append(&mut writer, &rows[0])?;
     writer.flush()?;
-    until("a row to be written in an open transaction", async || Ok(committed_and_open(&rig).await?.1 > 0)).await?;
+    until("a row to be written in an open transaction", async || Ok(committed_and_open(&rig).await?.1 > 0))
+        .await?;
     tokio::time::sleep(Duration::from_millis(300)).await;
     let (committed, open) = committed_and_open(&rig).await?;
-    ensure!((committed, open > 0) == (0, true), "unexpected rows on the target: {committed} committed, {open} in open transactions");
+    ensure!(
+        (committed, open > 0) == (0, true),
+        "unexpected rows on the target: {committed} committed, {open} in open transactions"
+    );
     // Sync in the background, like a relay for which no client waits.
     writer.sync_in_background()?;
     until("the first row to commit", async || Ok(committed_and_open(&rig).await? == (1, 0))).await?;
@@ -137,10 +141,14 @@ async fn commits_only_what_is_durable(kind: ServerKind, order: CommitOrder) -> R
     // These two transactions wait for each other's turn while the channel stops. The channel does not wait
     // for a disk that hangs.
     flush_two(&mut writer, &rows[2..4])?;
-    until("more rows to be written in open transactions", async || Ok(committed_and_open(&rig).await?.1 > 0)).await?;
+    until("more rows to be written in open transactions", async || Ok(committed_and_open(&rig).await?.1 > 0))
+        .await?;
     tokio::time::timeout(PATIENCE, channel.pause()).await.context("the channel did not stop in time")??;
     let (committed, open) = committed_and_open(&rig).await?;
-    ensure!((committed, open) == (2, 0), "unexpected rows on the target: {committed} committed, {open} in open transactions");
+    ensure!(
+        (committed, open) == (2, 0),
+        "unexpected rows on the target: {committed} committed, {open} in open transactions"
+    );
     writer.sync()?;
     channel.resume(None).await?;
     until("these rows", async || Ok(committed_and_open(&rig).await? == (4, 0))).await?;
@@ -156,11 +164,17 @@ async fn commits_only_what_is_durable(kind: ServerKind, order: CommitOrder) -> R
 
     // These two transactions never become durable, because the log is closed first.
     flush_two(&mut writer, &rows[5..7])?;
-    until("the last rows to be written in open transactions", async || Ok(committed_and_open(&rig).await?.1 > 0)).await?;
+    until("the last rows to be written in open transactions", async || {
+        Ok(committed_and_open(&rig).await?.1 > 0)
+    })
+    .await?;
     drop(writer);
     stopped(&channel).await?;
     let (committed, open) = committed_and_open(&rig).await?;
-    ensure!((committed, open) == (4, 0), "unexpected rows on the target: {committed} committed, {open} in open transactions");
+    ensure!(
+        (committed, open) == (4, 0),
+        "unexpected rows on the target: {committed} committed, {open} in open transactions"
+    );
     channel.shut_down().await;
     Ok(())
 }

@@ -53,7 +53,10 @@ async fn purge_all(rig: &Rig) -> Result<()> {
     loop {
         rig.source.sql("FLUSH BINARY LOGS").await?;
         let files = rig.source.sql("SHOW BINARY LOGS").await?;
-        let newest = files.last().and_then(|line| line.split('\t').next()).context("the source must have a binlog file")?;
+        let newest = files
+            .last()
+            .and_then(|line| line.split('\t').next())
+            .context("the source must have a binlog file")?;
         rig.source.sql(&format!("PURGE BINARY LOGS TO '{newest}'")).await?;
         if rig.source.sql("SHOW BINARY LOGS").await?.len() == 1 {
             return Ok(());

@@ -307,7 +307,11 @@ async fn unverified_digits_give_the_values_of_native_replication() -> Result<()>
         let ours = rig.target.sql(&rows).await?;
         let started = std::time::Instant::now();
         while native.sql(&rows).await? != ours {
-            ensure!(started.elapsed() < PATIENCE, "{table}: the channel's target has {ours:?}, the native replica {:?}", native.sql(&rows).await?);
+            ensure!(
+                started.elapsed() < PATIENCE,
+                "{table}: the channel's target has {ours:?}, the native replica {:?}",
+                native.sql(&rows).await?
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         ensure!((ours == rig.source.sql(&rows).await?) == (table == "right"), "{table}: {ours:?}");

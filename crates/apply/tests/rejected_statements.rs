@@ -147,7 +147,10 @@ async fn an_interrupted_statement(rig: &Rig, channel: &Channel) -> Result<()> {
     tokio::time::sleep(Duration::from_millis(900)).await;
     rig.source.sql(&format!("KILL QUERY {id}")).await?;
     ensure!(slow.await?.is_err(), "the statement must be interrupted, but it completed");
-    ensure!(rig.source.sql("SELECT COUNT(*) FROM one.slow").await?.concat() != "0", "the interrupted statement must have inserted some rows");
+    ensure!(
+        rig.source.sql("SELECT COUNT(*) FROM one.slow").await?.concat() != "0",
+        "the interrupted statement must have inserted some rows"
+    );
     let fault = rig.wait_failed(channel).await?;
     ensure!(fault.code == "TW-APP-0044" && fault.message.contains("error 1317"), "{fault:?}");
     ensure!(rig.target.sql("SELECT COUNT(*) FROM one.slow").await?.concat() == "0");
@@ -187,7 +190,10 @@ async fn a_statement_in_a_missing_database(rig: &Rig, channel: &Channel) -> Resu
     rig.source.sql("USE two; TRUNCATE TABLE orders").await?;
     let fault = rig.wait_failed(channel).await?;
     ensure!(fault.message.contains("Unknown database 'two'"), "{fault:?}");
-    ensure!(rig.target.sql("SELECT id FROM one.orders").await? == ["1"], "TRUNCATE ran on the table of another database");
+    ensure!(
+        rig.target.sql("SELECT id FROM one.orders").await? == ["1"],
+        "TRUNCATE ran on the table of another database"
+    );
     rig.target.sql("CREATE DATABASE two; CREATE TABLE two.orders (id INT PRIMARY KEY)").await?;
     channel.resume(None).await?;
     rig.wait_applied(channel).await

@@ -159,7 +159,10 @@ async fn a_duplicate_row(rig: &Rig, channel: &Channel, other: &Channel) -> Resul
     let detail = fault.detail.unwrap_or_default();
     ensure!(detail.contains("(id=100)") && detail.contains("Duplicate entry '100' for key"), "{detail}");
     ensure!(rig.target.sql("SELECT id FROM shop.t WHERE id > 90 ORDER BY 1").await? == ["98", "99", "100"]);
-    ensure!(rig.target.sql("SELECT COUNT(*) FROM shop.u").await? == ["0"], "a part of the rejected transaction was committed");
+    ensure!(
+        rig.target.sql("SELECT COUNT(*) FROM shop.u").await? == ["0"],
+        "a part of the rejected transaction was committed"
+    );
     rig.wait_applied(other).await?;
     // After a restart of the channel, the error occurs again until its cause is removed.
     channel.resume(None).await?;

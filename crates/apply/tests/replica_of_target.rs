@@ -59,7 +59,10 @@ async fn wait_for_source_gtids(rig: &Rig, replica: &Server) -> Result<()> {
     };
     if let Err(error) = until(replica, &has, "1").await {
         let (status, has) = (replica.replica_status().await?, replica.replicated_gtids().await?);
-        bail!("{error:#}: the replica has {has}, the target has {}: {status:?}", rig.target.replicated_gtids().await?);
+        bail!(
+            "{error:#}: the replica has {has}, the target has {}: {status:?}",
+            rig.target.replicated_gtids().await?
+        );
     }
     if rig.source.kind().flavour() == Flavour::MySql {
         let all = rig.source_gtids().await?.to_string();
@@ -114,7 +117,10 @@ async fn gets_rows_under_the_targets_gtids(rig: &Rig, channel: &Channel, replica
     match rig.source.kind().flavour() {
         Flavour::MySql => {
             let sql = format!("SELECT GTID_SUBSET('{before}', '{has}'), GTID_SUBSET('{newest}', '{has}')");
-            ensure!(replica.sql(&sql).await? == ["1\t0"], "the replica has {has}; expected {before} but not {newest}");
+            ensure!(
+                replica.sql(&sql).await? == ["1\t0"],
+                "the replica has {has}; expected {before} but not {newest}"
+            );
         }
         Flavour::MariaDb => ensure!(has.starts_with("0-2-"), "{has}"),
     }

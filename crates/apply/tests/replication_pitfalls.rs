@@ -103,7 +103,10 @@ async fn pitfalls_are_applied_correctly(kind: ServerKind) -> Result<()> {
         ensure!(ours == theirs && ours.len() == 2, "{ours:?} {theirs:?}");
     }
     let (ours, theirs) = (next_numbers(&rig.source).await?, next_numbers(&rig.target).await?);
-    ensure!(ours == theirs && ours.len() == 4, "the AUTO_INCREMENT counters differ: source {ours:?}, target {theirs:?}");
+    ensure!(
+        ours == theirs && ours.len() == 4,
+        "the AUTO_INCREMENT counters differ: source {ours:?}, target {theirs:?}"
+    );
     Ok(())
 }
 

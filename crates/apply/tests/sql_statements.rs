@@ -93,7 +93,12 @@ async fn execute_sql(options: &ConnectOptions, plan: &BatchPlan<'_>) -> Result<(
         let shown = || statement.text.escape_ascii().to_string().chars().take(1000).collect::<String>();
         let done = connection.execute_bytes(&statement.text).await.with_context(shown)?;
         if let Some(rows) = statement.rows {
-            ensure!(done.affected_rows == rows, "the statement changed {} rows instead of {rows}: {}", done.affected_rows, shown());
+            ensure!(
+                done.affected_rows == rows,
+                "the statement changed {} rows instead of {rows}: {}",
+                done.affected_rows,
+                shown()
+            );
         }
     }
     connection.execute("COMMIT").await?;

@@ -148,7 +148,10 @@ async fn statements_are_filtered(rig: &Rig, flavour: Flavour) -> Result<()> {
         rig.source.sql("INSERT INTO one.orders VALUES (40, 1)").await?;
         rig.wait_applied(&channel).await?;
     }
-    ensure!(rig.target.sql("SELECT id FROM kept.audit").await? == ["1"], "the filters must exclude DROP TABLE kept.audit");
+    ensure!(
+        rig.target.sql("SELECT id FROM kept.audit").await? == ["1"],
+        "the filters must exclude DROP TABLE kept.audit"
+    );
     channel.shut_down().await;
     rig.ensure_equal(&["one"]).await
 }

@@ -61,7 +61,10 @@ async fn full(kind: ServerKind) -> Result<()> {
     tokio::time::sleep(Duration::from_millis(300)).await;
     let stalled = load.counters().snapshot().acknowledged;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    ensure!(load.counters().snapshot().acknowledged == stalled, "commits were acknowledged although the log's disk is full");
+    ensure!(
+        load.counters().snapshot().acknowledged == stalled,
+        "commits were acknowledged although the log's disk is full"
+    );
 
     disk.grow("64m")?;
     let capture = Running::start(options)?;

@@ -173,7 +173,10 @@ async fn rewound(kind: ServerKind, options: &[&str], gtids_on: bool) -> Result<(
         ensure!(matches!(error.code(), "TW-RELAY-0003" | "TW-RELAY-0004"), "{}: {error}", error.code());
         ensure!(contents(&source.log("log"))? == before, "the log was changed");
     }
-    ensure!(source.newest().await? > end, "the restored source did not write up to the end position of the log");
+    ensure!(
+        source.newest().await? > end,
+        "the restored source did not write up to the end position of the log"
+    );
 
     // The log ends in a binlog file without transactions, and the restored source has a file of the same name
     // without transactions.

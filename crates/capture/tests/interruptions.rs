@@ -72,7 +72,9 @@ async fn restarts_and_cuts(kind: ServerKind) -> Result<()> {
     let commit = big_transaction(&source, mib);
     let cuts = async {
         for share in [8, 12] {
-            capture.until("a part of the transaction", |now| now.event_bytes > before + (share << 20)).await?;
+            capture
+                .until("a part of the transaction", |now| now.event_bytes > before + (share << 20))
+                .await?;
             link.reset();
         }
         anyhow::Ok(())

@@ -321,7 +321,10 @@ async fn follows_one_set_up_at_a_position(kind: ServerKind) -> Result<()> {
     }
     // The sequence number of the server's first GTID is one higher than that of the position.
     let number = |gtid: &str| gtid.rsplit('-').next().and_then(|number| number.parse::<u64>().ok());
-    ensure!(number(&newest) == number(&position).map(|number| number + 1), "expected the GTID after {position}, got {newest}");
+    ensure!(
+        number(&newest) == number(&position).map(|number| number + 1),
+        "expected the GTID after {position}, got {newest}"
+    );
     check_log(&source)?;
     capture.stop().await
 }

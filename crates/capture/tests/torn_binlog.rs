@@ -21,7 +21,10 @@ fn tear(path: &std::path::Path) -> Result<()> {
     }
     ensure!(at == bytes.len(), "the file already ends in the middle of an event");
     // The types of GTID events: 33 on MySQL, 162 on MariaDB.
-    let begin = starts.iter().rposition(|&(_, kind)| kind == 33 || kind == 162).context("the file has no transaction")?;
+    let begin = starts
+        .iter()
+        .rposition(|&(_, kind)| kind == 33 || kind == 162)
+        .context("the file has no transaction")?;
     let (from, until) = (starts[begin].0, starts[starts.len() - 2].0 + 10);
     ensure!(until > from, "the transaction has only one event");
     let mut part = bytes[from..until].to_vec();

@@ -139,7 +139,8 @@ fn transactions_without_full_before_images_cannot_be_undone() {
     let minimal = Wish { table: 0, kind: 0, values: [1, 4, 2, 0], how: 3 };
     history.write(&[minimal]);
     let cut = transaction(std::mem::take(&mut history.changes));
-    let refused = inverse(&cut, EngineState::MatchesBinlog).expect_err("an undo without a column of the before image must be refused");
+    let refused = inverse(&cut, EngineState::MatchesBinlog)
+        .expect_err("an undo without a column of the before image must be refused");
     assert_eq!(refused.code(), "TW-APP-0040");
     assert!(refused.to_string().contains("s.t0: the rows were logged without column c1"), "{refused}");
 
@@ -147,8 +148,8 @@ fn transactions_without_full_before_images_cannot_be_undone() {
     history.write(&[keyless]);
     let keyless = transaction(std::mem::take(&mut history.changes));
     assert!(inverse(&keyless, EngineState::MatchesBinlog).is_ok());
-    let refused =
-        inverse(&keyless, EngineState::Uncertain).expect_err("an undo in a table without a key must be refused if the server may have lost the row");
+    let refused = inverse(&keyless, EngineState::Uncertain)
+        .expect_err("an undo in a table without a key must be refused if the server may have lost the row");
     assert!(refused.to_string().contains("s.t2 has no primary key"), "{refused}");
     assert!(reapply(&keyless).is_err());
 }

@@ -112,12 +112,17 @@ async fn transactions_that_were_lost_before_a_grant_are_reapplied() -> Result<()
         // For a table in another engine than InnoDB, it is unknown what the statement flushed. The error must
         // come before anything is written.
         rig.source.sql("SET sql_log_bin=0; ALTER TABLE shop.a ENGINE=Aria; DELETE FROM shop.a").await?;
-        let refused = repair(&options, &rig.log_dir()?).await.expect_err("a rejoin must refuse a DDL statement on a table of another engine");
+        let refused = repair(&options, &rig.log_dir()?)
+            .await
+            .expect_err("a rejoin must refuse a DDL statement on a table of another engine");
         ensure!(
             refused.code() == "TW-APP-0040" && refused.to_string().contains("a DDL statement"),
             "{refused}"
         );
-        ensure!(rig.source.sql("SELECT COUNT(*) FROM shop.a").await? == ["0"], "the refused rejoin wrote rows");
+        ensure!(
+            rig.source.sql("SELECT COUNT(*) FROM shop.a").await? == ["0"],
+            "the refused rejoin wrote rows"
+        );
         if lost > 0 {
             return Ok(());
         }

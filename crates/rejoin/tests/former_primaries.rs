@@ -144,9 +144,17 @@ async fn rows_of_every_type_are_undone(kind: ServerKind) -> Result<()> {
     ensure!(healed.rows_undone > 500 && healed.transactions_again == 0 && !healed.resumed, "{healed:?}");
     let after = rig.rows(BY_BINLOG).await?;
     for (table, rows) in &before {
-        ensure!(after.get(table) == Some(rows), "{table}: rows {rows:#?} before the changes, but {:#?} after the undo", after.get(table));
+        ensure!(
+            after.get(table) == Some(rows),
+            "{table}: rows {rows:#?} before the changes, but {:#?} after the undo",
+            after.get(table)
+        );
     }
-    ensure!(is_same(&rig.gtids().await?, &logged), "the server has {} instead of {logged}", rig.gtids().await?);
+    ensure!(
+        is_same(&rig.gtids().await?, &logged),
+        "the server has {} instead of {logged}",
+        rig.gtids().await?
+    );
     // The undone transactions must be saved as a binlog file.
     ensure!(std::fs::read(&options.tail_file)?.starts_with(b"\xfebin"), "the tail file is not a binlog file");
     // A second repair must find nothing to do.
@@ -247,7 +255,11 @@ async fn lost_transactions_are_redone(kind: ServerKind) -> Result<()> {
     let healed = repair(&certain, &rig.log_dir()?).await?;
     ensure!(healed.transactions_again == 6 && healed.transactions_lost == 6, "{healed:?}");
     ensure!(rig.rows("shop").await? == wanted, "{:?}", rig.rows("shop").await?);
-    ensure!(is_same(&rig.gtids().await?, &logged), "the server has {} instead of {logged}", rig.gtids().await?);
+    ensure!(
+        is_same(&rig.gtids().await?, &logged),
+        "the server has {} instead of {logged}",
+        rig.gtids().await?
+    );
     Ok(())
 }
 
@@ -263,9 +275,13 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
     // The step after the undo fails, because a table is missing.
     rig.source.sql("SET sql_log_bin=0; RENAME TABLE shop.c TO shop.away").await?;
     let options = rig.rejoin_options(Duration::from_secs(3600));
-    let failed = repair(&options, &rig.log_dir()?).await.expect_err("a repair must fail if a table is missing");
+    let failed =
+        repair(&options, &rig.log_dir()?).await.expect_err("a repair must fail if a table is missing");
     ensure!(matches!(failed, RejoinError::Apply(ApplyError::MissingTable { .. })), "{failed}");
-    ensure!(rig.source.sql("SELECT COUNT(*) FROM shop.b").await? == ["0"], "the failed repair did not undo the transaction");
+    ensure!(
+        rig.source.sql("SELECT COUNT(*) FROM shop.b").await? == ["0"],
+        "the failed repair did not undo the transaction"
+    );
     let mode = "SELECT @@GLOBAL.slave_exec_mode";
     if kind.flavour() == Flavour::MariaDb {
         ensure!(rig.source.sql(mode).await? == ["STRICT"], "slave_exec_mode is not restored");
@@ -276,10 +292,17 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
         .await?;
     let healed = repair(&options, &rig.log_dir()?).await?;
     ensure!(healed.resumed && healed.undone.is_empty() && healed.transactions_again == 2, "{healed:?}");
-    ensure!(rig.source.sql("SELECT v FROM shop.b WHERE id = 7").await? == ["8"], "the transaction was undone a second time");
+    ensure!(
+        rig.source.sql("SELECT v FROM shop.b WHERE id = 7").await? == ["8"],
+        "the transaction was undone a second time"
+    );
     rig.source.sql("SET sql_log_bin=0; DELETE FROM shop.b; DELETE FROM shop.a WHERE id > 1000").await?;
     ensure!(rig.rows("shop").await? == wanted);
-    ensure!(is_same(&rig.gtids().await?, &logged), "the server has {} instead of {logged}", rig.gtids().await?);
+    ensure!(
+        is_same(&rig.gtids().await?, &logged),
+        "the server has {} instead of {logged}",
+        rig.gtids().await?
+    );
 
     // The stored state says that the rejoin was interrupted after the undo. Then another client writes to the
     // server.
@@ -290,7 +313,9 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
              INSERT INTO shop.b (id, v) VALUES (10, 9)"
         ))
         .await?;
-    let refused = repair(&options, &rig.log_dir()?).await.expect_err("a rejoin must be refused after a client has written");
+    let refused = repair(&options, &rig.log_dir()?)
+        .await
+        .expect_err("a rejoin must be refused after a client has written");
     ensure!(
         refused.code() == "TW-APP-0041" && refused.to_string().contains("it was written to since"),
         "{refused}"
@@ -341,7 +366,8 @@ async fn irreversible_transactions_are_named_and_nothing_is_changed(kind: Server
         rig.source.sql(&forget).await?;
     }
     let itself = RejoinOptions { primary: rig.source.socket_options(), ..options };
-    let refused = inspect(&itself, &rig.log_dir()?).await.expect_err("a rejoin of the current primary must be refused");
+    let refused =
+        inspect(&itself, &rig.log_dir()?).await.expect_err("a rejoin of the current primary must be refused");
     ensure!(refused.to_string().contains("the current primary"), "{refused}");
     Ok(())
 }

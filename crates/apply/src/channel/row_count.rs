@@ -248,7 +248,11 @@ mod tests {
         let before = HandlerCounters { changes: 10, selects: 3 };
         let since = |changes, selects| HandlerCounters { changes, selects }.since(before);
         assert_eq!([since(12, 4), since(10, 4), since(2, 4)], [Some(2), Some(0), None]);
-        assert_eq!([since(12, 1), since(10, 3)], [None, None], "each query must raise `selects`; otherwise the counters were reset");
+        assert_eq!(
+            [since(12, 1), since(10, 3)],
+            [None, None],
+            "each query must raise `selects`; otherwise the counters were reset"
+        );
     }
 
     #[test]

@@ -215,7 +215,8 @@ mod tests {
             alone: false,
         };
         pool.submit(batch(1)).await;
-        let dead = pool.next_result().await.expect_err("the last worker must get the first batch").to_string();
+        let dead =
+            pool.next_result().await.expect_err("the last worker must get the first batch").to_string();
         assert!(
             dead.starts_with("a worker has ended unexpectedly: ") && dead.contains("the worker fails"),
             "{dead}"

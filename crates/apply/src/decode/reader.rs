@@ -532,7 +532,8 @@ fn too_large(bytes: usize, decoder: &Decoder) -> WireError {
 fn whole_header(event: &[u8]) -> Result<EventHeader, WireError> {
     let header = EventHeader::parse(event)?;
     if header.event_length as usize != event.len() {
-        let reason = format!("the event has {} bytes, but its header says {}", event.len(), header.event_length);
+        let reason =
+            format!("the event has {} bytes, but its header says {}", event.len(), header.event_length);
         return Err(WireError::malformed("event", reason));
     }
     Ok(header)

@@ -52,7 +52,11 @@ fn tables_are_written_where_the_rules_say() {
     for (json, tables) in cases {
         let filters = filters(json);
         for (table, expected) in *tables {
-            assert_eq!(inserted(&filters, table), *expected, "wrong target for {table} under the filters {json}");
+            assert_eq!(
+                inserted(&filters, table),
+                *expected,
+                "wrong target for {table} under the filters {json}"
+            );
         }
     }
 }

@@ -30,7 +30,11 @@ fn begin(log: &[LogSpan]) -> AppliedSet {
 
 fn check(applied: &AppliedSet, log: &[LogSpan], expected: &BTreeSet<usize>) {
     for (number, span) in log.iter().enumerate() {
-        assert_eq!(applied.contains(span), expected.contains(&number), "contains() is wrong for {span:?} in {applied:?}");
+        assert_eq!(
+            applied.contains(span),
+            expected.contains(&number),
+            "contains() is wrong for {span:?} in {applied:?}"
+        );
     }
     let missing = (0..).find(|number| !expected.contains(number)).unwrap_or(0);
     assert_eq!(applied.low(), log.get(missing).map_or(log[log.len() - 1].end, |span| span.start));
@@ -39,7 +43,11 @@ fn check(applied: &AppliedSet, log: &[LogSpan], expected: &BTreeSet<usize>) {
     let gaps: Vec<LogSpan> = applied.gaps().collect();
     for (number, span) in log.iter().enumerate() {
         let in_gap = gaps.iter().any(|gap| gap.start <= span.start && span.end <= gap.end);
-        assert_eq!(in_gap, !expected.contains(&number) && span.end <= last, "gaps() is wrong for {span:?}: {gaps:?}");
+        assert_eq!(
+            in_gap,
+            !expected.contains(&number) && span.end <= last,
+            "gaps() is wrong for {span:?}: {gaps:?}"
+        );
     }
     assert!(gaps.iter().all(|gap| gap.start < gap.end));
 }

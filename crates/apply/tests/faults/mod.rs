@@ -195,7 +195,9 @@ async fn count(source: ConnectOptions, client: u64, seed: u64, enough: Cancellat
 
 /// Runs a step with a time limit.
 pub async fn in_time<T>(what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(crate::support::PATIENCE, work).await.with_context(|| format!("timed out: {what}"))?
+    tokio::time::timeout(crate::support::PATIENCE, work)
+        .await
+        .with_context(|| format!("timed out: {what}"))?
 }
 
 /// Waits until a query returns a value.

@@ -13,7 +13,9 @@ use model::{History, Store, wishes};
 fn applied(store: &mut Store, plan: &BatchPlan<'_>) -> Result<(), String> {
     for group in &plan.groups {
         for row in &group.rows {
-            store.apply(group, row).map_err(|error| format!("{error}; caused by {:?} of row {row:?}", group.kind))?;
+            store
+                .apply(group, row)
+                .map_err(|error| format!("{error}; caused by {:?} of row {row:?}", group.kind))?;
         }
     }
     Ok(())

@@ -98,7 +98,8 @@ pub fn mapped(table: usize) -> MappedTable {
         children: if table == PARENT { vec![foreign] } else { Vec::new() },
         cascades: Vec::new(),
     };
-    let mut mapped = MappedTable::new(map, body, Arc::new(target)).expect("the target must have all columns of the source");
+    let mut mapped = MappedTable::new(map, body, Arc::new(target))
+        .expect("the target must have all columns of the source");
     mapped.same_shape = true;
     mapped
 }

@@ -174,7 +174,10 @@ fn independent_order_limits_the_backlog() {
     let mut scheduler =
         Scheduler::new(SchedulerOptions { batch_transactions_max: 4, ..options(CommitOrder::Independent) });
     offer(&mut scheduler, &[(1, &[1]), (2, &[1])]);
-    assert!(!scheduler.has_room(), "there must be no room when one of the two concurrent batches has its next batch");
+    assert!(
+        !scheduler.has_room(),
+        "there must be no room when one of the two concurrent batches has its next batch"
+    );
     let one = batch(&mut scheduler);
     assert!(scheduler.has_room());
     // Transactions that must wait give an idle worker nothing to do, so there is still room for others.

@@ -206,7 +206,10 @@ impl<'a> Simulation<'a> {
     /// Returns whether it is the batch's turn. As in the workers, the newest committed batch decides.
     fn has_turn(&self, running: &RunningBatch) -> bool {
         running.batch.commit_after.is_none_or(|id| {
-            assert!(self.turn < id || self.committed.contains(&id), "commit_after names batch {id:?}, which has not committed");
+            assert!(
+                self.turn < id || self.committed.contains(&id),
+                "commit_after names batch {id:?}, which has not committed"
+            );
             self.turn >= id
         })
     }
@@ -240,19 +243,28 @@ impl<'a> Simulation<'a> {
         let others = self.running.iter().enumerate().filter(|(other, _)| *other != at);
         for (other, _) in others.flat_map(|(_, running)| &running.executed) {
             let conflicts = self.writeset(number).conflicts(self.writeset(*other));
-            assert!(!conflicts, "transaction {number} is executed before the conflicting transaction {other} has committed");
+            assert!(
+                !conflicts,
+                "transaction {number} is executed before the conflicting transaction {other} has committed"
+            );
         }
     }
 
     fn commit(&mut self, at: usize) {
         let running = self.running.swap_remove(at);
         for (number, _) in &running.executed {
-            assert!(!std::mem::replace(&mut self.applied[*number], true), "transaction {number} is applied twice");
+            assert!(
+                !std::mem::replace(&mut self.applied[*number], true),
+                "transaction {number} is applied twice"
+            );
         }
         if self.options.commit_order == CommitOrder::Source {
             let last = running.executed.iter().map(|(number, _)| *number).max().unwrap_or(0);
             let is_applied = |(number, applied): (usize, &bool)| *applied == (number <= last);
-            assert!(self.applied.iter().enumerate().skip(1).all(is_applied), "transaction {last} commits out of order");
+            assert!(
+                self.applied.iter().enumerate().skip(1).all(is_applied),
+                "transaction {last} commits out of order"
+            );
         }
         self.committed.push(running.batch.id);
         if running.batch.in_turn {
@@ -274,7 +286,10 @@ impl<'a> Simulation<'a> {
         };
         let running = self.running.swap_remove(at);
         for (number, _) in &running.executed {
-            assert!(!std::mem::replace(&mut self.applied[*number], true), "transaction {number} is applied twice");
+            assert!(
+                !std::mem::replace(&mut self.applied[*number], true),
+                "transaction {number} is applied twice"
+            );
         }
         self.unreported.push((running.batch.id, running.batch.rest));
         true
