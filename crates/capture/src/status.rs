@@ -154,8 +154,9 @@ impl CaptureStatus {
         self.detail().followed.clone()
     }
 
-    /// Counts the jumps of the source's clock, after which earlier results of
-    /// [`CaptureStatus::source_now_us`] are wrong. Clients that received such a time must query it again.
+    /// Counts how often the estimate of the source's clock was found to be wrong. Earlier results of
+    /// [`CaptureStatus::source_now_us`] are then wrong too, and clients that received them must query the
+    /// time again.
     pub fn clock_steps(&self) -> watch::Receiver<u64> {
         self.clock.steps.subscribe()
     }

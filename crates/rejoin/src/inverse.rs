@@ -306,7 +306,7 @@ fn made(
 }
 
 fn images_of(changes: &RowChanges, index: usize) -> Result<(&[u8], &[u8]), WireError> {
-    let missing = || WireError::malformed("rows event", "a row is not at its recorded offset in the event");
+    let missing = || WireError::malformed("rows event", "a row is not at its recorded offset");
     changes.images_of(index).ok_or_else(missing)
 }
 

@@ -8,8 +8,8 @@
 //!   Native replication would not bring them back, because a server skips events with its own `server_id`.
 //! - *Engine behind the binlog*: its binlog is complete, but its tables lack the newest transactions. With
 //!   `innodb_flush_log_at_trx_commit` other than 1, a crash of the process loses the engine's newest commits,
-//!   while the binlog keeps them. At startup a server repairs only transactions that are prepared in the
-//!   engine; it takes its GTIDs from the binlog.
+//!   while the binlog keeps them. At startup a server resolves only transactions that its engine still has as
+//!   prepared; it takes its GTIDs from the binlog.
 //!
 //! The last two states have the same repair. It starts at the position up to which the content of the tables
 //! is certain (`redo_range`), and ends with the last transaction that native replication would skip. The row

@@ -1,5 +1,5 @@
-//! The lock on the target that a channel holds while it runs a statement. After another process has taken the
-//! channel over, it waits for the lock, because an earlier connection may still run a statement.
+//! The lock on the target that a channel holds while it runs a statement. A process that takes the channel
+//! over waits for this lock, because an earlier connection of the channel may still run a statement.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 //!
 //! One connection runs the statements of all workers, because temporary tables belong to a connection. Within
 //! that connection, the source's thread ID identifies them. The connection holds a server lock (`GET_LOCK`)
-//! with the channel's name. After another process has taken the channel over, it waits for this lock, and so
-//! until an earlier statement has ended. Then it decides whether that statement has run.
+//! with the channel's name. A process that takes the channel over waits for this lock, and so until an
+//! earlier statement has ended. Then it decides whether that statement has run.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
