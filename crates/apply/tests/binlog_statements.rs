@@ -74,7 +74,11 @@ pub async fn applier(options: &ConnectOptions, encoder: &BinlogStatementEncoder)
 pub async fn start(server: &Server, schema: &str, settings: &str, workload: &str) -> Result<String> {
     server.sql("SET GLOBAL binlog_row_metadata = FULL; FLUSH BINARY LOGS").await?;
     let logs = server.sql("SHOW BINARY LOGS").await?;
-    let log = logs.last().and_then(|line| line.split('\t').next()).context("no binlog")?.to_owned();
+    let log = logs
+        .last()
+        .and_then(|line| line.split('\t').next())
+        .context("the server has no binlog file")?
+        .to_owned();
     let fresh = format!("DROP DATABASE IF EXISTS {schema}; CREATE DATABASE {schema}; USE {schema};");
     server.sql(&format!("SET SESSION binlog_format = ROW; {settings} {fresh}\n{workload}")).await?;
     Ok(log)

@@ -176,7 +176,9 @@ async fn indexes_and_foreign_keys(kind: ServerKind) -> Result<()> {
     for name in ["grandchild", "guest", "child", "parent", "lonely"] {
         tables.push(catalogue.load(&mut connection, "family", name).await?.context(name)?);
     }
-    let [grandchild, guest, child, parent, lonely] = &tables[..] else { anyhow::bail!("five tables") };
+    let [grandchild, guest, child, parent, lonely] = &tables[..] else {
+        anyhow::bail!("expected five tables")
+    };
     let names = |table: &tailwater_apply::target::TargetTable| {
         table.unique.iter().map(|index| index.name.clone()).collect::<Vec<_>>()
     };
@@ -206,13 +208,16 @@ async fn indexes_and_foreign_keys(kind: ServerKind) -> Result<()> {
         catalogue.get("family", "parent").is_none(),
         "the parent table must not come from the cache after the child table was altered"
     );
-    let lonely = catalogue.load(&mut connection, "family", "lonely").await?.context("lonely")?;
+    let lonely =
+        catalogue.load(&mut connection, "family", "lonely").await?.context("the table lonely is missing")?;
     ensure!(lonely.parents.len() == 1);
-    let altered = catalogue.load(&mut connection, "family", "parent").await?.context("parent")?;
+    let altered =
+        catalogue.load(&mut connection, "family", "parent").await?.context("the table parent is missing")?;
     ensure!(altered.children.len() == 3 && altered.cascades.contains(&lonely.rows));
     ensure!(altered.unique == parent.unique && altered.rows == parent.rows);
     catalogue.forget_all();
-    let again = catalogue.load(&mut connection, "family", "parent").await?.context("parent")?;
+    let again =
+        catalogue.load(&mut connection, "family", "parent").await?.context("the table parent is missing")?;
     ensure!(*again == *altered);
     Ok(())
 }
@@ -244,7 +249,8 @@ async fn indexes_on_more_than_values(kind: ServerKind) -> Result<()> {
         connection.execute(&format!("CREATE TABLE {table}")).await.with_context(|| table.to_string())?;
     }
     let mut catalogue = Catalogue::new(kind.flavour());
-    let table = catalogue.load(&mut connection, "more_than_values", "t").await?.context("t")?;
+    let table =
+        catalogue.load(&mut connection, "more_than_values", "t").await?.context("the table t is missing")?;
     let names = |opaque: bool| -> Vec<&str> {
         let of_kind = table.unique.iter().filter(|index| index.opaque == opaque);
         of_kind.map(|index| index.name.as_str()).collect()

@@ -167,7 +167,7 @@ fn excluding(tables: &[&str]) -> FilterSet {
 /// Returns the IDs in a table, in order.
 async fn ids(server: &Server, table: &str) -> Result<Vec<u64>> {
     let lines = server.sql(&format!("SELECT id FROM {table} ORDER BY id")).await?;
-    lines.iter().map(|line| line.parse().context("an id")).collect()
+    lines.iter().map(|line| line.parse().context("the ID must be a number")).collect()
 }
 
 async fn filters_are_edited_under_load(kind: ServerKind) -> Result<()> {
@@ -348,7 +348,7 @@ async fn applies_with_the_configured_delay(rig: &Rig, channel: &Channel) -> Resu
     rig.wait_applied(channel).await?;
     // MariaDB logs whole seconds, so the delay may be up to a second shorter.
     ensure!(started.elapsed()? >= Duration::from_secs(1), "{:?}", started.elapsed());
-    channel.edit(delay(0)).await.context("no delay")
+    channel.edit(delay(0)).await.context("cannot remove the delay")
 }
 
 /// Returns the events in the newest binlog file of the target.

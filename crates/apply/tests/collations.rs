@@ -61,9 +61,11 @@ async fn collations(connection: &mut Connection) -> Result<Vec<(String, String)>
     // Only this `information_schema` table has the full names of MariaDB's Unicode 14 collations.
     let asked = "SELECT * FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY";
     let answer = connection.query(asked).await?;
-    let name =
-        answer.column("FULL_COLLATION_NAME").or_else(|| answer.column("COLLATION_NAME")).context("names")?;
-    let charset = answer.column("CHARACTER_SET_NAME").context("character sets")?;
+    let name = answer
+        .column("FULL_COLLATION_NAME")
+        .or_else(|| answer.column("COLLATION_NAME"))
+        .context("the result has no collation names")?;
+    let charset = answer.column("CHARACTER_SET_NAME").context("the result has no character sets")?;
     let rows = answer.rows.iter();
     let mut collations: Vec<(String, String)> = rows
         .filter_map(|row| Some((row.get_str(name)?.to_owned(), row.get_str(charset)?.to_owned())))
@@ -172,7 +174,10 @@ async fn check_collation(
         let asked = format!("SELECT a.n, b.n FROM t a JOIN t b ON {compared} WHERE a.n < b.n");
         let equal = connection.query(&asked).await?;
         for row in &equal.rows {
-            let pair = [row.get_u64(0).context("a number")?, row.get_u64(1).context("a number")?];
+            let pair = [
+                row.get_u64(0).context("the query must return a number")?,
+                row.get_u64(1).context("the query must return a number")?,
+            ];
             let [one, other] = pair.map(|number| number as usize);
             let conflict = keys[one].iter().any(|key| keys[other].iter().any(|other| key.conflicts(*other)));
             ensure!(

@@ -74,7 +74,7 @@ async fn chains(reader: &mut Connection, schema: &str) -> Result<Vec<u64>> {
     );
     let mut ends = Vec::new();
     for (chain, row) in (0..).zip(&reader.query(&sql).await?.rows) {
-        let number = |column| row.get_u64(column).context("a number");
+        let number = |column| row.get_u64(column).context("the query must return a number");
         let (last, links, newest) = (number(0)?, number(1)?, number(2)?);
         ensure!(
             last == newest,
@@ -245,7 +245,9 @@ async fn backlog_passes_a_blocked_transaction(kind: ServerKind) -> Result<()> {
             BLOCKED % COUNTERS
         );
         let found = reader.query(&sql).await?;
-        let number = |column| found.first().and_then(|row| row.get_u64(column)).context("a number");
+        let number = |column| {
+            found.first().and_then(|row| row.get_u64(column)).context("the query must return a number")
+        };
         ensure!(number(1)? == 0, "a transaction with the same counter committed before the blocked one");
         number(0)
     };
@@ -262,7 +264,10 @@ async fn backlog_passes_a_blocked_transaction(kind: ServerKind) -> Result<()> {
     }
     other.execute("ROLLBACK").await?;
     rig.wait_applied(&channel).await?;
-    ensure!(channel.status().borrow().yields_total > 0, "the backlog was not applied in runs");
+    ensure!(
+        channel.status().borrow().yields_total > 0,
+        "no batch yielded, so the backlog was not applied in runs"
+    );
     let sum = rig.target.sql("SELECT SUM(n) FROM late.counter").await?;
     ensure!(sum == [BACKLOG.to_string()], "{sum:?}");
     rig.ensure_equal(&["late"]).await?;
@@ -290,7 +295,9 @@ async fn a_blocked_backlog_stops_without_gaps() -> Result<()> {
     let mut reader = Connection::connect(&rig.target.connect_options()).await?;
     let mut look = async || -> Result<(u64, u64)> {
         let found = reader.query("SELECT COUNT(*), COALESCE(MAX(n), 0) FROM late.row_of").await?;
-        let number = |column| found.first().and_then(|row| row.get_u64(column)).context("a number");
+        let number = |column| {
+            found.first().and_then(|row| row.get_u64(column)).context("the query must return a number")
+        };
         Ok((number(0)?, number(1)?))
     };
     let is_near = async {

@@ -72,7 +72,7 @@ async fn committed_and_open(rig: &Rig) -> Result<(u64, u64)> {
     tokio::time::sleep(Duration::from_millis(150)).await;
     let number = async |sql: &str| -> Result<u64> {
         let lines = rig.target.sql(sql).await?;
-        Ok(lines.first().context("no answer")?.parse()?)
+        Ok(lines.first().context("the query returned no row")?.parse()?)
     };
     let committed = number("SELECT COUNT(*) FROM shop.t").await?;
     Ok((
@@ -197,7 +197,7 @@ async fn captured(rig: &Rig) -> Result<Vec<Vec<Vec<u8>>>> {
         Flavour::MariaDb => "SHOW MASTER STATUS",
     };
     let status = rig.source.sql(sql).await?.concat();
-    let end: u64 = status.split('\t').nth(1).context("no position")?.parse()?;
+    let end: u64 = status.split('\t').nth(1).context("the status has no position")?.parse()?;
     until("the source to be captured", async || {
         Ok(rig.log().last_transaction().is_some_and(|last| last.source_end >= end))
     })

@@ -237,7 +237,7 @@ async fn what_cannot_be_applied_once_is_rejected(rig: &Rig) -> Result<()> {
     let fault = rig.wait_failed(&channel).await?;
     ensure!(fault.code == "TW-APP-0050" && fault.message.contains("mixed.i2"), "{fault:?}");
     let rows = "SELECT COUNT(*) FROM mixed.i2 WHERE a = 77; SELECT COUNT(*) FROM mixed.i1 WHERE a = 77";
-    ensure!(rig.target.sql(rows).await? == ["0", "0"], "a part of the transaction was written");
+    ensure!(rig.target.sql(rows).await? == ["0", "0"], "a part of the rejected transaction was written");
     rig.target.sql("SET sql_log_bin=0; ALTER TABLE mixed.i2 ENGINE=InnoDB").await?;
     channel.resume(None).await?;
     rig.wait_applied(&channel).await?;

@@ -47,8 +47,8 @@ fn every_code_is_documented() {
         ApplyError::InternalFault { channel: channel(), what: text() },
         ApplyError::ReadInterrupted { gtid: gtid() },
         ApplyError::RowsMissing { found: 1, wanted: 2, statement: text() },
-        ApplyError::Progress(AppliedSet::decode(&[]).expect_err("an empty text is no valid progress")),
-        ApplyError::Filter(wrong_filter.expect_err("an empty text is no valid pattern")),
+        ApplyError::Progress(AppliedSet::decode(&[]).expect_err("empty bytes are not valid progress")),
+        ApplyError::Filter(wrong_filter.expect_err("an empty string is not a valid pattern")),
         ApplyError::NameCollision {
             gtid: gtid(),
             error: FilterError::Clash { first: table(), second: table(), target: table() },

@@ -71,7 +71,11 @@ pub async fn targets(
     for row in &keys.rows {
         let text = |index| row.get_str(index).unwrap_or_default();
         let table = tables.get_mut(text(0)).context("the index belongs to an unknown table")?;
-        let column = table.columns.iter().position(|column| column.name == text(2)).context("no column")?;
+        let column = table
+            .columns
+            .iter()
+            .position(|column| column.name == text(2))
+            .context("the index belongs to an unknown column")?;
         let part = IndexPart { column, prefix: row.get_u64(3).map(|prefix| prefix as u32) };
         match table.unique.last_mut().filter(|index| index.name == text(1)) {
             Some(index) => index.parts.push(part),
@@ -98,7 +102,7 @@ pub async fn row_changes(
 ) -> Result<Vec<RowChanges>> {
     let mut all = Vec::new();
     for line in server.sql("SHOW BINARY LOGS").await? {
-        let name = line.split('\t').next().context("no name")?;
+        let name = line.split('\t').next().context("the line has no name")?;
         if name < from {
             continue;
         }

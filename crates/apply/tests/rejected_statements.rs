@@ -131,7 +131,12 @@ async fn an_interrupted_statement(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.wait_applied(channel).await?;
     let mut session = Connection::connect(&rig.source.connect_options()).await?;
     session.execute("SET SESSION binlog_format=STATEMENT").await?;
-    let id = session.query("SELECT CONNECTION_ID()").await?.scalar().context("no number")?.to_owned();
+    let id = session
+        .query("SELECT CONNECTION_ID()")
+        .await?
+        .scalar()
+        .context("the query returned no connection ID")?
+        .to_owned();
     let slow = tokio::spawn(async move {
         session.execute("INSERT INTO one.slow SELECT id + SLEEP(0.4) FROM one.numbers").await.map(drop)
     });
@@ -295,7 +300,8 @@ async fn nontransactional_tables_are_reported(rig: &Rig, channel: &Channel) -> R
 /// Returns how often the server's sessions have rolled back.
 async fn rollbacks(server: &Server) -> Result<u64> {
     let lines = server.sql("SHOW GLOBAL STATUS LIKE 'Com_rollback'").await?;
-    let count = lines.first().and_then(|line| line.split('\t').nth(1)).context("a count")?;
+    let count =
+        lines.first().and_then(|line| line.split('\t').nth(1)).context("Com_rollback must have a value")?;
     Ok(count.parse()?)
 }
 

@@ -247,7 +247,10 @@ async fn a_transaction_that_tolerates_differences(rig: &Rig, channel: &Channel) 
     rig.source.sql("INSERT INTO shop.t VALUES (300, 1), (301, 1), (302, 1), (305, 1), (306, 1)").await?;
     rig.wait_applied(channel).await?;
     let nothing = channel.tolerate(None).await;
-    ensure!(nothing.is_err_and(|error| error.code() == "TW-APP-0008"), "it has not failed");
+    ensure!(
+        nothing.is_err_and(|error| error.code() == "TW-APP-0008"),
+        "tolerate must be refused before the channel has failed"
+    );
     rig.target
         .sql(
             "INSERT INTO shop.t VALUES (303, 7), (304, 7), (307, 7); DELETE FROM shop.t WHERE id IN (300, 301, 306); \
@@ -285,6 +288,6 @@ async fn a_transaction_that_tolerates_differences(rig: &Rig, channel: &Channel) 
 
 async fn go_on(rig: &Rig, channel: &Channel) -> Result<()> {
     channel.resume(None).await?;
-    rig.wait_applied(channel).await.context("mended")?;
+    rig.wait_applied(channel).await.context("after the cause was removed")?;
     rig.ensure_equal(&["shop"]).await
 }

@@ -98,7 +98,7 @@ async fn moves_to_the_source_and_back(rig: &Rig, channel: &Channel, replica: &Se
 
 async fn set(channel: &Channel, gtid: GtidMode) -> Result<()> {
     let edit = ChannelEdit { gtid: Some(gtid), ..ChannelEdit::default() };
-    channel.edit(edit).await.context("its identity")
+    channel.edit(edit).await.context("cannot edit the GTID mode")
 }
 
 async fn gets_rows_under_the_targets_gtids(rig: &Rig, channel: &Channel, replica: &Server) -> Result<()> {

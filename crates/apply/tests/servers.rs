@@ -15,7 +15,7 @@ pub async fn flush(connection: &mut Connection) -> Result<()> {
 /// Returns the events of the server's newest binlog file, with their checksums.
 pub async fn newest_events(server: &Server, connection: &mut Connection) -> Result<Vec<Bytes>> {
     let files = connection.query("SHOW BINARY LOGS").await?;
-    let name = files.rows.last().and_then(|row| row.get_str(0)).context("no binlog")?;
+    let name = files.rows.last().and_then(|row| row.get_str(0)).context("the server has no binlog file")?;
     split(std::fs::read(server.data().join(name))?)
 }
 

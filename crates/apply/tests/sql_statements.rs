@@ -257,8 +257,8 @@ async fn rows_are_written_to_tables_of_another_shape() -> Result<()> {
         let tables = targets(&mut connection, "shape_target", 0).await?;
         let mismatch = match row_changes(&server, &file, "shape_source", &tables, false).await {
             Ok(changes) => {
-                let table = &changes.first().context("no changes")?.table;
-                table.sql_mapping().err().context("it fits")?.clone()
+                let table = &changes.first().context("the source logged no row changes")?.table;
+                table.sql_mapping().err().context("the column must not fit")?.clone()
             }
             // This error means that the target's table lacks the column.
             Err(error) => error.downcast::<ColumnMismatch>()?,

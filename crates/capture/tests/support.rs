@@ -122,7 +122,7 @@ impl Source {
     }
 
     pub async fn newest(&self) -> Result<(String, u64)> {
-        self.binlogs().await?.pop().context("no binlog")
+        self.binlogs().await?.pop().context("the source has no binlog file")
     }
 
     /// Purges all binlog files except the newest. MariaDB counts a file as in use by a stream that has ended

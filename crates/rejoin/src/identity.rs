@@ -64,8 +64,8 @@ mod tests {
     use tailwater_wire::Flavour;
 
     fn check(flavour: Flavour, server: &str, log: &str, expected: &str) {
-        let parse = |text| GtidSet::parse(flavour, text).expect("GTIDs");
-        let both = common(&parse(server), &parse(log)).expect("of one flavour");
+        let parse = |text| GtidSet::parse(flavour, text).expect("the GTIDs must be valid");
+        let both = common(&parse(server), &parse(log)).expect("the sets must have one flavour");
         assert_eq!(both, parse(expected), "{server} and {log}");
     }
 
@@ -85,11 +85,11 @@ mod tests {
     #[test]
     fn own_transactions_have_this_server_as_their_origin() {
         let uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
-        let gtid = Gtid::parse(Flavour::MySql, &format!("{uuid}:7")).expect("a GTID");
-        let Gtid::MySql(mysql) = &gtid else { unreachable!("of MySQL") };
+        let gtid = Gtid::parse(Flavour::MySql, &format!("{uuid}:7")).expect("the GTID must be valid");
+        let Gtid::MySql(mysql) = &gtid else { unreachable!("the GTID is of MySQL") };
         assert!(Identity { uuid: Some(mysql.uuid), server_id: 3 }.is_own(&gtid));
         assert!(!Identity { uuid: Some([0; 16]), server_id: 1 }.is_own(&gtid));
-        let gtid = Gtid::parse(Flavour::MariaDb, "0-1-7").expect("a GTID");
+        let gtid = Gtid::parse(Flavour::MariaDb, "0-1-7").expect("the GTID must be valid");
         assert!(Identity { uuid: None, server_id: 1 }.is_own(&gtid));
         assert!(!Identity { uuid: None, server_id: 2 }.is_own(&gtid));
     }

@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn an_interrupted_rejoin_resumes_or_is_refused_and_undoes_transactions_only_once() {
-        let set = |text: &str| GtidSet::parse(Flavour::MariaDb, text).expect("GTIDs");
+        let set = |text: &str| GtidSet::parse(Flavour::MariaDb, text).expect("the GTIDs must be valid");
         let record = |step| {
             let exec_mode = "STRICT".to_owned();
             RejoinRecord { step, had: set("0-1-9"), keeps: set("0-1-7"), exec_mode }

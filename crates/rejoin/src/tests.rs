@@ -53,7 +53,7 @@ fn write_over(store: &mut Store, group: &RowGroup<'_>, row: &PlannedRow<'_>) {
 
 fn write(store: &mut Store, changes: &[RowChanges]) {
     let options = PlanOptions { net_change: false, cut_images: false };
-    for group in &plan(changes, options).expect("rows").groups {
+    for group in &plan(changes, options).expect("the rows must be valid").groups {
         group.rows.iter().for_each(|row| write_over(store, group, row));
     }
 }
@@ -78,7 +78,10 @@ fn happen(history: &mut History, wishes: &[Wish]) -> (Vec<Transaction>, Vec<Stor
 }
 
 fn build_undo(tail: &[Transaction], kept: EngineState) -> Vec<RowChanges> {
-    tail.iter().rev().flat_map(|transaction| inverse(transaction, kept).expect("full images")).collect()
+    tail.iter()
+        .rev()
+        .flat_map(|transaction| inverse(transaction, kept).expect("the images must be full"))
+        .collect()
 }
 
 proptest! {
@@ -119,7 +122,7 @@ proptest! {
         moments.extend(more);
         let undo = build_undo(&tail, EngineState::Uncertain);
         let repeating: Vec<_> =
-            logged.iter().flat_map(|transaction| reapply(transaction).expect("full images")).collect();
+            logged.iter().flat_map(|transaction| reapply(transaction).expect("the images must be full")).collect();
         for kept in moments {
             let mut store = kept.clone();
             write(&mut store, &undo);

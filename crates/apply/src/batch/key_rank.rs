@@ -84,9 +84,11 @@ mod tests {
             assert!(Ranking::of(&mapped.map, &mapped.target).is_none(), "t{table}");
         }
         let mapped = mapped(WIDE_KEY);
-        let ranking = Ranking::of(&mapped.map, &mapped.target).expect("two numbers");
+        let ranking = Ranking::of(&mapped.map, &mapped.target).expect("the table must have a ranking");
         let rank = |first: i32, second: i32| {
-            ranking.rank(&[first.to_le_bytes(), second.to_le_bytes()].concat()).expect("eight bytes")
+            ranking
+                .rank(&[first.to_le_bytes(), second.to_le_bytes()].concat())
+                .expect("eight bytes must have a rank")
         };
         assert!(rank(1, 300) < rank(1, 301) && rank(1, 301) < rank(2, 0) && rank(255, 0) < rank(256, 0));
         assert_eq!(ranking.rank(&[0; 7]), None);

@@ -120,7 +120,7 @@ mod tests {
         }
         let mut nontransactional = rows(1, 0, false);
         nontransactional.succeed();
-        assert!(!nontransactional.written, "not sent yet");
+        assert!(!nontransactional.written, "rows that were not sent must not count");
         nontransactional.send();
         nontransactional.succeed();
         assert!(nontransactional.written);

@@ -582,7 +582,8 @@ mod tests {
     #[test]
     fn a_thread_that_cannot_start_is_an_error() {
         let huge = std::thread::Builder::new().stack_size(usize::MAX / 4);
-        let error = spawn(huge, || unreachable!("there is no such stack")).expect_err("no such stack");
+        let error = spawn(huge, || unreachable!("there is no such stack"))
+            .expect_err("a thread with such a stack must not start");
         assert!(matches!(error, ApplyError::Start { .. }), "{error:?}");
         assert!(error.to_string().contains("the channel's reader thread cannot be started: "), "{error}");
     }

@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn domains_of_other_sources_stay_in_the_position() {
-        let applied = MariadbBinlogState::parse("0-1-5,0-3-7").expect("GTIDs");
+        let applied = MariadbBinlogState::parse("0-1-5,0-3-7").expect("the GTIDs must be valid");
         assert_eq!(position_with("", &applied), "0-3-7");
         assert_eq!(position_with("0-1-9,4-9-100", &applied), "0-3-7,4-9-100");
     }

@@ -16,7 +16,7 @@ fn set(json: &str) -> FilterSet {
 
 /// Returns the target table for rows inserted into a table; `-` if they are excluded.
 fn inserted(filters: &Filters, table: &str) -> String {
-    let (schema, name) = table.split_once('.').expect("SCHEMA.TABLE");
+    let (schema, name) = table.split_once('.').expect("the name must be SCHEMA.TABLE");
     match filters.route(schema, name, Operation::Insert) {
         FilterRoute::Keep => table.to_owned(),
         FilterRoute::Drop => "-".to_owned(),
@@ -126,14 +126,17 @@ fn unknown_keys_and_operations_are_rejected() {
 #[test]
 fn two_tables_are_not_written_to_one() {
     let mut router = Router::new(filters(r#"{"rewrite": [{"from": "shop.*", "to": "copy.*"}]}"#));
-    router.table("shop", "orders").expect("the first");
-    router.table("copy", "other").expect("another table");
-    let error = router.table("copy", "orders").expect_err("a clash");
+    router.table("shop", "orders").expect("the first table must be routed");
+    router.table("copy", "other").expect("another table must be routed");
+    let error = router.table("copy", "orders").expect_err("the second table must conflict");
     let expected = "shop.orders and copy.orders of the source would both be written to copy.orders";
     assert!(error.to_string().contains(expected), "{error}");
     // A second lookup reports the conflict again, and earlier decisions are still valid.
     router.table("copy", "orders").expect_err("the conflict must be reported again");
-    assert_eq!(router.table("shop", "orders").expect("known").renamed(), Some(("copy", "orders")));
+    assert_eq!(
+        router.table("shop", "orders").expect("the first table must still be routed").renamed(),
+        Some(("copy", "orders"))
+    );
 }
 
 #[test]
@@ -214,19 +217,22 @@ fn at(segment: u64, offset: u64) -> LogPosition {
 
 #[test]
 fn an_edit_takes_effect_at_its_transaction_and_survives_a_restart() {
-    let mut versions = VersionedFilters::new(FilterSet::default()).expect("no filters");
+    let mut versions =
+        VersionedFilters::new(FilterSet::default()).expect("an empty filter set must be valid");
     let edit = |json: &str| set(&format!(r#"{{"exclude": ["{json}"]}}"#));
     assert_eq!(versions.edit(at(1, 100), Some("0-1-7".into()), edit("a.*")), Ok(2));
     assert_eq!(versions.edit(at(2, 4), None, edit("b.*")), Ok(3));
     assert_eq!(versions.edit(at(2, 4), None, edit("c.*")), Ok(4));
-    let error = versions.edit(at(1, 900), None, FilterSet::default()).expect_err("too early");
+    let error = versions
+        .edit(at(1, 900), None, FilterSet::default())
+        .expect_err("the edit must not precede an earlier one");
     assert_eq!(
         error.to_string(),
         "filter: an edit that takes effect at 1:900 cannot follow an edit at 2:4; the earliest possible position is 2:4"
     );
     assert!(versions.edit(at(3, 4), None, edit("nonsense")).is_err());
 
-    let json = serde_json::to_string(&versions).expect("JSON");
+    let json = serde_json::to_string(&versions).expect("cannot convert to JSON");
     let mut again: VersionedFilters = serde_json::from_str(&json).expect(&json);
     assert_eq!(again, versions);
     let numbers = |versions: &VersionedFilters| {
@@ -325,7 +331,7 @@ proptest! {
         let set = FilterSet { include, exclude, rewrite, ignore_case: false };
         let Ok(filters) = set.compile() else { return Ok(()) };
         let matches = |rules: &[Rule], schema: &str, table: &str, operation| rules.iter().any(|rule| {
-            let (own_schema, own_table) = rule.tables.split_once('.').expect("two parts");
+            let (own_schema, own_table) = rule.tables.split_once('.').expect("the pattern must have two parts");
             let chars = |text: &str| text.chars().collect::<Vec<_>>();
             (rule.operations.is_empty() || rule.operations.contains(&operation))
                 && naive_glob(&chars(own_schema), &chars(schema))
@@ -344,7 +350,7 @@ proptest! {
             prop_assert_eq!(filters.route(schema, table, operation), expected);
         }
         // Rules that are converted to JSON and back give the same decisions.
-        let json = serde_json::to_string(&set).expect("JSON");
-        prop_assert_eq!(serde_json::from_str::<FilterSet>(&json).expect("a set"), set);
+        let json = serde_json::to_string(&set).expect("cannot convert to JSON");
+        prop_assert_eq!(serde_json::from_str::<FilterSet>(&json).expect("cannot read the JSON back"), set);
     }
 }

@@ -272,7 +272,7 @@ fn parent_and_child() -> (Table, Table) {
 fn a_child_row_shares_its_parent_key_and_conflicts_with_cascades() {
     let (mut parent, child) = parent_and_child();
     let (one, other) = (child.insert(&[Int(1), Int(50)]), child.insert(&[Int(2), Int(50)]));
-    assert!(!conflict(&one, &other), "the child row must have shared access to its parent's key");
+    assert!(!conflict(&one, &other), "two child rows of one parent must not conflict");
     assert!(conflict(&parent.insert(&[Int(50), Text("x")]), &one));
     assert!(!conflict(&parent.insert(&[Int(51), Text("x")]), &one));
     // Child rows of another parent, or without a parent, conflict with the parent's deletion too, because a

@@ -166,11 +166,17 @@ async fn table_swaps_need_process_privilege(rig: &Rig, channel: &Channel) -> Res
     channel.resume(None).await?;
     let fault = rig.wait_failed(channel).await?;
     ensure!(fault.code == "TW-APP-0005" && fault.message.contains("GRANT PROCESS"), "{fault:?}");
-    ensure!(rig.target.sql("SELECT id FROM tally.whole").await? == ["1"], "it ran");
+    ensure!(
+        rig.target.sql("SELECT id FROM tally.whole").await? == ["1"],
+        "the statement ran without the PROCESS privilege"
+    );
     rig.target.sql("SET sql_log_bin=0; GRANT PROCESS ON *.* TO applier@'%'").await?;
     channel.resume(None).await?;
     rig.wait_applied(channel).await?;
-    ensure!(rig.target.sql("SELECT id FROM tally.whole").await? == ["2"], "the statement must not have run");
+    ensure!(
+        rig.target.sql("SELECT id FROM tally.whole").await? == ["2"],
+        "the statement must run after the GRANT"
+    );
     channel.pause().await?;
     rig.ensure_equal(TALLY).await
 }

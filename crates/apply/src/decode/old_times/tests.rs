@@ -215,7 +215,10 @@ fn a_changed_table_is_rejected() {
         ..target("")
     };
     let digits = OldTimeDigits::Source(Arc::new(declared("time", 3, false)));
-    assert!(set_digits(&mut renamed, &target, &digits).is_err(), "the source names it a");
+    assert!(
+        set_digits(&mut renamed, &target, &digits).is_err(),
+        "rows must be rejected if the source's column has another name"
+    );
 }
 
 /// If the target's column has another type, the target declares no digits, so those of the source count.

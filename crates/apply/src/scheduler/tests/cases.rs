@@ -18,7 +18,7 @@ fn offer(scheduler: &mut Scheduler<NumberedTransaction>, transactions: &[(usize,
 }
 
 fn batch(scheduler: &mut Scheduler<NumberedTransaction>) -> TransactionBatch<usize> {
-    named(scheduler.next().expect("a batch"))
+    named(scheduler.next().expect("the scheduler must have a batch"))
 }
 
 /// Takes all batches that may run now, in order.

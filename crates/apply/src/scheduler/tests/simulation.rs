@@ -386,7 +386,9 @@ fn simulations_cover_runs_and_yields_in_independent_order() {
     let mut runner = TestRunner::deterministic();
     let (mut in_turn, mut given_back, mut cases) = (0, 0, 0);
     for seed in 0..400 {
-        let tree = (any_load(), any_options(), any_rollbacks()).new_tree(&mut runner).expect("a case");
+        let tree = (any_load(), any_options(), any_rollbacks())
+            .new_tree(&mut runner)
+            .expect("a test case must be generated");
         let (load, options, rollbacks) = tree.current();
         let options = SchedulerOptions { commit_order: CommitOrder::Independent, ..options };
         let ended = Simulation::new(&load, options).run(rollbacks, &mut StdRng::seed_from_u64(seed));

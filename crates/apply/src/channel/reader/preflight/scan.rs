@@ -238,13 +238,19 @@ mod tests {
     fn tables_in_file(name: &str, filters: &FilterSet) -> BTreeSet<String> {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/fixtures").join(name);
         let file = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let mut rest = file.strip_prefix(&BINLOG_MAGIC).expect("cannot read the binlog file");
-        let first = EventHeader::parse(rest).expect("an event").event_length as usize;
-        let format = FormatDescription::parse(&rest[EVENT_HEADER_BYTES..first]).expect("a format");
-        let mut scan = PreflightScan::new(format.flavour(), format, filters.compile().expect("filters"));
+        let mut rest = file.strip_prefix(&BINLOG_MAGIC).expect("the file must start with the binlog magic");
+        let first =
+            EventHeader::parse(rest).expect("the file must contain a whole event").event_length as usize;
+        let format = FormatDescription::parse(&rest[EVENT_HEADER_BYTES..first])
+            .expect("the format description must be valid");
+        let mut scan = PreflightScan::new(
+            format.flavour(),
+            format,
+            filters.compile().expect("the filters must be valid"),
+        );
         let mut tables = Vec::new();
         while !rest.is_empty() {
-            let header = EventHeader::parse(rest).expect("an event");
+            let header = EventHeader::parse(rest).expect("the file must contain a whole event");
             let (event, tail) = rest.split_at(header.event_length as usize);
             rest = tail;
             match scan.wants(&header) {
@@ -288,7 +294,7 @@ mod tests {
             let rows = [Operation::Ddl, Operation::Insert, Operation::Update, Operation::Delete];
             assert_eq!(tables_in_file(&name, &without(&rows)), BTreeSet::new());
             let kept = tables_in_file(&name, &without(&[Operation::Ddl]));
-            let first = kept.first().expect("a table").clone();
+            let first = kept.first().expect("the scan must return a table").clone();
             let mut filters = without(&[Operation::Ddl]);
             filters.rewrite = vec![Rewrite { from: first.clone(), to: "else.where".into() }];
             let mut renamed = kept.clone();
@@ -302,8 +308,11 @@ mod tests {
     fn a_damaged_event_ends_the_scan() {
         let format =
             FormatDescription::assumed(Flavour::MySql, tailwater_wire::event::ChecksumAlgorithm::Off);
-        let mut scan =
-            PreflightScan::new(Flavour::MySql, format, FilterSet::default().compile().expect("filters"));
+        let mut scan = PreflightScan::new(
+            Flavour::MySql,
+            format,
+            FilterSet::default().compile().expect("the filters must be valid"),
+        );
         let mut event = vec![0_u8; EVENT_HEADER_BYTES + 3];
         event[4] = EventType::QUERY.0;
         event[9] = event.len() as u8;
