@@ -1,4 +1,4 @@
-//! Texts in every character set of a server arrive byte for byte, with each way of copying them.
+//! Each way of copying preserves the bytes of texts in every character set of a server.
 
 use std::sync::Arc;
 

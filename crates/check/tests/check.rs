@@ -92,7 +92,7 @@ async fn single_bit_changes_are_found_and_repaired_during_writes(kind: ServerKin
     let report = run_repair(&RepairOptions::new(options.clone())).await?;
     let remains: Vec<_> =
         report.rows.iter().filter(|(_, outcome)| matches!(outcome, RepairOutcome::Remains(_))).collect();
-    ensure!(report.is_equal(), "seed {seed}: {remains:#?}");
+    ensure!(report.is_equal(), "seed {seed}: the repair left differences: {remains:#?}");
     for action in [RepairAction::Insert, RepairAction::Update, RepairAction::Delete] {
         ensure!(
             report.rows.iter().any(|(_, outcome)| *outcome == RepairOutcome::Done(action)),
@@ -112,7 +112,7 @@ async fn single_bit_changes_are_found_and_repaired_during_writes(kind: ServerKin
 on_each_server!(differences_do_not_cancel_in_sums);
 
 /// Many rows get the same change, values move from one column to another, and NULL is replaced by values that
-/// look similar. Where the servers compute the sums themselves, little is transferred.
+/// look similar. If the servers compute the sums themselves, the check transfers few rows.
 async fn differences_do_not_cancel_in_sums(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -165,7 +165,7 @@ async fn differences_do_not_cancel_in_sums(kind: ServerKind) -> Result<()> {
         };
         // Row hashes are only read if the sums differ.
         let found = (log.count("BIT_XOR(CRC32(").await?, log.count("SHA2(").await?);
-        ensure!(found == wanted, "{digests:?}: sums and hashes {found:?}");
+        ensure!(found == wanted, "{digests:?}: the numbers of queries for sums and for row hashes are {found:?}");
     }
     let changes = [
         ("flags", "flag = 1", "TRUE", 4096),
@@ -206,7 +206,7 @@ async fn differences_do_not_cancel_in_sums(kind: ServerKind) -> Result<()> {
             connection.execute(&format!("UPDATE summed.{table} SET {change} WHERE {which}")).await?;
             let report = run(&CheckOptions { digests, ..options.clone() }).await?;
             let found = match table {
-                // For the table without a key: by the numbers of surplus and missing rows.
+                // For the table without a key, the check reports how many rows are surplus or missing.
                 "keyless" => report.differences.len(),
                 _ => report
                     .differences
@@ -215,7 +215,7 @@ async fn differences_do_not_cancel_in_sums(kind: ServerKind) -> Result<()> {
                     .count(),
             };
             if found != count {
-                missed.push(format!("{digests:?}: {table}, {change}: {found} of {count}"));
+                missed.push(format!("{digests:?}: {table}, {change}: the check found {found} of {count} differences"));
             }
             connection.execute(&format!("DELETE FROM summed.{table}")).await?;
             connection.execute(&format!("INSERT INTO summed.{table} SELECT * FROM summed.kept")).await?;
@@ -279,7 +279,7 @@ async fn different_declarations_give_equal_sums(kind: ServerKind) -> Result<()> 
         ensure!(found == [("bits".into(), "1".into(), "n,w".into())], "{digests:?}: {found:?}");
         let (sums, hashes) = (log.count("BIT_XOR(CRC32(").await?, log.count("SHA2(").await?);
         let are_summed = matches!(digests, Digests::Quick { .. });
-        ensure!(sums == if are_summed { 3 } else { 0 }, "{digests:?}: {sums} sums");
+        ensure!(sums == if are_summed { 3 } else { 0 }, "{digests:?}: the servers computed {sums} sums");
         ensure!(!are_summed || hashes == 1, "{hashes} tables instead of 1 were compared by row hashes");
     }
     Ok(())
@@ -393,7 +393,7 @@ async fn objects_of_one_side_only_are_reported(kind: ServerKind) -> Result<()> {
         "OnlyTarget(TableName { schema: \"drift\", name: \"only_there\" })",
         "only_source: [\"a\"], only_target: [\"c\"], incomparable: [\"b (date on the source, varchar(20) on the target)\"]",
     ] {
-        ensure!(findings.contains(part), "{part} in {findings}");
+        ensure!(findings.contains(part), "{part} is not in the findings: {findings}");
     }
     let mut counts: Vec<_> = report
         .differences
@@ -411,7 +411,7 @@ async fn objects_of_one_side_only_are_reported(kind: ServerKind) -> Result<()> {
     let report = run_repair(&RepairOptions::new(servers.options())).await?;
     ensure!(!report.is_equal() && report.rows.len() == 4, "{report:?}");
 
-    // A row that is too long for a server to concatenate does not count as equal.
+    // A row is too long for one of the servers to concatenate. It must not count as equal.
     let columns: Vec<_> = (0..20).map(|number| format!("c{number} MEDIUMBLOB")).collect();
     let values: Vec<_> = (0..20).map(|_| "REPEAT('x', 60000)").collect();
     let long = format!(
@@ -470,7 +470,7 @@ async fn a_lagging_target_causes_no_differences(kind: ServerKind) -> Result<()> 
         servers.target.sql(tailwater_sandbox::replica::stop_statement(kind.flavour())).await?;
         servers.source.sql("UPDATE drift.t SET a = a + 1").await?;
     }
-    // A table that the target does not have yet, or has with other columns, is not reported either.
+    // The check must not report a table that the target does not have yet, or still has with other columns.
     servers
         .source
         .sql("CREATE TABLE drift.new (id INT PRIMARY KEY); ALTER TABLE drift.t ADD COLUMN b INT; DROP TABLE drift.old")

@@ -24,7 +24,7 @@ on_each_server!(
     a_mark_is_kept_on_a_new_connection
 );
 
-/// A time that a test reaches only if something is wrong.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn of_database(name: &str) -> Selection {
@@ -139,13 +139,13 @@ async fn meaningless_gtids_are_refused(kind: ServerKind) -> Result<()> {
     };
     let refusal = async |options: &CheckOptions| match run(options).await {
         Err(BulkError::SyncUnknown { reason, .. }) => reason,
-        other => format!("no refusal: {other:?}"),
+        other => format!("the check was not refused: {other:?}"),
     };
-    // The target does not have the source's GTIDs, but may still receive them.
+    // The target does not have the source's GTIDs yet, so the check waits for them.
     let outcome = run(&options).await;
     ensure!(matches!(outcome, Err(BulkError::TargetBehind { .. })), "{outcome:?}");
     if kind.flavour() == Flavour::MariaDb {
-        // Like servers that have replicated transactions.
+        // Give both servers the GTIDs that replicated transactions would leave.
         for server in [&source, &target] {
             server.sql("SET GLOBAL gtid_slave_pos = '7-7-7'").await?;
         }

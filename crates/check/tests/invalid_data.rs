@@ -1,4 +1,4 @@
-//! Data that its own server would no longer accept is copied unchanged, with each way of copying it.
+//! Each way of copying preserves data that its own server would not accept any more.
 
 use std::sync::Arc;
 
@@ -148,7 +148,7 @@ async fn invalid_data_is_copied_unchanged(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Receives a stream.
+/// A writer that collects a dump stream in memory.
 #[derive(Clone, Default)]
 struct Shared(Arc<std::sync::Mutex<Vec<u8>>>);
 
@@ -259,7 +259,7 @@ async fn a_target_with_statement_logging_can_be_loaded(kind: ServerKind) -> Resu
     target.sql("CREATE USER loader; GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON *.* TO loader").await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     if kind.flavour() == Flavour::MySql {
-        // Without this privilege no account can load on this server.
+        // Without this privilege, no account can load a dump into this server.
         target.sql("GRANT SESSION_VARIABLES_ADMIN ON *.* TO loader").await?;
     }
     let load_as = async |user: Option<&str>| {
@@ -287,8 +287,8 @@ async fn a_target_with_statement_logging_can_be_loaded(kind: ServerKind) -> Resu
     Ok(())
 }
 
-/// No object is created before it is known that all objects can be created. Rows that an interrupted load
-/// left in a table that cannot be emptied are not loaded twice.
+/// A load creates no object before it has checked that it can create all objects. Rows that an interrupted
+/// load left in a table that cannot be emptied are not loaded twice.
 async fn missing_engines_are_refused(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());

@@ -126,7 +126,7 @@ async fn checks_that_see_nothing(on_source: &Server, on_target: &Server) -> Resu
         let code = report.as_ref().map_err(BulkError::code).err();
         ensure!(
             matches!(code, Some("TW-BULK-0104" | "TW-BULK-0105" | "TW-BULK-0020")),
-            "{source}, {target}, {selection:?}: {report:?}"
+            "the check from {source} to {target} of {selection:?} was not refused: {report:?}"
         );
     }
     let seen = compare("seen_all", "seen_all", of(&["seen"], &[], &[])).await?;

@@ -243,8 +243,8 @@ const TABLES: [Table; 4] = [
         literal: |id| format!("_utf8mb4 X'{}'", hex(format!("k{id}").as_bytes())),
         updates: ["w = {number}, lt = 'x{number}', dd = NULL", "w = w ^ 1, js = '[{number}]'"],
     },
-    // This table has no floating-point columns, so that servers can compute sums themselves. With such
-    // columns rows would be transferred.
+    // This table has no floating-point columns, so that servers can compute sums themselves. If a table has
+    // such columns, its rows are transferred instead.
     Table {
         name: "exact",
         key: "id BIGINT PRIMARY KEY",
@@ -288,7 +288,7 @@ impl Plan {
     /// rows with even numbers.
     pub fn new(seed: u64, kind: ServerKind, count: usize) -> Self {
         let mut random = Random::new(seed);
-        // More rows than are changed, so that some stay unchanged.
+        // The tables have more rows than the test changes, so that some rows stay unchanged.
         let rows = (count * 3 / TABLES.len()) as i64;
         let mut script = String::from(
             "CREATE DATABASE drift CHARACTER SET utf8mb4; USE drift; SET NAMES utf8mb4; \
@@ -416,7 +416,7 @@ impl Writers {
                         Err(SessionError::Server { error, .. }) if error.number == 1213 => {}
                         Err(error) => return Err(error.into()),
                     }
-                    // Without this pause, replicas on two cores could not keep up.
+                    // Without this pause, a replica on a machine with two cores could not keep up.
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
                 connection.close().await;

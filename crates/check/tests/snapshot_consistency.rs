@@ -25,7 +25,7 @@ use crate::support::run_script;
 
 on_each_server!(a_dump_under_writes_and_ddl_equals_the_source_at_one_point_in_time);
 
-/// A time that a test reaches only if something is wrong.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 async fn a_dump_under_writes_and_ddl_equals_the_source_at_one_point_in_time(kind: ServerKind) -> Result<()> {

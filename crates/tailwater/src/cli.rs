@@ -3,7 +3,7 @@
 
 #![allow(
     missing_docs,
-    reason = "doc comments are help texts; one on an argument group would replace the help of its command"
+    reason = "doc comments are help texts; a doc comment on an argument group would replace the help text of its command"
 )]
 
 use std::path::PathBuf;
@@ -149,7 +149,7 @@ pub struct TopologyArgs {
     /// Repeat every N seconds until interrupted. With --output json, each refresh prints one object per line.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub watch: Option<u64>,
-    /// Time limit for each server to answer, in milliseconds.
+    /// Maximum time to wait for the answer of each server, in milliseconds.
     #[arg(long, value_name = "N", default_value_t = 3_000, value_parser = clap::value_parser!(u64).range(100..=600_000))]
     pub timeout_ms: u64,
 }
@@ -202,7 +202,7 @@ fn families() -> impl TypedValueParser<Value = Flavour> {
 }
 
 impl Cli {
-    /// Returns the clap definition. `-h` means the host, as in the mysql client, and never the help.
+    /// Returns the clap definition. As in the mysql client, `-h` sets the host and does not print the help.
     /// Otherwise a backup script that passes `-h HOST` would get the help text and exit code 0.
     pub fn definition() -> clap::Command {
         without_short_help(Self::command())
@@ -270,7 +270,7 @@ mod tests {
                 assert!(parsed.is_ok() || is_help, "{}: {line}\n{}", page.display(), parsed.unwrap_err());
             }
         }
-        assert!(found > 40, "only {found} command lines were found");
+        assert!(found > 40, "only {found} command lines were found in the documentation");
     }
 
     #[test]
@@ -285,7 +285,8 @@ mod tests {
                 parse(new).map_err(|error| error.kind()),
                 "{old}"
             );
-            // Both lines may lack required arguments. Any other parse error is a failure.
+            // The command lines of this test may lack required arguments. With any other parse error the test
+            // fails.
             if let Err(error) = parse(old) {
                 assert_eq!(error.kind(), clap::error::ErrorKind::MissingRequiredArgument, "{error}");
             }

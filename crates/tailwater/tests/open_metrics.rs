@@ -82,7 +82,7 @@ struct Family {
 
 impl Family {
     fn describe(&mut self, keyword: &str, value: &str) -> Result<()> {
-        ensure!(!self.has_samples, "metadata after a sample");
+        ensure!(!self.has_samples, "a metadata line of the family follows a sample");
         ensure!(self.keywords.insert(keyword.to_owned()), "twice");
         match keyword {
             "HELP" => {
@@ -93,7 +93,7 @@ impl Family {
                 self.name.ends_with(&format!("_{value}")),
                 "the metric name does not end with its unit"
             ),
-            _ => bail!("an unknown keyword"),
+            _ => bail!("the metadata line has an unknown keyword"),
         }
         Ok(())
     }

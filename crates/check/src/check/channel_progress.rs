@@ -1,9 +1,10 @@
-//! The progress of Tailwater channels on the target. A channel may apply transactions in any order, so the
-//! arrival of a mark does not prove that all transactions before the mark have arrived.
+//! The progress of Tailwater channels on the target. A check writes a mark on the source and waits for it on
+//! the target. A channel may apply transactions in any order, so the arrival of the mark does not prove that
+//! all transactions before it have arrived.
 //!
-//! The channel's progress rows prove it. When the mark is visible on the target, the mark's position is at
-//! most the newest applied position. When nothing up to that position is missing, nothing before the mark is
-//! missing.
+//! The channel's progress rows prove it. When the mark is visible on the target, its log position is not
+//! after the newest position that the channel has applied. When no transaction up to that newest position is
+//! missing, none before the mark is missing.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -12,7 +13,7 @@ use tailwater_session::{Connection, SessionError};
 
 use tailwater_tables::error::BulkError;
 
-/// The errors of a server that was never the target of a channel: unknown database, unknown table.
+/// Error codes of a server that was never the target of a channel: unknown database, unknown table.
 const NOT_THERE: [u16; 2] = [1049, 1146];
 
 /// A position in a channel's log: segment number and offset.
@@ -63,8 +64,8 @@ impl MarkProgress {
     }
 }
 
-/// Describes the first channel that has a gap before its wanted position. A channel that was removed has no
-/// gaps.
+/// Describes the first channel that lacks transactions before the position in `wanted`. A channel that was
+/// removed counts as complete.
 fn missing_range(
     wanted: &BTreeMap<String, ChannelPosition>,
     reaches: &BTreeMap<String, AppliedRange>,
@@ -122,7 +123,7 @@ mod tests {
         let wanted = BTreeMap::from([("a".to_owned(), (1, 20)), ("b".to_owned(), (1, 5))]);
         let missing = missing_range(&wanted, &all(&[("a", reach(10, 20)), ("b", reach(5, 5))]));
         assert!(missing.is_some_and(|text| text.contains("channel a") && text.contains("1:10")));
-        // Newer transactions may be missing, and a channel may have been removed.
+        // Transactions after the wanted position may be missing, and a channel may have been removed.
         assert_eq!(missing_range(&wanted, &all(&[("a", reach(20, 90))])), None);
         assert!(missing_range(&wanted, &all(&[("a", reach(20, 20)), ("b", reach(4, 20))])).is_some());
     }

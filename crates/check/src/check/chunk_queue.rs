@@ -49,7 +49,7 @@ pub(super) struct CheckChunk {
 pub(super) struct ComparedChunk {
     pub(super) rows: u64,
     pub(super) found: Vec<RowDifference>,
-    /// Whether there were more differences than the limit.
+    /// Whether the chunk has more differences than the limit, so that some are not listed.
     pub(super) more: bool,
     /// How long the slower of the two servers needed for the chunk.
     pub(super) took: Duration,

@@ -1,5 +1,5 @@
-//! Compares chunks over one connection to each server: first by one sum over all rows, and row by row if the
-//! sums differ.
+//! Compares chunks over one connection to each server: first by the sum of the hashes of all rows, and row by
+//! row if the sums differ.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -20,7 +20,8 @@ use tailwater_tables::chunker::range::{KeyLiteral, KeyRange};
 use tailwater_tables::error::BulkError;
 use tailwater_tables::progress::BulkProgress;
 
-/// The greatest number of differing rows that are collected in a chunk. Each of them is then compared again.
+/// The greatest number of rows of a chunk that are collected because they seem to differ. Each of them is
+/// then compared again.
 const CANDIDATES_MAX: usize = 200_000;
 
 /// Values longer than this, in bytes, are compared and shown as digests.
@@ -42,15 +43,15 @@ pub struct Comparer {
     pub progress: Arc<BulkProgress>,
     /// Where the digests of rows are computed.
     pub digests: Digests,
-    /// Whether to keep the values of differing rows.
+    /// Whether the result contains the values of differing rows.
     pub keeps_values: bool,
 }
 
 /// Where the digests of a chunk's rows are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Digests {
-    /// Each server computes the sum with 32 bits per row. This needs MariaDB 10.8 or newer on both sides, and
-    /// a table with a unique key. Otherwise the digests are computed as with `Client`.
+    /// Each server computes a sum over its rows, with 32 bits per row. This needs MariaDB 10.8 or newer on
+    /// both sides, and a table with a unique key. Otherwise the digests are computed as with `Client`.
     Quick {
         /// The same as the seed of `Client`.
         seed: u64,
@@ -75,11 +76,11 @@ struct RangeSum {
     hashes: Option<String>,
 }
 
-/// The sums of a chunk on source and target.
+/// The row counts and hash sums of a chunk on the source and on the target.
 struct RangeSums {
     sides: [RangeSum; 2],
     /// How long the slower side needed. The time for waiting for the target and for comparing single rows is
-    /// left out: it would make later chunks smaller, and smaller chunks would not reduce this time.
+    /// left out: this time would make later chunks smaller, although smaller chunks do not reduce it.
     took: Duration,
 }
 
@@ -219,7 +220,8 @@ impl Comparer {
     }
 
     /// Returns the keys of rows whose hashes differ or that exist on only one side, and whether there were
-    /// more. Both sides return rows in key order, so only rows without their counterpart are kept in memory.
+    /// more such rows. Both sides return rows in key order, so only rows without their counterpart are kept
+    /// in memory.
     async fn find_candidates(
         &mut self,
         pair: &TablePair,
@@ -277,7 +279,7 @@ impl Comparer {
         Ok((found, false))
     }
 
-    /// Decides for a few rows whether they really differ.
+    /// Decides for some rows, at most as many as one statement reads, whether they really differ.
     ///
     /// # Errors
     /// The errors of [`Comparer::chunk`].
@@ -302,7 +304,7 @@ impl Comparer {
             let versions = before.into_iter().zip(target).zip(after);
             let mut left = Vec::new();
             for ((key, mut trial), ((before, target), after)) in open.into_iter().zip(versions) {
-                // If the source has the row, the difference is reported under the source's key.
+                // If the source has the row, the difference is reported with the key as the source stores it.
                 let name = before.as_ref().map_or_else(|| key.clone(), |row| row.key.clone());
                 let version = |row: Option<FoundRow>| row.map(|row| row.values);
                 let verdict = trial.round(version(before), version(target), &version(after), |one, other| {
@@ -359,8 +361,9 @@ impl Comparer {
         Ok(rows)
     }
 
-    /// Compares rows without a unique key by the number of rows with the same hash. It is a difference only
-    /// if the same counts differ several times in a row. Also returns whether there were more differences.
+    /// Compares rows without a unique key by the number of rows with the same hash. A difference counts only
+    /// if several consecutive reads show the same different numbers. Also returns whether there were more
+    /// differences than the limit.
     async fn counts(
         &mut self,
         pair: &TablePair,
@@ -395,7 +398,7 @@ impl Comparer {
         Ok((found.collect(), more))
     }
 
-    /// Returns the hashes whose numbers of rows differ, and whether there were more.
+    /// Returns the hashes whose numbers of rows differ, and whether there were more such hashes.
     async fn differing_counts(
         &mut self,
         pair: &TablePair,
@@ -539,8 +542,8 @@ fn is_same_value(documents: bool, one: &Option<Vec<u8>>, other: &Option<Vec<u8>>
 }
 
 /// Runs the query for the sum that a server computes; `None` if the server warns. If a server cannot convert
-/// a row to a number, it leaves the row out of the sum. If both servers left it out, a difference would be
-/// missed.
+/// a row to a number, it leaves the row out of the sum. If both servers left out the row, a difference in it
+/// would be missed.
 async fn query_sum(connection: &mut Connection, sql: &str) -> Result<Option<QueryResult>, BulkError> {
     Ok(Some(connection.query(sql).await?).filter(|answer| answer.warnings == 0))
 }
@@ -579,7 +582,7 @@ mod tests {
         assert!(!is_same_value(true, &None, &text("null")));
         assert!(
             !is_same_value(true, &text("{"), &text("{ ")),
-            "a value that is not JSON is compared as a text"
+            "a value that is not JSON is compared as text"
         );
     }
 

@@ -22,7 +22,8 @@ pub struct RowDifference {
     pub key: Vec<KeyLiteral>,
     /// How the row differs.
     pub what: DifferenceKind,
-    /// The row's values on source and target, if they are to be shown. They are never written to a file.
+    /// The row's values on the source and the target, if the options request them. They are never written to
+    /// a file.
     #[serde(skip)]
     pub values: Option<Box<RowValues>>,
 }
@@ -54,7 +55,7 @@ pub enum DifferenceKind {
 }
 
 impl DifferenceKind {
-    /// Returns the name of the kind, in output for programs and people.
+    /// Returns the name of the kind, which text and JSON output use.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Changed { .. } => "changed",

@@ -3,8 +3,8 @@
 //!
 //! - [`pair`]: a table on both sides; [`rendering`]: SQL expressions that give equal values equal bytes.
 //! - [`row_verdict`]: decides whether a row differs, from versions that were read one after the other.
-//! - [`sync_wait`]: waits until the target has everything that the source had; [`channel_progress`]: does the
-//!   same for channels that apply transactions in any order.
+//! - [`sync_wait`]: waits until the target has everything that the source had; [`channel_progress`]: the same
+//!   for channels that apply transactions in any order.
 //! - [`replication_check`]: whether the target receives transactions at all.
 //! - [`comparer`]: compares one chunk on both sides; [`chunk_queue`]: selects the next chunk; [`state`]: the
 //!   progress of the check.
@@ -64,12 +64,13 @@ pub struct CheckOptions {
     pub digests: Digests,
     /// Number of chunks that are compared at the same time; at least one.
     pub workers: usize,
-    /// How to wait until the target has everything that the source had; detected if absent.
+    /// How to wait until the target has everything that the source had. If absent, the check detects the
+    /// method.
     pub sync_method: Option<SyncMethod>,
     /// Decodes the progress of Tailwater channels that apply to the target. Required for such a target with
     /// [`SyncMethod::Mark`].
     pub progress_reader: Option<Arc<dyn ChannelProgressReader>>,
-    /// The longest time to wait for the target.
+    /// The longest time to wait for the target to reach the source's position.
     pub wait_max: Duration,
     /// The greatest number of rows in a chunk, for tables with a key.
     pub chunk_rows_max: u64,
@@ -77,7 +78,7 @@ pub struct CheckOptions {
     pub chunk_time_max: Duration,
     /// The greatest number of differences in a table.
     pub differences_max: u64,
-    /// Whether to keep the values of differing rows, so that they can be shown.
+    /// Whether the report contains the values of differing rows.
     pub show_values: bool,
     /// The file for the progress and the results.
     pub state: Option<PathBuf>,
@@ -128,11 +129,11 @@ fn seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-/// Sets a long time-out, because the server may have to read many rows before it answers.
+/// Sets a long time-out, because a server may have to read many rows before it answers a statement.
 fn for_long_statements(options: ConnectOptions) -> ConnectOptions {
     ConnectOptions {
         read_timeout: Some(Duration::from_secs(3600)),
-        // The greatest length of a row that a repair can read.
+        // Allows rows of 1 GiB, the greatest length of a row that a repair can read.
         rows_bytes_max: options.rows_bytes_max.max(1 << 30),
         program_name: "tailwater check".into(),
         ..options
@@ -303,7 +304,7 @@ pub(crate) async fn connect(
     };
     if worker == 0 {
         sync_method.refuse_unsure(&mut source, &mut target).await?;
-        // If the user has chosen the method, it is not checked.
+        // If the user has chosen the waiting method, the check does not test whether the target replicates.
         if options.sync_method.is_none() {
             sync_method.refuse_unreplicated(&mut source, &mut target).await?;
         }
@@ -321,7 +322,7 @@ pub(crate) async fn connect(
     })
 }
 
-/// Refuses two addresses of the same server, because the comparison would always find it equal.
+/// Refuses two addresses of the same server, because a server is always equal to itself.
 async fn refuse_same(source: &mut Connection, target: &mut Connection) -> Result<(), BulkError> {
     let sql = "SELECT CONCAT_WS(' ', @@hostname, @@port, @@datadir, @@pid_file)";
     let (one, other) = (source.query(sql).await?, target.query(sql).await?);
@@ -426,7 +427,7 @@ impl CheckWorker {
             let Some(table) = shared.tables.get(first) else { break };
             match self.next_chunk(table).await {
                 Ok(true) => {}
-                // Other workers may already have gone to a later table. The index never decreases.
+                // Other workers may already be at a later table, so the index never decreases.
                 Ok(false) => {
                     let _ = shared.first.compare_exchange(first, first + 1, Relaxed, Relaxed);
                 }
@@ -456,7 +457,7 @@ impl CheckWorker {
     }
 
     /// Records that a table cannot be read, and continues with other tables. The connections are opened
-    /// again, because an old one may be in the middle of a result set.
+    /// again, because an old connection may still have unread rows of a result set.
     async fn give_up(&mut self, table: &CheckTable, error: &BulkError) -> Result<(), BulkError> {
         let Comparer { source, target, waiting, .. } = &mut self.comparing;
         (*source, *target) =

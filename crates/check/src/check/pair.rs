@@ -40,7 +40,7 @@ pub struct TablePair {
     pub mismatch: TableMismatch,
     /// Estimated number of rows.
     pub rows_estimate: u64,
-    /// The descriptions of the table on both sides, for writing rows.
+    /// The descriptions of the table on both sides. A repair needs them to write rows.
     pub infos: Box<[TableInfo; 2]>,
 }
 
@@ -52,8 +52,8 @@ pub struct PairKey {
     /// The key on the target.
     pub target: ChunkKey,
     /// Whether text columns of the key have different collations on the two sides. One collation may
-    /// distinguish rows that the other does not. So two rows are the same only if their keys have the same
-    /// bytes.
+    /// distinguish keys that are equal in the other collation. So two rows are the same only if their keys
+    /// have the same bytes.
     pub by_bytes: bool,
 }
 
@@ -170,7 +170,7 @@ impl TablePair {
     /// bytes on both sides.
     pub fn values(&self, side: PairSide, range: &KeyRange, server: &ServerInfo) -> ChunkStatement {
         let values: Vec<_> = self.rendered(side).map(RenderedColumn::sent).collect();
-        // The two sides may have no column in common. The rows are still counted.
+        // The two tables may have no column in common. Then only their rows are counted.
         let values = if values.is_empty() { "1".to_owned() } else { values.join(", ") };
         let scan = RangeScan::new(server, range, self.rows_estimate);
         let from = self.rows_by(side, scan.hint);
@@ -250,15 +250,16 @@ impl TablePair {
         terms.collect::<Vec<_>>().join(" AND ")
     }
 
-    /// Whether the key of a row has the same literals on both sides, and no other literals are equal to it.
+    /// Whether the key of a row has the same literals on both sides, and the servers consider no other
+    /// literals equal to them.
     pub fn key_is_exact(&self) -> bool {
         let is_exact =
             |column: &KeyColumn| matches!(column.kind, KeyKind::Integer | KeyKind::Ordinal | KeyKind::Bytes);
         self.key.as_ref().is_some_and(|key| key.source.columns.iter().all(is_exact))
     }
 
-    /// Returns how many rows [`TablePair::rows`] may read at once, so that neither the statement nor the
-    /// result becomes long.
+    /// Returns how many rows one statement of [`TablePair::rows`] may read, so that neither the statement nor
+    /// the result becomes too long.
     pub fn rows_at_once(&self) -> usize {
         const STATEMENT_BYTES_MAX: usize = 400_000;
         let values = self.rendered(PairSide::Source).map(|column| column.shown(0).len());
@@ -306,8 +307,8 @@ fn declared<'s>(name: &str, infos: [&'s TableInfo; 2]) -> Option<[&'s ColumnInfo
     Some([find(infos[0])?, find(infos[1])?])
 }
 
-/// Whether a number means the same value on both sides. For ENUM and SET this requires that both sides
-/// declare the same members.
+/// Whether a number stands for the same value of this column on both sides. For ENUM and SET this requires
+/// that both sides declare the same members.
 fn is_numbered_alike(name: &str, infos: [&TableInfo; 2]) -> bool {
     declared(name, infos).is_some_and(|[one, other]| {
         let are_bits = [one, other].iter().all(|column| column.data_type == "bit");

@@ -28,11 +28,13 @@ pub struct Rendering {
     pub documents: bool,
     /// The kind of literal with which a value of the source is written on the target.
     pub literal: LiteralKind,
-    /// How a server reads the column when it computes sums itself; absent if the value must be transferred.
+    /// How a server reads the column when it computes the checksum of a chunk itself; absent if the value
+    /// must be transferred.
     pub read: Option<ReadAs>,
 }
 
-/// How a server reads a value for a sum. Where possible it does not convert the value to text.
+/// How a server reads a value when it computes the checksum of a chunk. It avoids a conversion to text where
+/// it can.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadAs {
     /// As an integer of at most 32 bits.
@@ -61,7 +63,7 @@ pub enum LiteralKind {
     },
     /// As a date or time in quotes.
     Moment,
-    /// As a text of this character set.
+    /// As a string of this character set.
     Text(String),
     /// As bytes.
     Bytes,
@@ -74,12 +76,12 @@ pub struct RenderedColumn {
     pub column: String,
     /// The expression for the value.
     pub expression: String,
-    /// An expression for the same value when the expression is used alone. The server then need not convert
-    /// the bytes of texts.
+    /// An expression for the same value when the expression is used alone. In this case the server need not
+    /// convert texts to binary strings.
     pub alone: String,
     /// The length of the value, or an approximation that takes the server less time.
     pub length: String,
-    /// Whether the text itself shows where it ends, as JSON does. Then its length need not precede it.
+    /// Whether the value itself shows where it ends, as JSON does. Such a value need not follow its length.
     pub ends_itself: bool,
     /// Whether the value is short and never contains a `#`: a number or a time.
     pub is_plain: bool,
@@ -140,8 +142,8 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
         },
         length: match (expression == in_binary(column), classes == [Document, Document]) {
             (true, _) => format!("LENGTH({})", quote_identifier(&column.name)),
-            // The length of the document's text would take as much time as the text itself, so the stored
-            // size is used.
+            // To compute the length of a document's text takes the server as much time as the text itself, so
+            // the stored size is used.
             (_, true) => format!("JSON_STORAGE_SIZE({})", quote_identifier(&column.name)),
             (false, false) => format!("LENGTH({expression})"),
         },
@@ -204,8 +206,8 @@ fn literal_and_expressions(
             _ => as_utf8(column),
         }),
         [Number, Number] => {
-            // The number has as many decimals as the side with more decimals. Otherwise equal numbers would
-            // have different texts.
+            // Both sides print the number with the larger of the two numbers of decimals. Otherwise equal
+            // numbers would have different texts.
             let is_same_kind = is_same_number(source, target);
             sides.map(|column| number(column, is_same_kind))
         }
@@ -232,8 +234,8 @@ fn is_document_comparison(classes: [TypeClass; 2]) -> bool {
     matches!(classes, [Document, Document | Text] | [Text, Document])
 }
 
-/// Returns how both sides read the columns for a sum, so that equal values are read in the same way. JSON is
-/// not read, because the server families format it differently.
+/// Returns how both servers read the column for the checksum of a chunk, so that equal values give equal
+/// sums. JSON is not read, because the server families format it differently.
 fn read(sides: [&ColumnInfo; 2], classes: [TypeClass; 2]) -> Option<ReadAs> {
     let is_one_of = |types: &[&str]| sides.iter().any(|side| types.contains(&side.data_type.as_str()));
     let is_integer = match classes {
@@ -306,7 +308,7 @@ fn is_same_number(source: &ColumnInfo, target: &ColumnInfo) -> bool {
 
 fn number(column: &ColumnInfo, is_same_kind: bool) -> String {
     let name = quote_identifier(&column.name);
-    // The display width only has an effect on texts with leading zeros.
+    // The server adds leading zeros only to the text of the value, so `+0` makes it a number without them.
     let needs_number = column.data_type == "bit" || column.column_type.contains("zerofill");
     match (is_same_kind, needs_number) {
         (false, _) => format!("CAST({name}+0 AS DECIMAL(65,30))"),
@@ -329,7 +331,8 @@ fn is_long(column: &ColumnInfo) -> bool {
 }
 
 impl RenderedColumn {
-    /// Returns the expression for a part of a row's text. Its value has at most [`LONG_BYTES`] bytes.
+    /// Returns the expression for this column in the text of a row. Its value has at most [`LONG_BYTES`]
+    /// bytes.
     fn bounded(&self) -> String {
         let Self { expression, length, .. } = self;
         match self.is_long {
@@ -365,9 +368,9 @@ impl RenderedColumn {
 /// Returns the expression for a 64-bit digest of a row. The digest separates all values, and distinguishes
 /// NULL from an empty value. It is NULL if the row is too long for the server to concatenate.
 ///
-/// Plain values come first, together with the lengths of the values that do not show where they end. Then
-/// those values follow. So different rows never have the same text. SHA-2 is used because it is the only
-/// cryptographic digest that all versions of both server families have.
+/// Plain values come first, together with the lengths of the values that do not show where they end. Then the
+/// values with these lengths follow. So different rows never have the same text. SHA-2 is used because it is
+/// the only cryptographic digest that all versions of both server families have.
 pub fn row_hash<'a>(columns: impl Iterator<Item = &'a RenderedColumn> + Clone) -> String {
     let or_empty = |expression: String, nullable: bool| match nullable {
         true => format!("IFNULL({expression}, '')"),

@@ -6,7 +6,8 @@ use tailwater_wire::server_version::ServerFeature;
 
 use tailwater_tables::error::BulkError;
 
-/// The errors that give no answer: no such table or database, a denied command, an unknown variable.
+/// Error codes of queries that the server cannot answer or refuses: no such table or database, a denied
+/// command, an unknown variable.
 const NOT_TOLD: [u16; 6] = [1044, 1049, 1142, 1146, 1193, 1227];
 
 /// Returns whether the target is a replica, a member of a cluster, or the target of a Tailwater channel. If
@@ -34,9 +35,9 @@ pub(super) async fn receives_transactions(target: &mut Connection) -> Result<boo
             Ok(answer) if answer.rows.is_empty() => {}
             Ok(_) => return Ok(true),
             Err(SessionError::Server { error, .. }) if NOT_TOLD.contains(&error.number) => {
-                // Without the database, table or variable, the server does not replicate in this way. With
-                // any other error, such as a denied query, that is unknown, so the server counts as
-                // replicating.
+                // Without the database, table or variable, the server does not replicate in this way. After
+                // any other error, such as a denied query, it is unknown whether the server replicates, so it
+                // counts as replicating.
                 if ![1049, 1146, 1193].contains(&error.number) {
                     return Ok(true);
                 }

@@ -1,20 +1,20 @@
 //! A checksum of the rows in a chunk that the server computes itself, if that takes the server less time than
 //! sending the rows.
 //!
-//! Each row gives a number of 32 bits. The integers of the row, each multiplied by its own factor, form the
-//! initial state of a CRC. The CRC then continues with one text of the row after the other. Every step maps
-//! different states to different states. So a row always gives a different number if its only change is in a
-//! 32-bit integer, or within four bytes of one text. Any other change gives a different number except in one
-//! case of four billion.
+//! Each row is reduced to a number of 32 bits. The integers of the row, each multiplied by its own factor,
+//! form the initial state of a CRC. The CRC then continues with one text of the row after the other. Every
+//! step maps different states to different states. So a change in a single 32-bit integer, or within four
+//! bytes of one text, always changes the number of the row. Any other change leaves the number unchanged only
+//! once in four billion cases.
 //!
 //! CRCs are linear. If many rows have the same change, such as a flag that was set, their numbers all change
 //! by the same bits. In an XOR of the numbers, these changes would cancel each other in pairs. So each number
-//! is finally multiplied by a large odd factor, whose carries depend on the whole row. The multiplication
-//! before the CRC spreads a changed bit of an integer. Otherwise a change of the highest bit would stay in
-//! the highest bit.
+//! is finally multiplied by a large odd factor, whose carries depend on the whole row. The multiplication of
+//! each integer before the CRC spreads a changed bit over the higher bits. The final multiplication alone
+//! would leave a change of the highest bit in the highest bit.
 //!
-//! Everything that is derived from the seed differs in each check, also the polynomial for each text. Texts
-//! that collide in one check may differ in the next check.
+//! The factors that are derived from the seed differ in each check, and so does the polynomial for each text.
+//! Texts that collide in one check may differ in the next check.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -26,7 +26,7 @@ const TEXTS_MAX: usize = 100;
 /// A mask for the lower 32 bits.
 const LOW: u64 = u32::MAX as u64;
 
-/// Generates factors from the seed that cannot be predicted.
+/// Generates unpredictable factors from the seed.
 struct SeededFactors {
     seed: u64,
     count: u64,
@@ -93,7 +93,8 @@ fn xor(terms: &[String]) -> String {
     }
 }
 
-/// The product is in parentheses, because in SQL `^` binds tighter than `*`.
+/// Returns the term for an integer column of at most 32 bits. The product is in parentheses, because in SQL
+/// `^` binds tighter than `*`.
 fn narrow(column: &RenderedColumn, value: &str, drawn: &mut SeededFactors) -> String {
     or_null_of_integers(column, format!("({value} * {})", drawn.factor()), drawn)
 }

@@ -9,7 +9,8 @@
 //! One round is not enough: a server may show a version before its position includes it, and rows may change
 //! back.
 
-/// How many times in a row the same versions must differ before the row counts as different.
+/// The number of consecutive rounds in which the same two versions must differ before the row counts as
+/// different.
 const STRIKES: u32 = 3;
 
 /// How many times a row is read at most. After that it is undecided.
@@ -30,7 +31,7 @@ pub enum RowVerdict {
         /// The version on the target.
         target: RowVersion,
     },
-    /// Not known yet: another round is needed.
+    /// It is not known yet whether the row differs: read it in another round.
     Again,
     /// The row changed too often to decide.
     Undecided,
@@ -45,8 +46,8 @@ pub struct RowTrial {
 }
 
 impl RowTrial {
-    /// Adds the versions of one round: of the source before, of the target, and of the source after. `same`
-    /// compares a version of the source with one of the target.
+    /// Adds the versions of one round: the source's first version, the target's version, and the source's
+    /// second version. `same` compares a version of the source with one of the target.
     pub fn round(
         &mut self,
         before: RowVersion,
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_lasting_difference_counts() {
+    fn only_a_difference_in_several_rounds_counts() {
         let mut trial = RowTrial::default();
         assert_eq!(round(&mut trial, [1, 2, 1]), RowVerdict::Again);
         assert_eq!(round(&mut trial, [1, 2, 1]), RowVerdict::Again);
@@ -121,15 +122,16 @@ mod tests {
     }
 
     proptest! {
-        /// A target that applies the source's history in order never differs, however late and fast it
-        /// applies it. This requires that no version of a row occurs twice.
+        /// A target that applies the source's changes in order is never reported as different, whatever its
+        /// lag and speed are. This requires that no version of a row occurs twice.
         #[test]
-        fn a_replicating_target_never_differs(steps in prop::collection::vec((0..3u16, 0..4u16, 0..3u16), 1..40)) {
+        fn a_target_that_applies_changes_in_order_never_differs(steps in prop::collection::vec((0..3u16, 0..4u16, 0..3u16), 1..40)) {
             let (mut trial, mut source, mut applied) = (RowTrial::default(), 0u16, 0u16);
             for (during, lag, later) in steps {
                 let before = source;
                 source += during;
-                // The target has at least what the source had, and at most what the source has.
+                // When the target is read, it has at least the changes that the source had at the first read,
+                // and at most those it has now.
                 applied = applied.max(before).max(source.saturating_sub(lag));
                 let target = applied;
                 source += later;

@@ -47,9 +47,9 @@ enum StateEntry {
 /// The progress of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct TableState {
-    /// The last chunk that was cut.
+    /// The last chunk that the chunker has cut from the table.
     pub(super) last: Option<(u32, ChunkRange)>,
-    /// Chunks that were cut and are not compared yet.
+    /// Chunks that were cut from the table and are not compared yet.
     pub(super) open: BTreeMap<u32, ChunkRange>,
     /// Number of rows in the compared chunks.
     pub(super) rows: u64,
@@ -71,8 +71,8 @@ pub(super) struct CheckState {
 }
 
 impl CheckState {
-    /// Starts a new state, or continues with the state in the file. Without a file the state is lost when the
-    /// process ends.
+    /// Creates a new state, or opens the state in the file to resume the check. Without a file the state is
+    /// lost when the process ends.
     ///
     /// # Errors
     /// [`BulkError::StateFileExists`], [`BulkError::StateMismatch`], [`BulkError::Busy`],
@@ -125,7 +125,7 @@ impl CheckState {
         file.seek(SeekFrom::Start(good_bytes as u64)).map_err(file_error("read", path))?;
         file.read_to_end(&mut torn).map_err(file_error("read", path))?;
         if torn.contains(&b'\n') {
-            // Refused, because the entries after a damaged line would be lost.
+            // A file with a damaged line is refused, because the entries after that line would be ignored.
             let reason = format!("line {} is damaged: run the check again with --resume", entries.len() + 1);
             return Err(BulkError::Damaged { path: path.to_owned(), reason });
         }
@@ -287,8 +287,8 @@ fn read(file: &mut File, path: &Path) -> Result<(Vec<StateEntry>, usize), BulkEr
         return Err(damaged(format!("it is larger than {FILE_BYTES_MAX} bytes")));
     }
     let (entries, good_bytes) = parse(&bytes).map_err(damaged)?;
-    // A check that was killed during its first write leaves only the start of a line. Any other content
-    // belongs to another kind of file, which must not be overwritten.
+    // A check that was killed during its first write leaves only the start of a line. A file with any other
+    // content is not a check state and must not be overwritten.
     let is_torn = bytes.starts_with(BEGINNING) || BEGINNING.starts_with(&bytes);
     if entries.is_empty() && (bytes.contains(&b'\n') || !is_torn) {
         return Err(damaged("its first line is damaged".to_owned()));
@@ -352,7 +352,7 @@ mod tests {
         let findings = [TableFinding::OnlySource(TableName::new("s", "u"))];
         state.finished(&findings).unwrap();
         assert_eq!(read().finished.as_deref(), Some(&findings[..]));
-        // The check resumes with more tables than before.
+        // The check resumes with one more table than before.
         let other = TableName::new("s", "v");
         state.planned(&other, 0, &range(0)).unwrap();
         state.table_done(&other, true).unwrap();

@@ -19,14 +19,14 @@ pub enum SyncMethod {
     /// By GTIDs: the target executes the source's transactions under the source's GTIDs.
     Gtid,
     /// By a mark: a row in `tailwater.check_marks` that is written on the source, and must arrive on the
-    /// target. For replication of any kind that keeps the source's order, and for Tailwater channels in any
-    /// order.
+    /// target. This method suits any replication that keeps the source's order, and Tailwater channels in any
+    /// commit order.
     Mark,
     /// No waiting, because no client writes.
     None,
 }
 
-/// The longest time for one waiting statement on the target, in seconds. Between two statements the check
+/// The longest time that one statement waits on the target, in seconds. Between two statements the check
 /// handles cancellation and shows its progress.
 const WAIT_SECONDS: u64 = 2;
 const OTHER_FAMILY: &str = "the servers are of different families (MySQL and MariaDB), whose GTIDs differ";
@@ -42,7 +42,7 @@ const UNKNOWN_DATABASE: u16 = 1049;
 pub enum SyncPosition {
     /// The target must have this GTID set.
     Gtids(String),
-    /// The target must have at least this number under this name in the table of marks.
+    /// The target's table of marks must have this name with at least this number.
     Mark(String, u64),
     /// There is no position to wait for.
     None,
@@ -121,8 +121,8 @@ impl SyncMethod {
                 match replica_logging::of(source).await? {
                     _ if value(0) != "1" => Some("the source writes no binlog"),
                     ReplicaLogging::Logged => None,
-                    // The server is a replica that became a primary, and has committed after everything that
-                    // it applied.
+                    // The server is a replica that became a primary, and its newest commit is later than
+                    // everything that it applied.
                     ReplicaLogging::Unlogged { running: false }
                         if replica_logging::is_behind(&applied, &logged) =>
                     {
@@ -163,7 +163,7 @@ impl SyncMethod {
         Err(BulkError::SyncUnknown { target: target.endpoint().to_owned(), reason: reason.into() })
     }
 
-    /// Creates the table that [`SyncWaiter::position`] needs.
+    /// Creates the table of marks on the source, which [`SyncWaiter::position`] needs.
     ///
     /// # Errors
     /// [`BulkError::Session`]
@@ -391,7 +391,7 @@ async fn has(target: &mut Connection, position: &SyncPosition) -> Result<bool, B
                 Some("1" | "-1") => Ok(false),
                 other => Err(BulkError::SyncUnknown {
                     target: target.endpoint().into(),
-                    reason: format!("{function} answered {other:?}"),
+                    reason: format!("{function} returned {other:?}"),
                 }),
             }
         }

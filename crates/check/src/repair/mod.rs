@@ -1,5 +1,5 @@
 //! Repairs rows of the target that differ from the source, one by one and while clients write to both
-//! servers. Then compares those rows again.
+//! servers, and then compares these rows again.
 //!
 //! - [`row_repairer`]: repairs one row; [`literals`]: writes its values as literals.
 
@@ -25,8 +25,8 @@ use tailwater_tables::session_settings::allow_violations;
 use tailwater_tables::throttle::Throttle;
 use tailwater_wire::sql_quote::string_literal;
 
-/// How many passes try again to repair rows whose repair may depend on other rows. The number counts from the
-/// last pass that repaired a row.
+/// The number of passes that try again to repair rows whose repair may depend on other rows. It counts from
+/// the last pass that repaired at least one row.
 const PASSES: usize = 4;
 
 /// How to repair.
@@ -162,8 +162,8 @@ pub async fn repair(
     Ok(RepairReport { rows: rows?, findings, unfinished, elapsed: started.elapsed() })
 }
 
-/// Prepares the session: rows must be written exactly as on the source, without defaults, cascades and
-/// constraint checks.
+/// Prepares the session on the target: rows must be written exactly as on the source, without defaults,
+/// cascades and constraint checks.
 async fn set_up(target: &mut Connection, options: &RepairOptions) -> Result<(), BulkError> {
     if options.dry_run {
         return Ok(());
@@ -264,8 +264,8 @@ async fn table(
             }
             *slot = Some(attempt);
         }
-        // If each row waits for the unique value of the next row, only the last row can be written first. So
-        // the next pass goes in the reverse order.
+        // If each row needs a unique value that the next row still has, the last row must be written first.
+        // So the next pass tries the rows in reverse order.
         retries.reverse();
         open = retries;
     }

@@ -75,8 +75,8 @@ impl RowRepairer<'_> {
         }
     }
 
-    /// Returns the source's row as literals; the inner `None` if the row does not exist, the outer `None` if
-    /// a value has no literal.
+    /// Returns the source's row as literals. The inner `None` means that the row does not exist, the outer
+    /// `None` that a value has no literal.
     async fn on_source(&mut self, key: &[KeyLiteral]) -> Result<Option<RowLiterals>, BulkError> {
         let columns: Vec<_> =
             self.pair.columns.iter().map(|column| column.source.expression.as_str()).collect();
@@ -88,8 +88,8 @@ impl RowRepairer<'_> {
         Ok(literals.collect::<Option<Vec<_>>>().map(Some))
     }
 
-    /// Returns the target's current row in the form of [`RowRepairer::on_source`]. It is compared because a
-    /// server may warn about a value that it nevertheless stores unchanged.
+    /// Returns the target's current row in the form of [`RowRepairer::on_source`]. The repair compares both,
+    /// because a server may warn about a value that it nevertheless stores unchanged.
     async fn on_target(&mut self, key: &[KeyLiteral]) -> Result<RowLiterals, BulkError> {
         let columns: Vec<_> =
             self.pair.columns.iter().map(|column| column.target.expression.as_str()).collect();
@@ -150,7 +150,7 @@ impl RowRepairer<'_> {
     fn statement(&self, action: RepairAction, key: &[KeyLiteral], values: &[String]) -> String {
         let table = qualified_name(&self.pair.name.schema, &self.pair.name.name);
         let info = self.pair.info(PairSide::Target);
-        // The names of the columns as the target spells them.
+        // The statement uses the column names as the target spells them.
         let names = self.pair.columns.iter().map(|column| {
             let mut own = info.columns.iter();
             let own = own.find(|own| own.name.eq_ignore_ascii_case(&column.name));
@@ -185,7 +185,7 @@ fn action(on_source: bool, on_target: bool) -> Option<RepairAction> {
 fn refused(target: &Connection, error: ServerError) -> Result<RepairAttempt, BulkError> {
     match error.number {
         LOCK_WAIT_TIMEOUT | DEADLOCK => Ok(RepairAttempt::Again("the row is locked on the target".into())),
-        // The other row may have to be repaired first.
+        // The other row with the same unique key may have to be repaired first.
         DUPLICATE_KEY => Ok(RepairAttempt::Again(format!(
             "another row of the target has the unique key of this row: {error}"
         ))),

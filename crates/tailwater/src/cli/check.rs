@@ -50,7 +50,7 @@ pub struct CompareArgs {
     /// Exclude this table (repeatable).
     #[arg(long, value_name = "SCHEMA.TABLE")]
     pub exclude_table: Vec<String>,
-    /// How check finds out that the target has applied what was committed on the source before.
+    /// How check waits until the target has applied everything that the source committed before.
     #[arg(long, value_enum, default_value_t = WaitArg::Auto)]
     pub wait: WaitArg,
     /// Maximum wait for the target to catch up with the source, in seconds.
@@ -72,8 +72,8 @@ pub struct CompareArgs {
     /// Stop comparing a table after this many differing rows.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub differences_max: u64,
-    /// State file for --resume and `repair --from-state`: progress, and the keys of differing rows. It
-    /// contains no other values.
+    /// State file for --resume and `repair --from-state`: progress, and the keys of differing rows. The file
+    /// contains no other row values.
     #[arg(long, value_name = "FILE")]
     pub state: Option<PathBuf>,
     /// Resume the check whose progress is in the --state file.
@@ -83,14 +83,15 @@ pub struct CompareArgs {
     pub throttle: ThrottleArgs,
 }
 
-/// How check finds out that the target has applied what was committed on the source before.
+/// How check waits until the target has applied everything that the source committed before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum WaitArg {
     /// Wait by GTIDs if the servers replicate with GTIDs. Otherwise fail and report which method to choose.
     Auto,
     /// Wait until the target has executed the source's GTIDs.
     Gtid,
-    /// Write a mark to the database tailwater on the source, and wait until the target has the mark.
+    /// Write a row (the mark) to the database tailwater on the source, and wait until the target has that
+    /// row.
     Mark,
     /// Do not wait. Nothing is written to either server.
     None,

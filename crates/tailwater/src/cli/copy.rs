@@ -97,7 +97,7 @@ fn host_and_port(text: &str) -> Result<(String, u16), String> {
 /// Options of a logical copy.
 #[derive(Debug, Args)]
 pub struct CopyHowArgs {
-    /// Number of connections to source and to target.
+    /// Number of connections to the source, and of connections to the target.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub workers: u16,
     /// Approximate maximum of row data in one transaction on the target, in bytes.

@@ -70,7 +70,7 @@ pub struct PurgeArgs {
     /// Purge only segments that this archive contains.
     #[arg(long, value_name = "URL")]
     pub archive: Option<String>,
-    /// First remove the retention record of this reader. Use it for a reader that no longer exists.
+    /// First remove the retention record of this reader. Use this option for a reader that no longer exists.
     #[arg(long, value_name = "READER", required_unless_present = "limit")]
     pub forget: Option<String>,
     /// Purge. Without --yes, the command only prints what it would purge.

@@ -81,8 +81,8 @@ pub enum ManagerCommand {
     Pause(ManagerScope),
     /// Enable automatic failover again.
     Resume(ManagerScope),
-    /// Put a server or a whole cluster in maintenance. The manager does not fail it over and reports no
-    /// problems of it.
+    /// Put a server or a whole cluster in maintenance. Meanwhile the manager starts no automatic failover for
+    /// it and reports no problems of it.
     Downtime(DowntimeArgs),
     /// Acknowledge the last failover, so that the next automatic failover is allowed at once.
     Acknowledge(ManagerScope),

@@ -17,7 +17,7 @@ pub struct BinlogFile {
     offset: u64,
 }
 
-/// What follows in a binlog file.
+/// What the next read of a binlog file finds.
 pub enum NextEvent {
     /// A complete event.
     Event {
@@ -66,7 +66,8 @@ impl BinlogFile {
     /// # Errors
     /// If the file cannot be read.
     pub fn seek(&mut self, offset: u64) -> anyhow::Result<()> {
-        // Within the read buffer if possible, so that neighbouring transactions are not read from disk twice.
+        // The seek stays within the read buffer where it can, so that neighbouring transactions are not read
+        // from disk twice.
         let distance = offset as i64 - self.offset as i64;
         self.input.seek_relative(distance).with_context(|| format!("read {}", self.name))?;
         self.offset = offset;

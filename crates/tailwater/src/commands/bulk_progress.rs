@@ -23,7 +23,7 @@ pub(super) const SCHEMA_VERSION: u32 = 1;
 pub(super) enum JsonOutput {
     /// JSON lines are written to standard output.
     Stdout,
-    /// Standard error, because the dump is written to standard output.
+    /// JSON lines are written to standard error, because the dump is written to standard output.
     Stderr,
 }
 
@@ -39,14 +39,14 @@ impl JsonOutput {
 /// Time between two updates of the bar.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Time between two text lines if there is no terminal.
+/// Time between two text lines if standard error is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How progress is displayed.
 enum ProgressDisplay {
     /// A progress bar on a terminal.
     Bar(ProgressBar),
-    /// Text lines on standard error. The value is the time of the last line.
+    /// Text lines on standard error. The value is the time at which the last line was written.
     Lines(Duration),
     /// JSON lines, for programs.
     Json,

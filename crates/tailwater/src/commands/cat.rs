@@ -75,7 +75,7 @@ impl GtidSelection {
         }
     }
 
-    /// Returns the GTID if exactly one is selected.
+    /// Returns the selected GTID if exactly one GTID is selected.
     fn only(&self) -> Option<Gtid> {
         match self {
             Self::MySql(set) if set.count() == 1 => {
@@ -107,7 +107,7 @@ struct LogPrinter<'a> {
     wanted: GtidSelection,
     /// Whether the transaction given by GTID was found.
     found: bool,
-    /// Number of events that could not be printed.
+    /// Number of events that could not be decoded and printed.
     left_out: u64,
     event: Vec<u8>,
 }
@@ -206,8 +206,8 @@ impl<'a> LogPrinter<'a> {
         self.finish()
     }
 
-    /// Prints those of the next `count` entries that are selected. Entries that their GTID or time excludes
-    /// are skipped with the index alone.
+    /// Prints the selected transactions among the next `count` index entries. The index alone shows which
+    /// transactions the GTID or the time excludes, so their events are not read.
     fn entries(&mut self, log: &LogDir, from: LogPosition, count: u64) -> anyhow::Result<()> {
         let selective = self.is_selective();
         let mut reader = log.reader(from)?;

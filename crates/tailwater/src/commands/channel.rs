@@ -138,7 +138,7 @@ fn request(command: ChannelCommand) -> anyhow::Result<ChannelRequest> {
     })
 }
 
-/// Returns what a command that requires `--yes` would do, as text.
+/// Describes what a command that requires `--yes` would do. Returns `None` for other commands.
 fn plan(command: &ChannelCommand) -> Option<String> {
     match command {
         ChannelCommand::Skip { channel, gtid, yes: false } => Some(format!(

@@ -27,8 +27,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Copies the source to the target, then starts the channel. The log is retained from before the snapshot of
 /// the copy, and the target gets the GTIDs of the copy. Therefore the channel starts exactly after the copy.
 ///
-/// # Errors
-/// If the configuration or the daemon is unsuitable, or the copy or the channel fails.
+/// # Errors If the configuration or the daemon does not allow it, or if the copy or the channel fails.
 pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Result<Exit> {
     let config = Config::load(&arguments.channel.file.config)?;
     let name = &arguments.channel.name;
@@ -60,13 +59,13 @@ pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Resul
     if let Some(gtids) = report.load.gtid_set
         && has_progress(&target, name).await?
     {
-        // The progress that the target holds belongs to the data that was replaced.
+        // The progress that is stored on the target belongs to the data that the clone replaced.
         send(&config, &ControlCommand::Seek { channel: name.clone(), gtids })?;
     }
     start(&config, name, output).await
 }
 
-/// Whether the target holds progress of a channel with this name.
+/// Whether progress of a channel with this name is stored on the target.
 async fn has_progress(target: &ConnectOptions, name: &str) -> anyhow::Result<bool> {
     /// Error codes of a server without the progress tables: no such database, no such table.
     const NOT_THERE: [u16; 2] = [1049, 1146];
@@ -159,7 +158,7 @@ fn source(
     let user = arguments.source_user.as_deref();
     Ok(match &arguments.source_defaults_file {
         None => connect_options(ServerAddress { user: user.or(server.user), ..server })?,
-        // The given file replaces the capture account.
+        // The option file given on the command line replaces the capture account.
         Some(file) => connect_options(ServerAddress { user, defaults_file: Some(file), ..server })?,
     })
 }

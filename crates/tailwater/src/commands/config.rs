@@ -33,7 +33,7 @@ pub fn config(command: &ConfigCommand, output: Output) -> anyhow::Result<Exit> {
             for capture in &wired.captures {
                 let connect = &capture.connect;
                 println!(
-                    "source {}: {} as {}, server_id {}, ack = {}",
+                    "source {}: {} as user {}, server_id {}, ack = {}",
                     capture.name,
                     connect.endpoint,
                     connect.user,

@@ -41,7 +41,7 @@ fn statements(flavour: Flavour, account: &str) -> Vec<(&'static str, &'static st
         ("apply rows", "target", grant_statement(AccountPurpose::Apply, flavour, account)),
         ("store the progress of a channel", "target", format!("GRANT ALL ON tailwater.* TO {account}")),
         (
-            "change the data: once for each applied database; narrower grants are possible",
+            "change the data: grant this for each database that the channel applies; narrower grants are possible",
             "target",
             format!("GRANT ALL ON SCHEMA_NAME.* TO {account}"),
         ),
@@ -90,7 +90,7 @@ fn statements(flavour: Flavour, account: &str) -> Vec<(&'static str, &'static st
     all
 }
 
-/// Global privileges: for MySQL, for MariaDB.
+/// Global privileges: the first text is for MySQL, the second for MariaDB.
 type Privileges = (&'static str, &'static str);
 
 const DUMP: Privileges = (

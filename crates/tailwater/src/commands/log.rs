@@ -29,7 +29,7 @@ pub fn log(command: &LogCommand, output: Output) -> anyhow::Result<Exit> {
         LogCommand::Stats(arguments) => stats::stats(arguments, output),
     };
     match result {
-        // The program that reads the pipe has ended, as in `| head`.
+        // The program that reads the output has closed the pipe, as `head` does. This is not an error.
         Err(error) if is_broken_pipe(&error) => Ok(Exit::Done),
         result => result,
     }

@@ -27,8 +27,8 @@ pub fn purge(arguments: &PurgeArgs, output: Output) -> anyhow::Result<Exit> {
     }
     let result = match arguments.yes {
         true => purge_now(arguments, archive, limit),
-        // Without --yes, the retention record of the reader still exists and would limit the plan. So no
-        // segments are planned.
+        // Without --yes, the retention record of the reader still exists and would limit the purge. So no
+        // segments are printed.
         false if arguments.forget.is_some() => Ok(Purge::default()),
         false => limit.map_or(Ok(Purge::default()), |limit| log.plan_purge(limit, archive.as_ref())),
     };
@@ -74,7 +74,7 @@ fn archive(arguments: &PurgeArgs) -> anyhow::Result<Option<Archive>> {
     Ok(Some(Archive::new(Arc::new(store), &source_name(&arguments.path)?)))
 }
 
-/// Returns the limit of the purge, if one is given.
+/// Returns the limit of the purge if the arguments give one.
 fn limit(arguments: &PurgeArgs, log: &LogDir) -> anyhow::Result<Option<PurgeLimit>> {
     let PurgeArgs { to, before, older_than, keep_bytes, .. } = arguments;
     if let Some(to) = to {

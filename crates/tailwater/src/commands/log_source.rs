@@ -35,8 +35,7 @@ pub fn archive_error(action: &'static str, url: &str, cause: std::io::Error) -> 
 
 /// Returns the logs at a path: a log folder, or each log in a folder with several of them.
 ///
-/// # Errors
-/// As [`logs_of`].
+/// # Errors The same as for [`logs_of`].
 pub fn logs_in(path: &Path) -> anyhow::Result<Vec<(PathBuf, LogDir)>> {
     anyhow::ensure!(
         !path.exists() || path.is_dir(),
@@ -81,7 +80,7 @@ pub fn source_name(folder: &Path) -> anyhow::Result<String> {
     // still has a name.
     let folder = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
     let name = folder.file_name().and_then(|name| name.to_str());
-    Ok(name.with_context(|| format!("{} has no name to archive it under", folder.display()))?.to_owned())
+    Ok(name.with_context(|| format!("{} has no folder name, so its log has no name in the archive", folder.display()))?.to_owned())
 }
 
 fn logs_with_archive(path: &Path, store: &Arc<dyn ArchiveStore>) -> anyhow::Result<Vec<(PathBuf, LogDir)>> {

@@ -97,8 +97,8 @@ pub fn render_error(error: &anyhow::Error) -> String {
         Some(code) => format!("{code}: {}", ErrorChain(error)),
         None => ErrorChain(error).to_string(),
     };
-    // The text of a cause may have several lines. A name in it must not add lines, so control characters are
-    // escaped.
+    // The text of a cause may have several lines. A server or table name in the text must not add lines, so
+    // control characters are escaped.
     text.split('\n').map(tailwater_wire::printable).collect::<Vec<_>>().join("\n")
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tailwater_binlog_stats::humanize::{bytes as size, duration, grouped};
 use tailwater_tables::progress::ProgressFigures;
 
-/// Time after the first rows from which the rate is shown.
+/// How long after the first rows the rate is shown for the first time.
 const RATE_KNOWN_AFTER: Duration = Duration::from_secs(3);
 
 /// The shown remaining time increases only if the new estimate exceeds it by this much, in percent and in
@@ -17,7 +17,7 @@ const CLIMB_SECONDS: Duration = Duration::from_secs(10);
 /// What the display has shown so far.
 #[derive(Debug, Default)]
 pub(super) struct ProgressText {
-    /// Expected total when the first rows arrived. It does not increase after that.
+    /// The total that was expected when the first rows arrived. It does not increase after that.
     total: u64,
     /// Time at which the first rows arrived, and their number.
     flowing_since: Option<(Duration, u64)>,
@@ -81,7 +81,7 @@ impl ProgressText {
 
     /// Returns the estimated remaining time at the rate so far.
     fn left(&mut self, done: u64, flowed: u64, flowing: Duration, elapsed: Duration) -> Option<Duration> {
-        // If more is done than was expected, the remaining amount is unknown.
+        // If more rows or bytes are done than were expected, the remaining amount is unknown.
         let rest = self.total.checked_sub(done).filter(|rest| *rest > 0 && flowed > 0)?;
         let now = flowing.mul_f64(rest as f64 / flowed as f64);
         let expected = self.left.map(|(left, at)| left.saturating_sub(elapsed.saturating_sub(at)));

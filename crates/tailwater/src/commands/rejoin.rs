@@ -31,7 +31,7 @@ pub async fn rejoin(arguments: &RejoinArgs, output: Output) -> anyhow::Result<Ex
         copy: arguments.copy,
         check: !arguments.no_check,
         window: arguments.window.map(Duration::from_secs),
-        // The operator runs this command, and so permits the undo.
+        // The operator permits the undo of transactions by running this command.
         may_undo: true,
     };
     let former = FormerPrimary::new(&config, source, request)?;
@@ -96,7 +96,7 @@ fn print_plan(server: &str, plan: &RejoinPlan, output: Output) -> io::Result<()>
         writeln!(out, "an earlier rejoin was interrupted, and would be resumed")?;
     }
     match own.len() {
-        0 => writeln!(out, "all transactions of this server are in the log: nothing to undo")?,
+        0 => writeln!(out, "all transactions of this server are in the log, so there is nothing to undo")?,
         count => {
             writeln!(
                 out,
@@ -111,7 +111,7 @@ fn print_plan(server: &str, plan: &RejoinPlan, output: Output) -> io::Result<()>
             "the log from {} to {} would be applied again; the server has lost {} of its transactions",
             redo.from, redo.until, redo.lost
         ),
-        false => writeln!(out, "nothing to apply again"),
+        false => writeln!(out, "no transactions to apply again"),
     }
 }
 

@@ -127,7 +127,8 @@ fn start_position(text: &str) -> anyhow::Result<(String, u64)> {
     parsed.with_context(|| format!("--start {text}: expected FILE:POS, such as binlog.000042:4"))
 }
 
-/// Shows on standard error how much has been read. indicatif hides the bar if that is not a terminal.
+/// Shows on standard error how much has been read. The library indicatif hides the bar if standard error is
+/// not a terminal.
 struct ReadProgressBar(ProgressBar);
 
 impl ReadProgressBar {

@@ -22,7 +22,7 @@ pub async fn topology(arguments: &TopologyArgs, output: Output) -> anyhow::Resul
     let timeout = Duration::from_millis(arguments.timeout_ms);
     loop {
         let text = observe(&config, clusters.clone(), timeout, output, arguments.watch.is_some()).await?;
-        // The program that reads the pipe has ended.
+        // The program that reads the output has closed the pipe.
         if std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush()).is_err() {
             return Ok(Exit::Done);
         }
@@ -44,7 +44,7 @@ async fn observe(
     for cluster in &clusters {
         observations.push(wiring::observe(cluster, timeout).await);
     }
-    // The daemon is asked after the servers, so that the shown state of the log is the newest.
+    // The daemon is queried last, after the servers, so that the state of the log is the newest.
     wiring::ask_daemon(config, &mut clusters);
     remote::ask_others(config, &mut clusters).await;
     let mut readiness = wiring::ask_readiness(config);

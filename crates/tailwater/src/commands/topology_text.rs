@@ -58,7 +58,8 @@ pub(super) fn write_cluster(
         let message = format!("{}: {}: {}", finding.code, finding.server, finding.evidence.join("; "));
         text.push_str(&format!("! {}\n", style.red(&message)));
     }
-    // If a rule would refuse a failover, that is among the findings already.
+    // If a safety rule would refuse a failover, a finding already reports that, so the readiness is not shown
+    // again.
     if let Some(readiness) = readiness.filter(|readiness| readiness.rule().is_none()) {
         text.push_str(&format!("failover: {readiness}\n"));
     }

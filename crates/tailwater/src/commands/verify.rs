@@ -57,7 +57,7 @@ pub fn file(path: &Path, output: Output) -> anyhow::Result<Exit> {
     let mut problem =
         |offset, reason: String| found.problems.push(LogProblem { path: path.into(), offset, reason });
     let mut events = BinlogFile::open(path)?;
-    // Assumed until the format description is read. If the format description declares checksums, every event
+    // No checksums are assumed until the format description is read. If it declares checksums, every event
     // has one.
     let mut format = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off);
     let mut event = Vec::new();

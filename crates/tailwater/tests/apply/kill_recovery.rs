@@ -39,9 +39,9 @@ async fn a_killed_daemon_applies_each_transaction_once_to_mysql() -> Result<()> 
 }
 
 /// The source does not wait for ACKs. Another thread syncs the log to disk, and only the channel waits for
-/// that.
+/// the sync.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_daemon_applies_each_transaction_of_an_asynchronous_source_once() -> Result<()> {
+async fn a_killed_daemon_applies_each_transaction_of_a_source_without_semi_sync_once() -> Result<()> {
     killed(ServerKind::Mariadb1011, false).await?;
     killed(ServerKind::Mysql97, false).await
 }

@@ -20,15 +20,15 @@ const PATIENCE: Duration = Duration::from_secs(1800);
 const MIB: u64 = 1 << 20;
 
 /// Maximum memory of the daemon in bytes for a transaction of any length with short rows. For a long row, the
-/// memory for its images comes on top.
+/// memory for its row images is added to this limit.
 const BASE_BYTES_MAX: u64 = 56 * MIB;
 
 /// Number of images of a long row in memory. The event of an updated row has two images. The statement that
 /// applies the row, a BINLOG event or SQL, is never in memory as a whole.
 const LONG_ROW_COPIES_MAX: u64 = 2;
 
-/// The same if the row is applied by SQL. The allocator keeps the freed memory of an earlier row if that was
-/// less than 32 MiB.
+/// Number of images of a long row in memory if the row is applied by SQL. The allocator keeps the freed
+/// memory of an earlier row if that row was shorter than 32 MiB.
 const LONG_ROW_COPIES_BY_SQL_MAX: u64 = 3;
 
 /// Maximum for each measured peak, in bytes.
@@ -186,7 +186,8 @@ async fn wait_equal(trial: &mut Trial, target: &Server) -> Result<()> {
     let wanted = trial.primary.sql(&sums).await?;
     let started = Instant::now();
     loop {
-        // The result for the last transaction is read first, because it is the smallest.
+        // The query whose result changes with the last transaction runs first, because its result is the
+        // smallest.
         if target.sql(SUMS[0]).await.unwrap_or_default() == wanted[..1] {
             let found = target.sql(&sums).await?;
             ensure!(found == wanted, "the target has {found:?}, expected {wanted:?}");

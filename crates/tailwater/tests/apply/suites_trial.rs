@@ -31,8 +31,8 @@ fn a_row_that_is_missing_on_the_target_is_reported() -> Result<()> {
     shell.write("mine.test", SCRIPT)?;
     let lines = shell.run("trial suites --script mine.test --output json")?.exits(0).json()?;
     let [report] = lines.as_slice() else { anyhow::bail!("{lines:?}") };
-    // The servers are compared before the view is dropped, and at the end. The table is dropped too soon
-    // after the view for a third comparison.
+    // The trial compares the servers before the view is dropped, and at the end. The script drops the table
+    // too soon after the view for a third comparison.
     ensure!(report["differences"].as_array().is_some_and(Vec::is_empty), "{report}");
     ensure!(report["statements"] == 9 && report["checkpoints"].as_u64() >= Some(2), "{report}");
 

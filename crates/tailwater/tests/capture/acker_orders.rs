@@ -1,5 +1,5 @@
-//! A daemon gets orders over its control socket: its capture stops, and then follows another server. The
-//! daemon is killed in between.
+//! A daemon gets orders over its control socket: its capture must stop, and then follow another server. The
+//! daemon is killed between the orders.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -140,7 +140,7 @@ async fn daemon_follows_acker_orders(kind: ServerKind) -> Result<()> {
         Err(AckerError::Refused(reason)) if reason.starts_with("TW-RELAY-0015: ") => {}
         other => bail!("{other:?}"),
     }
-    // The daemon has answered the order, so the capture has had time to react.
+    // The daemon answers this second order, so the capture has had time to react to the first order.
     cluster.acker.stop(LeaseToken(3)).await.map_err(display)?;
     cluster.wait_for_waiting_commit().await?;
     ensure!(!commit.is_finished());

@@ -16,8 +16,8 @@ use crate::shell::{PROGRAM, Shell};
 
 const LOG: &str = "log/primary";
 
-/// Number of sealed binlog files in the log. Each except the last compresses badly, and needs more than one
-/// part of a multipart upload.
+/// Number of sealed binlog files in the log. Each file except the last compresses badly, so its upload needs
+/// more than one part of a multipart upload.
 const SEALED: usize = 3;
 
 #[test]
@@ -33,8 +33,8 @@ fn archived_segments_are_read_from_s3_and_from_a_folder() -> Result<()> {
     let server = S3Server::start()?;
     use_server(&mut shell, &server);
     wrong_archives_are_refused(&shell)?;
-    a_killed_upload_leaves_no_segment(&shell, &server)?;
-    a_faulty_link_is_survived(&shell, &server)?;
+    a_killed_upload_leaves_no_segment_in_the_archive(&shell, &server)?;
+    an_upload_succeeds_over_a_faulty_link(&shell, &server)?;
     let archive = format!("--archive s3://{BUCKET}/backup");
     before.assert_equal(&Seen::of(&shell, LOG, &archive)?);
 
@@ -103,7 +103,7 @@ async fn wait_for(mut done: impl FnMut() -> Result<bool>) -> Result<()> {
     Ok(())
 }
 
-/// The output of each command that reads a log.
+/// The outputs of all commands that read a log.
 struct Seen {
     raw: Vec<u8>,
     listed: Vec<serde_json::Value>,
@@ -154,8 +154,8 @@ fn wrong_archives_are_refused(shell: &Shell) -> Result<()> {
     Ok(())
 }
 
-/// SIGKILL between two parts of a multipart upload.
-fn a_killed_upload_leaves_no_segment(shell: &Shell, server: &S3Server) -> Result<()> {
+/// The upload is killed with SIGKILL between two parts of a multipart upload.
+fn a_killed_upload_leaves_no_segment_in_the_archive(shell: &Shell, server: &S3Server) -> Result<()> {
     server.link.set_bandwidth(Some(8 << 20));
     let mut upload = Command::new(PROGRAM)
         .args(["log", "archive", LOG, "--to", &format!("s3://{BUCKET}/backup")])
@@ -182,7 +182,7 @@ fn a_killed_upload_leaves_no_segment(shell: &Shell, server: &S3Server) -> Result
 
 /// The S3 server answers some requests with 503, resets connections during requests and responses, and its
 /// link is slow. The upload takes longer, but succeeds.
-fn a_faulty_link_is_survived(shell: &Shell, server: &S3Server) -> Result<()> {
+fn an_upload_succeeds_over_a_faulty_link(shell: &Shell, server: &S3Server) -> Result<()> {
     server.fail_next(3);
     server.link.set_bandwidth(Some(16 << 20));
     let requests = server.requests();
@@ -298,7 +298,8 @@ async fn run_archives_in_the_background(shell: &Shell, trial: &mut Trial) -> Res
         .exits(0)
         .says(&["segments 4 to 4"]);
     shell.run(&format!("log verify {LOG} --archive kept"))?.exits(0);
-    // Only that segment is listed before the local ones. The older segments are in the other archive.
+    // Of the archived segments, only segment 4 is listed before the local segments. The older segments are in
+    // the other archive.
     let listed =
         shell.run(&format!("log ls {LOG} --archive file://{}/kept --output json", shell.path().display()))?;
     let numbers: Vec<_> = listed.exits(0).json()?.iter().map(|line| line["segment"].as_u64()).collect();

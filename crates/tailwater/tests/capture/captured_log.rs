@@ -65,7 +65,7 @@ async fn capture_and_read(kind: ServerKind) -> Result<()> {
     trial.wait_captured().await?;
     only_one_runs(&shell, &mut trial)?;
     for statements in STATEMENTS {
-        // With semi-sync the statement returns after the log has it.
+        // With semi-sync, a statement returns only after the log has its transaction.
         trial.primary.sql(statements).await?;
         trial.primary.sql("FLUSH BINARY LOGS").await?;
     }
@@ -131,7 +131,7 @@ fn segment(shell: &Shell, number: usize) -> PathBuf {
 }
 
 /// A second `run` on the same log is refused, and the first one continues. The error names the process of the
-/// first one; no secret is on its command line.
+/// first one. That process has no secret on its command line.
 fn only_one_runs(shell: &Shell, trial: &mut Trial) -> Result<()> {
     shell.run("run -c tailwater.toml")?.exits(1).stderr_has(&["TW-CTL-0003", "in use by process"]);
     let relay = trial.relay().context("the relay")?;
@@ -176,8 +176,8 @@ fn printed_by_tool(server: &Server, file: &Path) -> Result<Option<String>> {
             None => return Ok(None),
         },
     };
-    // The option omits the base64 form of the format description. In an open binlog file, that has a flag for
-    // being open.
+    // The option omits the base64 form of the format description event. In an open binlog file, that event
+    // has a flag that marks the file as open.
     let output = command.args(["--no-defaults", "-vv", "--base64-output=decode-rows"]).arg(file).output()?;
     ensure!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout);
@@ -272,9 +272,9 @@ fn cat(shell: &Shell, gtid: &str) -> Result<()> {
 fn times(shell: &Shell, gtid: &str) -> Result<()> {
     let lines = shell.run("log stats log/primary --top 100 --output json")?.exits(0).json()?;
     let all = lines[0]["biggest"].as_array().context("transactions")?;
-    let second = all.iter().find(|one| one["gtid"] == gtid).context("the second transaction")?;
+    let second = all.iter().find(|one| one["gtid"] == gtid).context("the report does not list the second transaction")?;
     // A time in whole seconds covers the whole second.
-    let commit_us = second["commit_us"].as_u64().context("a time")?;
+    let commit_us = second["commit_us"].as_u64().context("the transaction has no commit time")?;
     let exact = lines[0]["span"]["exact_clock"] == true;
     let after = if exact { commit_us + 1 } else { commit_us + 1_000_000 };
     let moment = format!("@{}.{:06}", after / 1_000_000, after % 1_000_000);
@@ -317,9 +317,9 @@ fn raw(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
         // The low byte of the flags of the format description event. The flag is LOG_EVENT_BINLOG_IN_USE_F.
         bytes[4 + 17] &= !1;
         let one = shell.run(&format!("log cat --raw log/primary/{number:010}.binlog"))?.exits(0);
-        ensure!(one.bytes() == bytes, "segment {number} is not {}", path.display());
+        ensure!(one.bytes() == bytes, "the output of --raw for segment {number} differs from {}", path.display());
         let own = rest.split_off(..bytes.len()).context("--raw prints too little")?;
-        ensure!(own == bytes, "segment {number} of all is not {}", path.display());
+        ensure!(own == bytes, "the bytes of segment {number} in the output of --raw for the whole log differ from {}", path.display());
     }
     ensure!(rest.is_empty(), "--raw prints {} bytes more", rest.len());
     Ok(())
@@ -346,13 +346,13 @@ fn verify(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
     let file = files[0].0.display().to_string();
     shell.run(&format!("log verify {file}"))?.exits(0).says(&["nothing is wrong: 1 segments"]);
 
-    // Damage the row in the second file that contains the text from the statement.
+    // In the second file, damage a byte of the row that contains the text 'order 2 was changed'.
     let damaged = segment(shell, 2);
     let events = shell.run(&format!("log cat {} --output json", damaged.display()))?.exits(0).json()?;
     let row = events.iter().find(|event| event["event"] == "insert").context("an insert")?;
     let mut bytes = std::fs::read(&damaged)?;
     // The last occurrence is in the row. MariaDB logs the text of the statement before the row.
-    let found = bytes.windows(19).rposition(|window| window == b"order 2 was changed").context("the row")?;
+    let found = bytes.windows(19).rposition(|window| window == b"order 2 was changed").context("the damaged row was not found")?;
     bytes[found] ^= 0x20;
     std::fs::write(&damaged, &bytes)?;
     let name = damaged.file_name().unwrap_or_default().to_string_lossy().into_owned();

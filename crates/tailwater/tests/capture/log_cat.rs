@@ -120,8 +120,8 @@ fn printed(printer: &mut dyn EventPrinter, file: &[u8]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Returns the output of the flavour's own tool. An installation of the newest MariaDB may lack it; the tool
-/// of the older MariaDB prints the same.
+/// Returns the output of the flavour's own tool. An installation of the newest MariaDB may lack the tool;
+/// then the tool of the older MariaDB is used, whose output is the same.
 fn printed_by_tool(server: &Server, file: &Path) -> Result<Option<Vec<u8>>> {
     let name = match server.kind().flavour() {
         Flavour::MySql => "mysqlbinlog",
@@ -155,7 +155,7 @@ pub fn compare_with_tool(server: &Server, file: &[u8], what: &str) -> Result<usi
     for (number, (our, their)) in ours.iter().zip(&theirs).enumerate() {
         ensure!(
             our == their,
-            "{what}: line {number} of the rows\n ours: {}\ntheirs: {}",
+            "{what}: line {number} of the rows\n    Tailwater: {}\nserver's tool: {}",
             String::from_utf8_lossy(our),
             String::from_utf8_lossy(their)
         );
@@ -209,7 +209,7 @@ async fn mariadb(kind: ServerKind) -> Result<()> {
     for settings in mariadb_settings(kind) {
         let file = logged(&server, &settings, &statements).await?;
         let lines = compare_with_tool(&server, &file, &settings)?;
-        ensure!(lines > 1000, "only {lines} lines with {settings}");
+        ensure!(lines > 1000, "only {lines} lines of rows were compared with {settings}");
         ensure!(json_rows(&file)?.len() > 100);
     }
     Ok(())
@@ -242,7 +242,7 @@ async fn log_cat_prints_rows_as_mysql_97_does() -> Result<()> {
     for settings in &all_settings {
         let file = logged(&server, settings, &statements).await?;
         let lines = compare_with_tool(&server, &file, settings)?;
-        ensure!(lines > 1000, "only {lines} lines with {settings}");
+        ensure!(lines > 1000, "only {lines} lines of rows were compared with {settings}");
         rows.push(json_rows(&file)?);
     }
     // In the second run the server logs only the changed parts of documents. The rows that result are the

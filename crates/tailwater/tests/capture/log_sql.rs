@@ -60,9 +60,9 @@ fn workload(kind: ServerKind) -> String {
     match kind.flavour() {
         Flavour::MySql => format!("{common}\n{MYSQL}\n{MYSQL_GEOMETRY}\n{STATEMENTS}"),
         Flavour::MariaDb => {
-            // Omitted: versioned tables, because no client can write their history; a global setting, because
-            // it applies to the whole server; and sequences, because with a minimal row image the server
-            // rejects part of a sequence's row.
+            // These statements are omitted: versioned tables, because no client can write their history; a
+            // global setting, because it applies to the whole server; and sequences, because with a minimal
+            // row image the server rejects part of a sequence's row.
             let left_out = |line: &str| {
                 ["versioned", "mysql56_temporal_format", "numbers"].iter().any(|word| line.contains(word))
             };
@@ -107,7 +107,7 @@ async fn replayed(kind: ServerKind) -> Result<()> {
             let (ours, theirs) = (tables(&source).await?, tables(&target).await?);
             ensure!(ours.len() >= 15, "{} tables", ours.len());
             for (our, their) in ours.iter().zip(&theirs) {
-                ensure!(our == their, "with {settings}\nsource: {our}\ntarget: {their}");
+                ensure!(our == their, "a table differs with {settings}\nsource: {our}\ntarget: {their}");
             }
             ensure!(ours.len() == theirs.len());
         }
@@ -242,6 +242,6 @@ fn continues_after_it(shell: &Shell, file: &Path, reason: &str) -> Result<()> {
     }
     ensure!(!open && !text.contains("VALUES (2") && !text.contains("INTO `tt`.`x`"), "{text}");
     let rows = shell.run(&format!("log cat --rows {}", file.display()))?.exits(0);
-    ensure!(rows.text().contains("INSERT INTO `tt`"), "rows are printed, whatever SQL can say");
+    ensure!(rows.text().contains("INSERT INTO `tt`"), "log cat --rows must print the rows, even if SQL cannot express the transaction");
     Ok(())
 }

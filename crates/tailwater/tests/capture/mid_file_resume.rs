@@ -35,7 +35,7 @@ async fn resume(kind: ServerKind, options: &[&str]) -> Result<()> {
     for name in ["one", "two"] {
         trial.start_relay()?;
         trial.wait_captured().await?;
-        // With semi-sync, the statement returns after the log has it.
+        // With semi-sync, the statement returns only after the log has its transaction.
         let statement = format!("CREATE DATABASE {name}");
         let created = tokio::time::timeout(Duration::from_secs(60), trial.primary.sql(&statement)).await;
         created.with_context(|| {

@@ -1,13 +1,13 @@
 //! Injects random faults on real servers under load: SIGKILL and SIGSTOP of relay and primary, alone and
-//! together; a link between them that loses all bytes or is reset; rotation of the binlog.
+//! together; a network link between them that loses all bytes or is reset; rotation of the binlog.
 //!
 //! The clients keep a ledger of the server's answers. Whatever happened to relay and primary, at the end the
 //! log has each acknowledged transaction completely and exactly once. The log equals the primary's binlog
 //! byte for byte.
 //!
 //! A run prints its random seed. `TAILWATER_SEED=n` repeats the random choices of that run. It does not
-//! repeat the timing of the servers, so the outcome may differ. CI makes a few kills; with `TAILWATER_LONG=1`
-//! there are at least sixty.
+//! repeat the timing of the servers, so the outcome may differ. A run in CI has a few kills; a run with
+//! `TAILWATER_LONG=1` has at least sixty.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     KillRelay,
-    /// The relay is killed, and killed again while it recovers its position.
+    /// The relay is killed, and is killed again while it recovers its position.
     KillRelayTwice,
     /// The primary is killed and restarts on its data with semi-sync. The relay keeps running.
     KillPrimary,
@@ -100,8 +100,8 @@ struct Plan {
 
 impl Plan {
     /// Draws a plan with this number of kills. With reduced durability, a killed primary restarts with tables
-    /// that are older than its binlog. The clients' next changes would not match these tables. So there the
-    /// kill of the primary is the last fault.
+    /// that are older than its binlog. The clients' next changes would not match these tables. So in a plan
+    /// with reduced durability, the kill of the primary is the last fault.
     fn random(
         random: &mut StdRng,
         kind: ServerKind,
@@ -248,7 +248,7 @@ struct Round<'a> {
     /// The network link between relay and primary.
     link: Link,
     ledger: Arc<Ledger>,
-    /// The clients. `None` after the last fault of a round with reduced durability.
+    /// The clients. `None` the cluster failed after the last fault of a round with reduced durability.
     workload: Option<Workload>,
     /// Binlog files of the primary that may end with a torn write, because the primary was killed while they
     /// were open.
@@ -302,19 +302,20 @@ impl Round<'_> {
 
     async fn faults(&mut self, plan: &Plan, summary: &mut Summary) -> Result<()> {
         for (number, fault) in plan.faults.iter().enumerate() {
-            self.progress().await.with_context(|| format!("before fault {number}, {fault:?}"))?;
+            self.progress().await.with_context(|| format!("the cluster failed before fault {number}, {fault:?}"))?;
             let last = number + 1 == plan.faults.len();
             let stop_load = last && plan.durability == TrialDurability::Reduced;
-            self.fault(*fault, stop_load).await.with_context(|| format!("fault {number}, {fault:?}"))?;
+            self.fault(*fault, stop_load).await.with_context(|| format!("the cluster failed during fault {number}, {fault:?}"))?;
             summary.kills.add(fault.kills());
         }
         if self.workload.is_some() {
-            self.progress().await.context("after the last fault")?;
+            self.progress().await.context("the cluster failed after the last fault")?;
         }
         Ok(())
     }
 
-    /// Waits for some further acknowledgements and then for a short time, so that faults hit random moments.
+    /// Waits until some further commits are acknowledged, and then for a short time, so that faults hit
+    /// random moments.
     async fn progress(&mut self) -> Result<()> {
         let Some(workload) = &mut self.workload else { return Ok(()) };
         let counters = Arc::clone(workload.counters());
@@ -443,8 +444,8 @@ impl Round<'_> {
         if self.trial.relay().is_none() {
             let message = self.relay_log().len();
             self.trial.start_relay()?;
-            // At its start, the relay reads what it had received before it was killed. Then it cannot connect
-            // to the primary.
+            // At its start, the relay recovers the log, which it had received before it was killed. After
+            // that it cannot connect to the primary.
             let deadline = Instant::now() + PATIENCE;
             while !self.relay_log().get(message..).is_some_and(|words| words.contains("capture interrupted"))
             {
@@ -501,7 +502,7 @@ impl Round<'_> {
             let on_server = self.ledger.compare_with_server(&self.trial.primary.connect_options()).await?;
             ensure!(
                 on_server.missing.is_empty() && on_server.altered.is_empty(),
-                "on the server: {on_server:?}"
+                "the primary lacks acknowledged commits: {on_server:?}"
             );
         }
         self.trial.primary.stop().await?;
@@ -546,7 +547,7 @@ impl Round<'_> {
     }
 
     /// Checks that each binlog file of the primary is a segment of the log, from the first file to the last
-    /// byte of the last one. The primary's file may have more bytes in two cases: after the last complete
+    /// byte of the newest file. The primary's file may have more bytes in two cases: after the last complete
     /// transaction of a torn file, and in the newest file, which was closed after the relay ended.
     fn compare_files(&self, log: &Path) -> Result<()> {
         let data = self.trial.primary.data();

@@ -16,8 +16,8 @@ use crate::shell::{PROGRAM, Shell};
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How far the clock is set wrong, in milliseconds. Below that, the maximum lag in seconds that a replica or
-/// channel may report.
+/// How far the clock is set wrong, in milliseconds. The next constant is the maximum lag, in seconds, that a
+/// replica or channel may report.
 const BESIDE_MS: i64 = 1_000_000;
 const LAG_SECONDS_MAX: u64 = 500;
 
@@ -77,7 +77,8 @@ async fn lag_is_correct_under_clock_steps(kind: ServerKind) -> Result<()> {
     check_channel_lag(&trial, &shell, &target).await?;
     ensure!(disconnections(&trial)? == 0, "a replica was disconnected, although none has read a wrong time");
 
-    // While the source is down its clock is unknown, so the replica gets the time of the daemon's clock.
+    // While the source is down, its clock is unknown to the daemon, so the replica gets the time of the
+    // daemon's clock.
     trial.stop_relay().await?;
     trial.primary.stop().await?;
     clock.set_offset_ms(BESIDE_MS)?;
@@ -89,7 +90,7 @@ async fn lag_is_correct_under_clock_steps(kind: ServerKind) -> Result<()> {
     check_channel_lag(&trial, &shell, &target).await?;
     ensure!(
         disconnections(&trial)? == 1,
-        "the replica must be disconnected once: {}",
+        "the daemon must disconnect the replica exactly once: {}",
         trial.relay_log_tail()
     );
     trial.stop_relay().await
@@ -143,7 +144,8 @@ async fn check_replica_lag(trial: &Trial, replica: &Server) -> Result<()> {
         let status = asking.query(behind.0).await?;
         let lag = status.column(behind.1).and_then(|column| status.first()?.get_u64(column));
         ensure!(lag.is_none_or(|lag| lag <= LAG_SECONDS_MAX), "the replica reports a lag of {lag:?} s");
-        // The replica also reports 0 if it does not read the source's clock.
+        // The replica also reports 0 if it does not use the clock of the source, so only a lag above 0
+        // counts.
         true_lags += usize::from(lag.is_some_and(|lag| lag > 0));
         ensure!(
             begin.elapsed() < PATIENCE,
@@ -158,7 +160,7 @@ async fn check_replica_lag(trial: &Trial, replica: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Checks the same for a channel, with `channel list`.
+/// Blocks the channel for a while, and checks the lag that `channel list` reports.
 async fn check_channel_lag(trial: &Trial, shell: &Shell, target: &Server) -> Result<()> {
     let begin = Instant::now();
     while target.sql("SELECT COUNT(*) FROM shop.t").await.is_err() {

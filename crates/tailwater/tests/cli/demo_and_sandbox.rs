@@ -43,7 +43,7 @@ pub struct Down<'a>(pub &'a Shell);
 
 impl Drop for Down<'_> {
     fn drop(&mut self) {
-        // The test reports the failure; this only cleans up.
+        // The test itself reports the failure. This command only stops the servers.
         let _ = self.0.run("sandbox down");
     }
 }
@@ -61,7 +61,7 @@ fn sandbox_servers_are_started_listed_and_stopped() -> Result<()> {
     let up = up.says(&["mariadb-10.11-1: 10.11.", "on 127.0.0.1:", "SQL:", "binlog:", "data:"]).text();
     shell.run("sandbox list")?.exits(0).says(&[&up]);
     // The command is run as a user would paste it.
-    let sql = up.lines().find_map(|line| line.trim().strip_prefix("SQL:")).context("a command")?.trim();
+    let sql = up.lines().find_map(|line| line.trim().strip_prefix("SQL:")).context("the output has no SQL command")?.trim();
     let answer = shell.bash(&format!("{sql} -N -e 'SELECT @@max_connections'"))?.exits(0);
     ensure!(answer.text().trim() == "67", "{answer:?}");
 
@@ -69,11 +69,11 @@ fn sandbox_servers_are_started_listed_and_stopped() -> Result<()> {
     let [server] = lines.as_slice() else { anyhow::bail!("{lines:?}") };
     ensure!(server["name"] == "mariadb-10.11-1" && server["running"] == true, "{server}");
     ensure!(server["role"] == "standalone" && server["commands"]["SQL"] == sql, "{server}");
-    let pid = server["pid"].as_u64().context("a process id")?;
+    let pid = server["pid"].as_u64().context("the output has no process id")?;
     let port = server["port"].as_u64().context("a port")?;
     ensure!(runs(pid));
 
-    // Data, port and options are preserved over a stop and over a crash.
+    // The server keeps its data, port and options after a stop and after a crash.
     shell
         .bash(&format!("{sql} -e 'CREATE DATABASE d; SET GLOBAL local_infile = @@GLOBAL.local_infile'"))?
         .exits(0);
@@ -95,7 +95,7 @@ fn sandbox_servers_are_started_listed_and_stopped() -> Result<()> {
     shell.run("sandbox up --server mariadb --port 65535 --count 2")?.exits(1).stderr_has(&["TW-SBX-0023"]);
     let lines = shell.run("sandbox list --output json")?.exits(0).json()?;
     ensure!(lines.len() == 1, "a refused command left servers behind: {lines:?}");
-    let pid = lines[0]["pid"].as_u64().context("a process id")?;
+    let pid = lines[0]["pid"].as_u64().context("the output has no process id")?;
 
     shell.run("sandbox down mariadb-10.11-7")?.exits(1).stderr_has(&["TW-SBX-", "mariadb-10.11-7"]);
     ensure!(runs(pid));

@@ -110,7 +110,7 @@ async fn manager_and_http_listener_share_their_probes() -> Result<()> {
         let variables = "'Com_show_replica_status', 'Connections'";
         let rows = beside.sql(&format!("SHOW GLOBAL STATUS WHERE Variable_name IN ({variables})")).await?;
         let value = |name: &str| -> Result<u128> {
-            let row = rows.iter().find(|row| row.starts_with(name)).context("a status variable")?;
+            let row = rows.iter().find(|row| row.starts_with(name)).context("the server has no such status variable")?;
             Ok(row.trim_start_matches(name).trim().parse()?)
         };
         Ok((value("Com_show_replica_status")?, value("Connections")?))
@@ -132,11 +132,11 @@ async fn manager_and_http_listener_share_their_probes() -> Result<()> {
         }
         let (probes, connections) = (count().await?.0 - probes, count().await?.1 - connections);
         let limit = started.elapsed().as_millis() / INTERVAL_MS + 2;
-        ensure!(probes > 0 && probes <= limit, "{asks}: {probes} probes, expected at most {limit}");
+        ensure!(probes > 0 && probes <= limit, "with HTTP requests: {asks}; the server was probed {probes} times, expected at most {limit}");
         // The queries that count the probes use connections too.
         ensure!(
             connections <= limit + 3,
-            "{asks}: {connections} connections, expected at most {limit} probes"
+            "with HTTP requests: {asks}; the server got {connections} connections, expected about one for each of {limit} probes"
         );
     }
     trial.kill_relay().await
@@ -307,7 +307,7 @@ pub fn member(name: &str, server: &Server) -> String {
     )
 }
 
-/// Returns the statement that must run before `read_only` can be switched off.
+/// Returns the statement that must run before `read_only` can be switched off on a server of this kind.
 pub fn unlock(kind: ServerKind) -> &'static str {
     match kind {
         ServerKind::Mysql97 => "SET GLOBAL super_read_only = 0;",

@@ -102,8 +102,8 @@ async fn metrics_follow_captures_and_channels(kind: ServerKind) -> Result<()> {
     trial.kill_relay().await
 }
 
-/// A request of `/metrics` opens no connection to a server. A request of `/status` does, which shows that the
-/// count would notice one.
+/// A request for `/metrics` opens no connection to a server. A request for `/status` opens one, which shows
+/// that the test counts connections correctly.
 async fn connects_to_no_server(address: &str, target: &Server) -> Result<()> {
     let connections = async || -> Result<u64> {
         let shown = target.sql("SHOW GLOBAL STATUS LIKE 'Connections'").await?.concat();
@@ -118,7 +118,7 @@ async fn connects_to_no_server(address: &str, target: &Server) -> Result<()> {
     let third = connections().await?;
     ensure!(
         third - second == of_one_look,
-        "connections: {first}, {second}, after the requests of /metrics {third}"
+        "the target counted {first}, then {second} connections, and {third} after the requests for /metrics"
     );
     let port = address.rsplit(':').next().unwrap_or_default().parse()?;
     ensure!(Http { port }.ask("GET", "/status")?.0 == 200);

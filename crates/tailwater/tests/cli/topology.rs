@@ -134,7 +134,7 @@ async fn a_cluster_is_shown(kind: ServerKind) -> Result<()> {
     ]);
 
     trial.primary.kill().await?;
-    let cluster = until(&shell, "the relay to report it", |cluster| {
+    let cluster = until(&shell, "the relay to report that the primary is unreachable", |cluster| {
         let findings = cluster["findings"].as_array();
         findings.is_some_and(|findings| findings.iter().any(|finding| finding["code"] == "DeadPrimary"))
     })?;

@@ -195,8 +195,8 @@ fn an_invalid_command_line_is_a_usage_error() -> Result<()> {
         ("sandbox up", "--server"),
         ("sandbox up --server postgres", "[possible values: mariadb, mysql]"),
         ("sandbox up --server mysql --count 0", "--count"),
-        // All users of a machine can see command lines, and so the secrets on them. Therefore there is no
-        // such option.
+        // All users of a machine can see command lines and the secrets in them. Therefore no option takes a
+        // password.
         ("run -c x.toml --password secret", "unexpected argument '--password'"),
     ] {
         shell.run(words)?.exits(2).stderr_has(&[complaint]);
@@ -294,7 +294,8 @@ fn commands_report_that_there_is_no_log() -> Result<()> {
     for verb in ["cat", "cat --raw", "verify"] {
         shell.run(&format!("log {verb} text"))?.exits(1).stderr_has(&["text is not a binlog file"]);
     }
-    // The length in the file may be wrong. No memory is allocated before the bytes are read.
+    // The length in an event header may be wrong, so no memory is allocated for the event before its bytes
+    // are read.
     let event =
         [[0; 4].as_slice(), &[2], &[1, 0, 0, 0], &0x3fff_ffff_u32.to_le_bytes(), &[0; 6], b"rest"].concat();
     std::fs::write(shell.path().join("cut"), [b"\xfebin".as_slice(), &event].concat())?;
@@ -318,6 +319,6 @@ fn run_fails_before_capture_if_an_address_is_in_use() -> Result<()> {
     source.set_nonblocking(true)?;
     let called = source.accept().map(|(_, from)| from);
     let is_silent = called.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
-    ensure!(is_silent, "the source was connected to: {called:?}");
+    ensure!(is_silent, "the daemon connected to the source: {called:?}");
     Ok(())
 }

@@ -80,7 +80,7 @@ async fn a_candidate_without_semi_sync_is_replaced_by_another_candidate() -> Res
     {
         ensure!(record.contains(part), "{part:?}: {record}");
     }
-    // Replication of the other server has been started again.
+    // The failover has started the replication of db2 again.
     let load = led.load(led.follower("db3")?, 11);
     more_commits(&load, 50).await?;
     let report = load.finish().await;
@@ -175,7 +175,7 @@ impl Led {
                 let status = server.replica_status().await?;
                 ensure!(
                     started.elapsed() < PATIENCE,
-                    "{}: {has:?}, not {lines:?}: {status:?}",
+                    "{}: the server has {has:?}, expected {lines:?}: {status:?}",
                     server.name()
                 );
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -336,8 +336,8 @@ async fn replace_silent_primary(kind: ServerKind, manager: &str) -> Result<()> {
     led.trial.stop_relay().await
 }
 
-/// The primary is frozen for less than any time limit, and continues. The next silence must last three times
-/// as long before it counts; that is also less than any limit.
+/// The primary is frozen for less than any time limit, and continues. After that, the primary must be silent
+/// three times as long before it counts as unresponsive. The test freezes it for less than that time too.
 async fn stall_primary(led: &mut Led, load: &Workload) -> Result<()> {
     let started = Instant::now();
     led.trial.primary.pause()?;

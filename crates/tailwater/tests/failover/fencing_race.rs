@@ -124,7 +124,8 @@ async fn reconnecting_clients_get_no_false_acknowledgement(kind: ServerKind) -> 
         tail_bytes_max: RejoinOptions::TAIL_BYTES_MAX,
         tail_file: folder.path().join("tail.binlog"),
     };
-    // The log does not contain what the rejoin needs. That is only found after the server is fenced.
+    // The log lacks transactions that the rejoin needs. The rejoin finds that only after it has fenced the
+    // server.
     let repaired = repair(&options, &LogDir::open_read_only(&folder.path().join("log"))?).await;
     ensure!(
         old.sql("SELECT @@global.read_only").await? == ["1"],
@@ -136,6 +137,6 @@ async fn reconnecting_clients_get_no_false_acknowledgement(kind: ServerKind) -> 
     }
     let acknowledged = acknowledged.load(Ordering::Relaxed);
     ensure!(acknowledged == 0, "{acknowledged} clients got an OK for a commit that no other server has");
-    ensure!(old.sql("SELECT COUNT(*) FROM shop.t").await? != ["0"], "no commit waited");
+    ensure!(old.sql("SELECT COUNT(*) FROM shop.t").await? != ["0"], "no commit of a client waited for an ACK, so the test has shown nothing");
     Ok(())
 }

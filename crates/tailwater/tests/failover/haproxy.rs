@@ -33,8 +33,8 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
     shell.write("http.token", TOKEN)?;
     let (mut trial, port) = daemon(&shell, kind, "token_file = \"http.token\"").await?;
     let second = follower(kind, 12, "second").await?;
-    // The first primary is configured as a server too. The page also lists a second daemon; it does not run
-    // here, and that must not matter.
+    // The first primary is configured as a server too. The page also lists a second daemon. It does not run
+    // in this test, and HAProxy must work without it.
     trial.add_channel(&member("db1", &trial.primary))?;
     trial.add_channel(&member("db2", &second))?;
     trial.start_relay()?;
@@ -76,7 +76,7 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
     wait_for_end(&mut session).await?;
     ensure!(second.wait_for_gtids(&written_by(&trial.primary).await?, PATIENCE).await?);
     promote(&second).await?;
-    // Both servers accept writes now. Neither is reported as primary until the log follows it.
+    // Both servers accept writes now. The daemon reports neither as primary until the log follows it.
     ensure!(http.ask("GET", "/primary/db1")?.0 == 503 && http.ask("GET", "/primary/db2")?.0 == 503);
     let (code, body) = http.order("follow", TOKEN, &json!({ "token": 6, "server": "db2" }))?;
     ensure!(code == 409 && body["code"] == "TW-RELAY-0015", "{code} {body}");
@@ -148,7 +148,7 @@ impl Ways {
             ("127.0.0.1:3301", format!("127.0.0.1:{}", self.read.number())),
             ("127.0.0.1:8079", format!("127.0.0.1:{}", self.daemons.number())),
             ("port 8079", format!("port {}", self.daemons.number())),
-            // Shorter intervals only shorten the test.
+            // The intervals are shorter only to make the test shorter.
             ("inter 500ms fastinter 200ms downinter 500ms", "inter 100ms".to_owned()),
             ("db1.internal:3306", format!("127.0.0.1:{}", db1.port())),
             ("db2.internal:3306", format!("127.0.0.1:{}", db2.port())),

@@ -112,7 +112,7 @@ pub async fn wait_for_statement(server: &Server, like: &str, wanted: bool) -> Re
     let question = format!("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '{like}%'");
     let started = Instant::now();
     while (server.sql(&question).await? != ["0"]) != wanted {
-        ensure!(started.elapsed() < PATIENCE, "sessions that run {like}: expected {wanted}");
+        ensure!(started.elapsed() < PATIENCE, "whether a session runs a statement like {like}: expected {wanted}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok(())
@@ -156,7 +156,7 @@ async fn killed_mid_run(kind: ServerKind) -> Result<()> {
     led.trial.stop_relay().await
 }
 
-/// A lock delays the statement that makes the primary read-only, until the daemon has been killed. Then the
+/// Until the daemon has been killed, a lock delays the statement that makes the primary read-only. Then the
 /// primary becomes read-only, although no switchover runs any more.
 async fn killed_while_fencing(led: &mut Led, kind: ServerKind) -> Result<()> {
     let mut holder = Connection::connect(&as_app(&led.trial.primary)).await?;

@@ -157,8 +157,8 @@ fn ask(socket: &Path, request: &str) -> Result<String> {
     Ok(answer)
 }
 
-/// Stops the relay's acknowledgements and starts a commit. Its transaction is only in the binlog of this
-/// server.
+/// Stops the relay's acknowledgements and starts a commit, whose transaction is then only in the binlog of
+/// this server.
 pub async fn commit_without_acknowledgement(
     primary: &Server,
     shell: &Shell,
@@ -271,7 +271,7 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     let rejoined = rejoined.says(&["all the same", "db1 is a replica, and reads from 127.0.0.1:"]);
     let (has, lost) = (old.sql(count).await?.concat(), found[0]["lost"].clone());
     println!(
-        "{kind:?}: {undone} to undo, {lost} lost, {kept} transactions before the rejoin, {has} after it: {}",
+        "{kind:?}: {undone} transactions to undo, {lost} lost; the server had {kept} transactions before the rejoin, {has} after it: {}",
         rejoined.text()
     );
     ensure!(old.sql("SELECT GROUP_CONCAT(v ORDER BY id) FROM shop.t").await? == ["1,2,3"]);
@@ -293,7 +293,7 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     };
     ensure!(old.sql(status).await?.is_empty(), "the former primary replicates");
 
-    // A table that no other server has.
+    // Create a table that no other server has.
     old.sql("SET GLOBAL read_only=0; CREATE TABLE shop.errant (id INT)").await?;
     let ran = shell.run("rejoin -c tailwater.toml primary db1")?.exits(4);
     ran.stderr_has(&["TW-APP-0040", "CREATE TABLE shop.errant", "--copy"]);

@@ -1,5 +1,6 @@
 //! The manager runs with the unchanged configuration that `tailwater sandbox up --semi-sync` prints, on a
-//! cluster of the sandbox. While the primary is alive, it reports the rules that would refuse a failover.
+//! cluster of the sandbox. While the primary is alive, the manager reports the rules that would refuse a
+//! failover.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -114,8 +115,8 @@ impl<'a> Cluster<'a> {
                 && status["lease"].as_str().is_some_and(|lease| lease.starts_with("held"))
         };
         let status = self.until("a cluster that is ready", is_ready)?;
-        // A request of `/metrics` and a request of the status each check separately whether a failover is
-        // possible.
+        // The daemon checks whether a failover is possible for each request for `/metrics` and for each
+        // request for the status, separately.
         self.scrape_until("a cluster that is ready", |scrape| {
             let value = |name| scrape.value(&format!("tailwater_manager_{name}{{cluster=\"sandbox\"}}"));
             value("failover_readiness_known") == Some(1.0)

@@ -30,8 +30,8 @@ pub fn as_app(server: &Server) -> ConnectOptions {
     ConnectOptions { user: "app".into(), password: "app".into(), ..server.connect_options() }
 }
 
-/// Acts as a proxy. As soon as the new primary accepts writes, routes the clients to it and kills their
-/// sessions on the old primary.
+/// Acts as the proxy of the clients. As soon as the new primary accepts writes, this function routes the
+/// clients to it and kills their sessions on the old primary.
 pub async fn lead_clients(load: &Workload, from: &Server, to: &Server) -> Result<()> {
     let mut new = Connection::connect(&to.connect_options()).await?;
     let mut old = Connection::connect(&from.connect_options()).await?;

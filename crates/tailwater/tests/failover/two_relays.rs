@@ -166,7 +166,8 @@ pub struct Pair {
 
 impl Pair {
     /// Starts the cluster, and waits until both managers observe it and both relays acknowledge. `hooks` are
-    /// hooks of the managers, in the folder of the first one. `options` are server options of the primary.
+    /// the hooks of both managers. Their files are in the folder of the first daemon. `options` are server
+    /// options of the primary.
     pub async fn start(
         kind: ServerKind,
         etcd: &Path,
@@ -271,7 +272,7 @@ async fn other_manager_takes_over(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let mut pair =
         Pair::start(kind, &program, "automatic = true", "", TrialDurability::Reduced, Vec::new()).await?;
-    // The second daemon reports on a replica that reads from the log of the first daemon.
+    // The second daemon also reports on a replica that reads from the log of the first daemon.
     let (http_one, http_two) = (Http { port: pair.ports.0.number() }, Http { port: pair.ports.1.number() });
     http_one.until("/replica/db2?lag=60", 200, |_| true)?;
     http_two.until("/replica/db2?lag=60", 200, |_| true)?;
@@ -301,7 +302,7 @@ async fn other_manager_takes_over(kind: ServerKind) -> Result<()> {
     let report = pair.load.finish().await;
     ensure!(report.errors.is_empty(), "{:?}", report.errors);
     check_ledger(&pair.ledger, &pair.follower).await?;
-    // Both daemons report the same server as primary, and both relays follow it.
+    // Both daemons must report the same server as primary, and both relays must follow it.
     for http in [&http_one, &http_two] {
         http.until("/primary/db2", 200, |_| true)?;
         http.until("/primary/db1", 503, |body| body["reason"] == "the log follows db2")?;
@@ -352,7 +353,7 @@ async fn other_manager_rolls_back_a_switchover(kind: ServerKind) -> Result<()> {
     while recoveries(&folder)?.is_empty() {
         ensure!(
             started.elapsed() < PATIENCE * 2,
-            "not everything is undone: {:?}",
+            "some actions of the interrupted run are not undone: {:?}",
             status(&pair.second.shell)?
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -365,8 +366,8 @@ async fn other_manager_rolls_back_a_switchover(kind: ServerKind) -> Result<()> {
     pair.trial.kill_relay().await
 }
 
-/// The manager is killed while the ackers are stopped, and the old primary restarts. The other manager makes
-/// the ackers acknowledge again.
+/// The manager of a failover is killed while the ackers are stopped, and the old primary restarts. The other
+/// manager makes the ackers acknowledge again.
 async fn other_manager_rolls_back_a_failover(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let mut pair =
@@ -394,7 +395,7 @@ async fn other_manager_rolls_back_a_failover(kind: ServerKind) -> Result<()> {
     while recoveries(&folder)?.is_empty() {
         ensure!(
             started.elapsed() < PATIENCE * 2,
-            "not everything is undone: {:?}",
+            "some actions of the interrupted run are not undone: {:?}",
             status(&pair.second.shell)?
         );
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -166,7 +166,8 @@ async fn output_of_check_escapes_control_characters() -> Result<()> {
             "the check waited although the target is not a replica"
         );
         if kind.flavour() == Flavour::MySql {
-            // With `--wait gtid` the check waits, and its message names what it waits for.
+            // With `--wait gtid`, the check waits until its time limit, and its message names the GTIDs that
+            // it waits for.
             shell.run(&format!("{check} --wait gtid --wait-max-s 11"))?.exits(1).stderr_has(&[
                 "checking: preparing, waiting: ",
                 "has not reached the source's position yet",

@@ -36,7 +36,7 @@ const SCRIPT: &str = "
     CREATE EVENT spoil ON SCHEDULE EVERY 1 SECOND DO DELETE FROM shop.digits LIMIT 0;
 ";
 
-/// Queries of all tables that the writers change, and of one table that they do not change.
+/// Queries that read all tables that the writers change, and one table that they do not change.
 const SUMS: &str = "SELECT * FROM shop.counters ORDER BY writer; SELECT writer, COUNT(*), MIN(n), MAX(n) FROM shop.steps \
                     GROUP BY writer ORDER BY writer; SELECT COUNT(*), SUM(CRC32(CONCAT(id, note))) FROM shop.orders; \
                     SELECT n FROM shop.counted";
@@ -134,8 +134,8 @@ async fn channel_starts_exactly_after_a_copy(kind: ServerKind) -> Result<()> {
     ensure!(["SLAVESIDE_DISABLED", "REPLICA_SIDE_DISABLED"].contains(&status.as_str()), "{status}");
     shell.run(add)?.exits(1).stderr_has(&["channel replica runs", "stopped = true"]);
 
-    // The same again after the channel has applied transactions. The channel must start after the new copy,
-    // not at its former position.
+    // Copy again after the channel has applied transactions. The channel must start after the new copy, not
+    // at its former position.
     shell.run("channel stop -c tailwater.toml replica")?.exits(0);
     target.sql("DROP DATABASE shop").await?;
     trial.primary.sql("INSERT INTO shop.steps VALUES (7, 1), (7, 2)").await?;
@@ -165,7 +165,8 @@ async fn follows(shell: &Shell, primary: &Server, target: &Server) -> Result<()>
     }
 }
 
-/// A clone has the accounts and the GTIDs of the source. The channel starts exactly after it.
+/// A clone has the accounts and the GTIDs of the source. The channel starts exactly after the last
+/// transaction of the clone.
 #[tokio::test]
 async fn a_channel_starts_exactly_after_a_clone() -> Result<()> {
     let kind = ServerKind::Mysql97;
@@ -212,7 +213,7 @@ async fn a_channel_starts_exactly_after_a_clone() -> Result<()> {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        // After the clone the server shuts down, and here no service manager restarts it.
+        // After the clone the target shuts down, and no service manager restarts it in this test.
         if !target.is_running() {
             target.set_options([target.options(), &["--event-scheduler=OFF".to_owned()]].concat());
             target.start_again().await?;
@@ -346,7 +347,7 @@ async fn start_and_kill(shell: &Shell, target: &Server, link: &Link, words: &str
         .spawn()?;
     let started = Instant::now();
     loop {
-        ensure!(started.elapsed() < PATIENCE, "the copy copies nothing");
+        ensure!(started.elapsed() < PATIENCE, "the copy has copied no rows");
         if child.try_wait()?.is_some() {
             let output = child.wait_with_output()?;
             bail!("the copy has ended: {}", String::from_utf8_lossy(&output.stderr));

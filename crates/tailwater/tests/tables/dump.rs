@@ -1,5 +1,5 @@
-//! `tailwater dump`: killed at random points and resumed, interrupted, only planned; and the load of such a
-//! dump. `TAILWATER_SEED=n` repeats the random points.
+//! `tailwater dump`: dumps that are killed at random points and resumed, interrupted dumps, dry runs, and the
+//! load of a resumed dump. `TAILWATER_SEED=n` repeats the random points.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -160,7 +160,7 @@ async fn killed(server: &Server) -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_interrupted_dump_names_the_option_to_resume() -> Result<()> {
+async fn the_error_of_an_interrupted_dump_names_the_resume_option() -> Result<()> {
     let Some(server) = start(ServerKind::Mariadb118).await? else { return Ok(()) };
     fill(&server).await?;
     let link = Link::open(server.address()).await?;

@@ -55,7 +55,7 @@ struct Trial {
     shell: Shell,
     source: Server,
     s3: S3Server,
-    // Declared last so that it is dropped last: the servers run on it.
+    // Declared last so that it is dropped last: the S3 servers run on this runtime.
     runtime: Runtime,
 }
 
@@ -153,7 +153,7 @@ fn dump_to_s3_survives_kills_and_network_faults(kind: ServerKind) -> Result<()> 
     let dump = trial.dump();
     shell.run(&dump.replace(BUCKET, "nobucket"))?.exits(1).stderr_has(&["TW-BULK-0001", "s3://nobucket"]);
 
-    // Killed during the upload of a file. The incomplete object must not exist.
+    // The dump is killed during the upload of a file. The incomplete object must not exist.
     s3.link.set_bandwidth(Some(8 << 20));
     let mut child = trial.spawn(&dump)?;
     trial.wait_for(&mut child, |trial| trial.s3.has_parts())?;
@@ -162,7 +162,7 @@ fn dump_to_s3_survives_kills_and_network_faults(kind: ServerKind) -> Result<()> 
     ensure!(!s3.file("backups/1/shop.large.000000.tsv").exists());
     shell.run(&dump)?.exits(1).stderr_has(&["TW-BULK-0010", "s3://archive/backups/1"]);
 
-    // Killed after the journal lists some chunks.
+    // The dump is killed after the journal lists some chunks.
     let resume = format!("{dump} --resume");
     let mut child = trial.spawn(&resume)?;
     trial.wait_for(&mut child, |trial| Ok(trial.recorded()?.len() >= 60))?;
@@ -170,7 +170,7 @@ fn dump_to_s3_survives_kills_and_network_faults(kind: ServerKind) -> Result<()> 
     child.wait()?;
     let before = trial.recorded()?;
 
-    // A second dump takes over. The first dump notices that and ends.
+    // A second dump takes over the destination. The first dump notices that and ends.
     let mut first = trial.spawn(&resume)?;
     // The second dump has moved the listed chunks to the manifest, and adds further chunks to the journal.
     trial.wait_for(&mut first, |trial| Ok((1..before.len()).contains(&trial.recorded()?.len())))?;
@@ -198,7 +198,7 @@ fn dump_to_s3_survives_kills_and_network_faults(kind: ServerKind) -> Result<()> 
     let done = lines.last().context("no lines")?;
     ensure!(done["event"] == "done" && done["rows"] == ROWS + 14, "{done}");
 
-    // Chunks that were listed were not dumped again. The journal has been removed.
+    // The chunks that the journal listed were not dumped again. The journal has been removed.
     for (file, modified) in &before {
         let now = std::fs::metadata(s3.file(&format!("backups/1/{file}")))?.modified()?;
         ensure!(now == *modified, "{file} was dumped again");

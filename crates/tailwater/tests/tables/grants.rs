@@ -63,7 +63,7 @@ async fn printed_grants_suffice_for_dump_and_load() -> Result<()> {
                     SELECT definer FROM information_schema.triggers WHERE trigger_schema = 'shop'; \
                     SELECT definer FROM information_schema.events WHERE event_schema = 'shop'";
         let (one, other) = (source.sql(sums).await?, target.sql(sums).await?);
-        ensure!(one == other, "{kind}: {one:?} {other:?}");
+        ensure!(one == other, "{kind}: the source has {one:?}, the target has {other:?}");
 
         // A dump of one server cannot be resumed with rows of another server.
         let refused = shell.run(&format!("dump dumped {} --resume", at(&target)))?;
@@ -154,7 +154,7 @@ async fn grants_suffice_for_check_and_repair(kind: ServerKind, family: &str) -> 
         shell.run(&repair)?.exits(3).says(&["2 rows repaired"]);
     }
 
-    // The target as the replica that the throttle queries.
+    // Here the throttle queries the target as its replica.
     let throttled = format!("check {both} --throttle-replica 127.0.0.1:{}", target.port());
     // Without the privilege, the throttle would pause the check forever.
     grant(&target, "read the replica's lag").await?;

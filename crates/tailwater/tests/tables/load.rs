@@ -70,7 +70,7 @@ async fn killed_load_resumes(kind: ServerKind) -> Result<()> {
     let enough = StdRng::seed_from_u64(seed).random_range(1..150);
     let started = Instant::now();
     loop {
-        ensure!(started.elapsed() < PATIENCE, "the load loads nothing");
+        ensure!(started.elapsed() < PATIENCE, "the load has loaded no rows");
         ensure!(child.try_wait()?.is_none(), "the load ended before it was killed");
         // At first the tables do not exist.
         let chunks = target.sql("SELECT COUNT(*) FROM tailwater.load_chunks").await.unwrap_or_default();

@@ -19,8 +19,8 @@ const MEMORY_BYTES_MAX: u64 = 256 << 20;
 /// Number of rows that one statement inserts.
 const STEP: u64 = 250_000;
 
-/// Numbers of rows: of a table with a numeric key, of one with a key of two columns, and of one without a
-/// key.
+/// The number of rows in each table: a table with a numeric key, a table with a key of two columns, and a
+/// table without a key.
 struct Rows {
     keyed: u64,
     paired: u64,
@@ -62,7 +62,7 @@ async fn fill(source: &Server, rows: &Rows) -> Result<()> {
     let mut there = 1;
     while there < rows.keyed {
         let more = there.min(STEP).min(rows.keyed - there);
-        // This text compresses as badly as the texts of sysbench.
+        // These texts compress as badly as the texts in sysbench tables.
         let sql = format!(
             "INSERT INTO many.keyed SELECT id + {there}, CRC32(id + {there}) DIV 2, LEFT(SHA2(id + {there}, 512), 119), \
              LEFT(SHA2(id + {there}, 224), 55) FROM many.keyed WHERE id <= {more}"
@@ -105,7 +105,7 @@ async fn run(folder: &Path, words: &str, code: i32) -> Result<u64> {
     eprintln!("{} MiB, {:?}: {words}", memory_bytes >> 20, started.elapsed());
     ensure!(
         (1..MEMORY_BYTES_MAX).contains(&memory_bytes),
-        "{} MiB of memory for {words}",
+        "the command used {} MiB of memory: {words}",
         memory_bytes >> 20
     );
     Ok(memory_bytes)

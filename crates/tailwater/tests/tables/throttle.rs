@@ -75,7 +75,7 @@ impl Running {
 
     /// Checks that the command makes no progress.
     fn makes_no_progress(&self, words: &str) -> Result<()> {
-        // Chunks that were already running when the throttle paused the command are finished.
+        // The command finishes the chunks that it had started before the throttle paused it.
         let mut last = self.held(words)?;
         let started = Instant::now();
         let mut since = started;
@@ -106,7 +106,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // After a failure, the process may already have ended.
+        // The process may already have ended, so an error is ignored.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

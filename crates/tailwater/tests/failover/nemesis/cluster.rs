@@ -57,11 +57,11 @@ pub struct Cluster {
     /// The first server and the daemon.
     pub trial: Trial,
     others: Vec<Server>,
-    /// Links from the daemon to each server, by the server's name.
+    /// Network links from the daemon to each server, by the server's name.
     pub ways: BTreeMap<String, Link>,
     /// Link from the replicas to the daemon's binlog server.
     pub log_way: Link,
-    /// The link that clients connect to. It leads to the current primary.
+    /// The network link that clients connect to. It leads to the current primary.
     pub front: Arc<Link>,
     /// The daemon's wall clock, if this machine allows the test to set it.
     pub clock: Option<SteppedClock>,
@@ -93,8 +93,8 @@ fn options(kind: ServerKind, durability: TrialDurability, number: u32, binlogs: 
     options
 }
 
-/// Returns further options of a primary, as an operator has them in its option file. The primary waits for
-/// ACKs after a restart, and accepts writes.
+/// Returns further options of a primary, as an operator would set them in its option file. The primary waits
+/// for ACKs after a restart, and accepts writes.
 fn leading(kind: ServerKind) -> Vec<String> {
     ServerSpec::new(kind).semi_sync_source().options
 }
@@ -213,7 +213,7 @@ impl Cluster {
         self.names().into_iter().map(|name| Ok((name.clone(), self.server(&name)?.address()))).collect()
     }
 
-    /// Returns the port on which the daemon answers load balancers.
+    /// Returns the port of the daemon's HTTP listener for load balancers.
     pub fn http(&self) -> u16 {
         self.http.number()
     }
@@ -222,7 +222,7 @@ impl Cluster {
         self.disks.len() > self.others.len() + 1
     }
 
-    /// Returns the disk of a server's binlog, or with `log` the disk of the daemon's log.
+    /// Returns the disk of a server's binlog. The name `log` means the disk of the daemon's log.
     pub fn disk(&self, name: &str) -> Result<&Disk> {
         self.disks.get(name).with_context(|| format!("{name} has no small disk"))
     }
@@ -261,7 +261,7 @@ impl Cluster {
         words
     }
 
-    /// Checks that all servers have the same rows, and that these are the rows of the ledger.
+    /// Checks that all servers have the same rows, and that these are the rows recorded in the ledger.
     pub async fn compare_all(&self, leader: &str, ledger: &Ledger) -> Result<()> {
         self.wait_equal_gtids(leader).await?;
         let mut expected = None;
@@ -279,7 +279,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until all other servers have executed what the primary has now.
+    /// Waits until all other servers have executed all transactions that the primary has now.
     pub async fn wait_equal_gtids(&self, leader: &str) -> Result<()> {
         let variable = match self.kind.flavour() {
             Flavour::MySql => "gtid_executed",

@@ -47,8 +47,8 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // The processes that write there have been killed, but may not have ended yet. The option -l unmounts
-        // anyway.
+        // The processes that write to the file system have been killed, but may not have ended yet. The
+        // option -l unmounts it anyway.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }

@@ -30,10 +30,11 @@ impl Way {
 /// one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// SIGKILL of the primary. It starts again after another server has replaced it. With reduced durability
-    /// it has then lost its newest commits.
+    /// SIGKILL of the primary. It starts again after another server has replaced it. With reduced durability,
+    /// the restarted server has lost its newest commits.
     KillPrimary,
-    /// SIGKILL of the primary. It starts again after a short time, whether or not another server replaces it.
+    /// SIGKILL of the primary. The server starts again after a short time, whether or not another server
+    /// replaces it.
     KillPrimaryForAMoment,
     /// SIGKILL of the primary. While the former primary rejoins, SIGKILL of its successor.
     KillPrimaryAndItsSuccessor,
@@ -116,8 +117,8 @@ impl Fault {
     pub fn is_possible(self, cluster: &Cluster) -> bool {
         match self {
             // With reduced durability, a server that restarts lacks transactions that it had acknowledged or
-            // reported as executed. That is also so with native replication, and only a comparison of the
-            // rows shows it.
+            // reported as executed. Native replication has the same problem. Only a comparison of the rows
+            // shows the difference.
             Self::KillPrimaryForAMoment | Self::KillPrimaryAndDaemon | Self::KillReplica => {
                 cluster.durability == TrialDurability::Full
             }

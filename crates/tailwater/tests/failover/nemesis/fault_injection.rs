@@ -16,7 +16,7 @@ use crate::shell::PROGRAM;
 /// Time limit for a manager to replace a primary, if the replacement is possible.
 const REPLACED: Duration = Duration::from_secs(60);
 
-/// Time to wait for a replacement that may be impossible or wrong.
+/// Time to wait for a replacement of the primary that may be impossible or refused.
 const PERHAPS_REPLACED: Duration = Duration::from_secs(8);
 
 async fn pause(random: &mut StdRng, milliseconds: Range<u64>) -> u64 {
@@ -177,8 +177,8 @@ impl Cluster {
     }
 
     /// Waits until a frozen primary is replaced, then lets it continue. The manager does not replace a
-    /// MariaDB server that might not wait for ACKs after a restart. While the server is frozen, that cannot
-    /// be checked.
+    /// MariaDB server that might accept commits without ACKs after a restart, and this cannot be checked
+    /// while the server is frozen.
     async fn frozen_until_replaced(&mut self, leader: &str, random: &mut StdRng) -> Result<String> {
         let waits = self.report().await.and_then(|report| report.waits_after_restart).unwrap_or(false);
         let patience = if waits { REPLACED } else { PERHAPS_REPLACED };
@@ -199,7 +199,7 @@ impl Cluster {
             pause(random, 0..1_000).await;
         }
         self.disk("log")?.make_room()?;
-        // A daemon that has met the full disk may end only now.
+        // A daemon whose write to the full disk failed may end only now.
         for _ in 0..30 {
             if !self.trial.relay().context("no daemon")?.is_running() {
                 self.trial.start_relay()?;

@@ -4,8 +4,8 @@
 //! (`automatic`, `rejoin`) and reports the primary over HTTP. Clients keep a ledger and are routed to the
 //! primary. The test can cut the links between all of them. Each round injects one fault, ends it, and waits
 //! until the cluster is healthy without help: one server accepts writes, the others have applied everything,
-//! and nothing is left to report. Some clients stay with the server that was the primary at the time of the
-//! fault, like clients without a proxy. If that server acknowledged a commit after its replacement, the
+//! and the manager reports no problems. Some clients stay with the server that was the primary at the time of
+//! the fault, like clients without a proxy. If that server acknowledged a commit after its replacement, the
 //! commit would be missing on the new primary.
 //!
 //! After each round, the primary has every acknowledged commit. At the end all three servers have the same
@@ -60,7 +60,7 @@ impl fmt::Display for Summary {
         let each: Vec<_> = self.faults.iter().map(|(fault, count)| format!("{count} {fault}")).collect();
         write!(
             f,
-            "{} faults ({}), the primary replaced {} times, {} commits acknowledged, none missing, {} of unknown outcome",
+            "{} faults ({}); the primary was replaced {} times; {} commits were acknowledged and none is missing; {} commits have an unknown outcome",
             self.total(),
             each.join(", "),
             self.replaced,
@@ -117,7 +117,7 @@ fn is_wanted(fault: Fault) -> bool {
     only.is_empty() || only.split(',').any(|name| name == fault.name())
 }
 
-/// Draws a fault. Each kind is equally likely, however many variants it has.
+/// Selects a random fault. Each kind is equally likely, however many variants it has.
 fn choose(possible: &[Fault], random: &mut StdRng) -> Option<Fault> {
     let mut names: Vec<_> = possible.iter().map(|fault| fault.name()).collect();
     names.dedup();
