@@ -51,11 +51,12 @@ fn check_statements(data: &[u8], (front, rest): (&[u8], &[u8])) {
     for statement in found {
         assert!(!statement.is_empty() && statement.len() <= STATEMENT_BYTES_MAX);
         assert!(statement_splitter::verb(&statement).len() <= 20);
-        // A statement that ends in dashes is skipped: the server takes the dashes as the start of a comment.
+        // A statement that ends in dashes is not checked, because servers take the dashes as the start of a
+        // comment.
         if statement.ends_with(b"-") {
             continue;
         }
-        // The server receives only this statement. Splitting it again must return it whole.
+        // The server receives this statement alone. Splitting it again must return the whole statement.
         let reparsed = split(&[statement.as_slice(), b"\n;"]);
         assert_eq!(
             reparsed.as_deref(),
@@ -95,8 +96,8 @@ fn check_programs(data: &[u8]) {
     assert!(found.iter().all(|statement| !statement.is_empty()));
 }
 
-/// A journal is read up to its first damaged line. Parsing that part again returns the same entries. An entry
-/// that is written as a line and read back is unchanged.
+/// Checks that a journal is read up to its first damaged line, that parsing this part again returns the same
+/// entries, and that an entry is unchanged after it is written as a line and read back.
 fn check_journal(data: &[u8]) {
     if let Ok((entries, length)) = journal::parse::<JournalEntry>(data) {
         assert_eq!(journal::parse::<JournalEntry>(&data[..length]), Ok((entries, length)));

@@ -94,7 +94,7 @@ async fn accounts_are_loaded_and_existing_accounts_stay(kind: ServerKind) -> Res
     let arrived = seen(&target, &["'it''s me'@'10.%'", "reader"]).await?;
     ensure!(arrived == wanted, "{arrived:#?}\n{wanted:#?}");
 
-    // Existing accounts are only replaced if the user asks for it. The account that runs the load is never
+    // Existing accounts are only replaced if the user requests it. The account that runs the load is never
     // replaced.
     target.sql("DROP DATABASE tailwater").await?;
     let report = load_with(folder.path(), &target, LoadAccounts::Replace, true).await?;

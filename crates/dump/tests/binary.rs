@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 const CLONER_PASSWORD: &str = "p'w\\d \"x\"";
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What a channel with `gtid = log` records on its target.
+/// Rows that a channel with `gtid = log` would write on its target.
 const CHANNEL_ROWS: &str = "CREATE DATABASE tailwater; CREATE TABLE tailwater.apply_unlogged (channel VARCHAR(64) PRIMARY KEY); \
                    INSERT INTO tailwater.apply_unlogged VALUES ('one'), ('two')";
 
@@ -66,7 +66,7 @@ async fn ensure_copy(source: &Server, copy: &Server) -> Result<()> {
     let counters = copy.sql("SELECT n FROM shop.counter ORDER BY id").await?;
     ensure!(
         counters.len() == 2 && counters[0] == counters[1],
-        "the copy has a part of a transaction: {counters:?}"
+        "the copy has only part of a transaction: {counters:?}"
     );
     copy.replicate_from(source).await?;
     let sums = "CHECKSUM TABLE shop.counter, shop.orders";
@@ -140,7 +140,7 @@ async fn a_mysql_server_is_cloned_while_it_is_written_to() -> Result<()> {
 
     let plan = clone_plugin::plan(&options).await?;
     ensure!(plan.bytes_estimate > 1 << 20 && plan.donor_address.1 == donor.port(), "{plan:?}");
-    // The clone is so slow that it cannot finish before it is cancelled.
+    // The bandwidth limit makes the clone so slow that it cannot finish before it is cancelled.
     recipient.sql("SET GLOBAL clone_max_data_bandwidth = 1").await?;
     let cancel = CancellationToken::new();
     cancel.cancel();
@@ -177,15 +177,14 @@ async fn a_mysql_server_is_cloned_while_it_is_written_to() -> Result<()> {
     ensure_copy(&donor, &recipient).await
 }
 
-/// After a clone whose recipient cannot log in to the donor, the donor is unchanged and the error is
-/// reported.
+/// A clone whose recipient cannot log in to the donor reports an error and changes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clone_that_cannot_log_in_changes_nothing() -> Result<()> {
     let Some((donor, mut options, recipient)) = donor().await? else { return Ok(()) };
     for server in [&donor, &recipient] {
         server.sql("INSTALL PLUGIN clone SONAME 'mysql_clone.so'").await?;
     }
-    // The recipient reaches no donor at this address.
+    // This is the recipient's own address, so the clone cannot reach the donor there.
     options.donor_address = Some(("127.0.0.1".into(), recipient.port()));
     let progress = Arc::new(BulkProgress::default());
     match clone_plugin::clone(&options, &progress, &CancellationToken::new()).await {
@@ -281,7 +280,7 @@ async fn a_failed_backup_reports_why_and_a_cancelled_one_stops() -> Result<()> {
         error.code() == "TW-BULK-0103" && error.to_string().contains("data has an incomplete copy; remove it")
     };
     ensure!(stopped.as_ref().is_err_and(is_expected), "{stopped:?}");
-    // An account that may connect, but may not lock.
+    // Create an account that may connect to the server, but may not lock tables.
     source
         .sql("CREATE USER weak@localhost IDENTIFIED BY 'a\"b\\\\c'; GRANT SELECT ON *.* TO weak@localhost")
         .await?;
@@ -292,7 +291,7 @@ async fn a_failed_backup_reports_why_and_a_cancelled_one_stops() -> Result<()> {
         Err(BulkError::BinaryFailed { what, reason, left }) => {
             ensure!(
                 what.contains("copying") && reason.contains("RELOAD") && left.contains("weak"),
-                "{what} {reason} {left}"
+                "unexpected error of the failed backup: {what} failed: {reason}; {left}"
             );
         }
         other => bail!("an account without RELOAD could back up: {other:?}"),

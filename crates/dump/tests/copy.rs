@@ -110,7 +110,8 @@ async fn an_interrupted_copy_keeps_finished_tables(kind: ServerKind) -> Result<(
     interrupted(&options).await?;
     let again = run(&options).await;
     ensure!(again.as_ref().is_err_and(|error| error.code() == "TW-BULK-0023"), "{again:?}");
-    // The tables of the first run have an earlier point in time, so setting the GTID state is refused.
+    // The tables of the first run have an earlier point in time, so a resumed copy with `set_gtid` is
+    // refused.
     options.load.resume = true;
     options.load.set_gtid = true;
     let refused = run(&options).await;
@@ -129,7 +130,7 @@ async fn an_interrupted_copy_keeps_finished_tables(kind: ServerKind) -> Result<(
     let is_finished = |sql: &String| finished.iter().any(|table| sql.contains(&format!("`{table}`")));
     ensure!(!dropped.is_empty() && !dropped.iter().any(is_finished), "{finished:?}: {dropped:?}");
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
-    // After a copy has finished, its rows have an earlier point in time than a later run, too.
+    // The rows of a finished copy also have an earlier point in time than a later run.
     source.sql("INSERT INTO shop.digits VALUES (10)").await?;
     options.load.set_gtid = true;
     let refused = run(&options).await;
@@ -156,7 +157,7 @@ async fn a_restarted_copy_is_of_one_point_in_time(kind: ServerKind) -> Result<()
     let passing = "CREATE TABLE shop.passing (id INT); INSERT INTO shop.passing VALUES (1);";
     source.sql(&format!("{passing} {}", objects(3))).await?;
     let mut options = options(&source, &target);
-    // The options that a copy for a channel has.
+    // These are the load options of a copy for a channel.
     (options.load.set_gtid, options.load.binlog) = (true, false);
     interrupted(&options).await?;
     let mut connection = Connection::connect(&source.connect_options()).await?;

@@ -33,7 +33,7 @@ on_each_server!(
     a_long_statement_does_not_block_other_sessions,
 );
 
-/// Maximum wait, which only a failing test reaches.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) async fn start(kind: ServerKind) -> Result<Option<Server>> {
@@ -66,7 +66,7 @@ pub(crate) fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Vec<Vec<Optio
     for chunk in &entry.chunks {
         let written = chunk.written.with_context(|| format!("{} is not finished", chunk.file))?;
         let file = std::fs::read(folder.join(&chunk.file))?;
-        ensure!(file.len() as u64 == written.file_bytes, "{}: {} bytes", chunk.file, file.len());
+        ensure!(file.len() as u64 == written.file_bytes, "the file {} has {} bytes, which differs from the manifest", chunk.file, file.len());
         let mut text = Vec::new();
         if chunk.file.ends_with(".zst") {
             zstd::Decoder::new(file.as_slice())?.read_to_end(&mut text)?;
@@ -83,12 +83,12 @@ pub(crate) fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Vec<Vec<Optio
         );
         let before = rows.len();
         for line in text.split_inclusive(|&byte| byte == b'\n') {
-            let line = line.strip_suffix(b"\n").context("an incomplete line")?;
+            let line = line.strip_suffix(b"\n").context("the last line of the file is incomplete")?;
             rows.push(line.split(|&byte| byte == b'\t').map(field).collect());
         }
         ensure!((rows.len() - before) as u64 == written.rows, "{}: rows", chunk.file);
     }
-    ensure!(rows.len() as u64 == entry.rows, "{}: {} rows", entry.table, rows.len());
+    ensure!(rows.len() as u64 == entry.rows, "the file {} has {} rows, which differs from the manifest", entry.table, rows.len());
     Ok(rows)
 }
 
@@ -182,7 +182,7 @@ async fn compare(connection: &mut Connection, folder: &Path, manifest: &Manifest
         let mut dumped = rows_of(folder, entry)?;
         asked.sort();
         dumped.sort();
-        ensure!(asked == dumped, "{}: {} and {} rows", entry.table, asked.len(), dumped.len());
+        ensure!(asked == dumped, "{}: the dump has {} rows, the server has {}", entry.table, asked.len(), dumped.len());
     }
     Ok(())
 }
@@ -241,8 +241,8 @@ async fn a_replica_without_log_updates_is_dumped_at_one_point_in_time(kind: Serv
         };
         dump_under_load(load, &replica, !options.contains(&"--skip-log-bin")).await?;
         if kind.flavour() == Flavour::MariaDb {
-            // Any account that dumps must be able to see that the server replicates, whatever its privileges
-            // are.
+            // Any account that dumps must be able to find out that the server replicates, whatever its
+            // privileges are.
             let looker = "SET sql_log_bin=0; CREATE USER IF NOT EXISTS looker@'%'";
             replica.sql(looker).await?;
             let looker = ConnectOptions { user: "looker".into(), ..replica.connect_options() };
@@ -337,7 +337,7 @@ async fn dump_under_load(load: &Load, server: &Server, has_binlog: bool) -> Resu
         let named = point.gtid_set.as_deref().context("no GTIDs")?;
         ensure!(
             transactions(kind, named)? - before == total,
-            "{method}: {total} transactions, but the GTIDs are {named} after {before} earlier ones"
+            "{method}: the dump has {total} transactions, but its GTIDs name {named}, of which {before} are older than the test"
         );
         ensure!(point.binlog_file.is_some() == has_binlog && point.binlog_position.is_some() == has_binlog);
     }
@@ -439,7 +439,7 @@ async fn definitions_change_as_soon_as_tables_are_finished(kind: ServerKind) -> 
     // From here on, the dump makes no progress.
     link.set_bandwidth(Some(1));
     connection.execute("SET SESSION lock_wait_timeout = 60").await?;
-    connection.execute("ALTER TABLE shop.plain ADD COLUMN more INT").await.context("the finished table")?;
+    connection.execute("ALTER TABLE shop.plain ADD COLUMN more INT").await.context("no table is finished")?;
     connection.execute("SET SESSION lock_wait_timeout = 1").await?;
     let refused = connection.execute("ALTER TABLE shop.keyless ADD COLUMN more INT").await;
     ensure!(is_lock_timeout(&refused), "{refused:?}");
@@ -490,7 +490,8 @@ async fn a_lost_snapshot_is_detected(kind: ServerKind) -> Result<()> {
         Snapshot::check_open(&mut reader.connection).await?;
         ensure!(reader.tables().count() == 1);
     }
-    // Ends the transaction of the snapshot, as a statement with an implicit commit does.
+    // Simulates a server that ends the transaction of the snapshot, as a statement with an implicit commit
+    // does.
     let connection = &mut snapshot.readers.first_mut().context("no connection")?.connection;
     connection.execute("COMMIT").await?;
     let lost = Snapshot::check_open(connection).await;
@@ -498,8 +499,9 @@ async fn a_lost_snapshot_is_detected(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// A session that alters a table waits until the table is finished, and blocks no other session. A dump
-/// finishes during any number of such changes. Each table of the dump is complete and has one definition.
+/// During a dump, a session that alters a table waits until the dump of that table is finished, and does not
+/// block other sessions. A dump finishes during any number of such changes. Each table of the dump is
+/// complete and has one definition.
 async fn a_dump_ends_during_definition_changes(kind: ServerKind) -> Result<()> {
     const TABLES: u32 = 5;
     let Some(server) = start(kind).await? else { return Ok(()) };
@@ -530,8 +532,8 @@ async fn a_dump_ends_during_definition_changes(kind: ServerKind) -> Result<()> {
                     ] {
                         match connection.execute(&sql).await {
                             Ok(_) => changes += 1,
-                            // Two of these changes may conflict, or what one of them would undo does not
-                            // exist.
+                            // Two of these changes may conflict, or the object that a change would remove
+                            // does not exist yet.
                             Err(SessionError::Server { error, .. })
                                 if [1213, 1205, 1060, 1050, 1091, 1051].contains(&error.number) => {}
                             Err(error) => return Err(error),
@@ -557,7 +559,7 @@ async fn a_dump_ends_during_definition_changes(kind: ServerKind) -> Result<()> {
         for table in tables.clone() {
             let found: u64 =
                 table.chunks.iter().filter_map(|chunk| chunk.written.as_ref()).map(|it| it.rows).sum();
-            ensure!(Some(found.to_string()) == rows, "{number}: {} has {found} rows", table.table);
+            ensure!(Some(found.to_string()) == rows, "table number {number}: {} has {found} rows", table.table);
             let definition = std::fs::read_to_string(folder.join(&table.file))?;
             ensure!(
                 definition.contains("`extra`") == table.columns.iter().any(|column| column.name == "extra"),

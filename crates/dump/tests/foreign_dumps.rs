@@ -276,7 +276,7 @@ async fn dumps_of_mysql_shell_are_loaded() -> Result<()> {
         ];
         ensure!(seen == wanted, "{seen:#?}");
 
-        // TIMESTAMP values without a known time zone are refused.
+        // A dump with TIMESTAMP values whose time zone is unknown is refused.
         let (dump, table) = (folder.path().join("@.json"), folder.path().join("s%20h@t.sql"));
         let original = std::fs::read_to_string(&dump)?;
         std::fs::write(&dump, original.replace("\"tzUtc\": true", "\"tzUtc\": false"))?;

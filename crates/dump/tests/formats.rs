@@ -26,7 +26,8 @@ on_each_server!(
     a_dump_waits_for_a_slow_reader,
 );
 
-/// Receives a stream. It accepts a limited number of bytes until the limit is removed.
+/// A writer that collects a dump stream in memory. It accepts a limited number of bytes until the limit is
+/// removed.
 #[derive(Clone)]
 struct Reader {
     taken: Arc<Mutex<Vec<u8>>>,
@@ -172,7 +173,7 @@ async fn a_dump_waits_for_a_slow_reader(kind: ServerKind) -> Result<()> {
     let options = DumpOptions { connections: 2, ..DumpOptions::new(source.connect_options(), "") };
     let dumping = {
         let (out, progress, cancel) = (Box::new(reader.clone()), progress.clone(), cancel.clone());
-        // Writing to a reader that does not read blocks a thread, so the dump needs several.
+        // A write to a reader that does not read blocks a thread, so the dump needs several threads.
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
         std::thread::spawn(move || runtime.block_on(dump_stream(options, out, progress, cancel)))
     };
@@ -199,7 +200,7 @@ async fn a_dump_waits_for_a_slow_reader(kind: ServerKind) -> Result<()> {
     let text = reader.bytes();
     ensure!(
         !text.windows(END.len()).any(|window| window == END.as_bytes()),
-        "the stream claims to be complete"
+        "the interrupted stream ends with the line of a complete stream"
     );
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Checks the stored inputs of the fuzzer, and mutations of them that are made with a seed. Needs no fuzzer
-//! and no nightly Rust.
+//! Checks the stored inputs of the fuzzer, and mutations of them that are made with a seed. The test needs no
+//! fuzzer and no nightly Rust.
 
 use std::path::Path;
 use std::{env, fs};

@@ -300,12 +300,12 @@ async fn a_load_survives_a_restart_of_the_target(kind: ServerKind) -> Result<()>
     let (mut before, mut after) = (all(&source).await?, all(&target).await?);
     // After a crash of the server, the rows of a table without transactions are undefined.
     for all in [&mut before, &mut after] {
-        all.remove("rows of sized.plain");
+        all.remove("the rows of sized.plain are missing");
     }
     ensure_equal(&before, &after)
 }
 
-/// By every load method, the target writes all rows to its own binlog.
+/// With every load method, the target writes all loaded rows to its own binlog.
 async fn rows_reach_a_replica_of_the_target(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());

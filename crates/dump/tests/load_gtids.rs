@@ -39,8 +39,8 @@ fn options(target: &Server) -> LoadOptions {
     LoadOptions { set_gtid: true, binlog: false, ..LoadOptions::new(target.connect_options()) }
 }
 
-/// Replication of such a target would start after its own GTID state, and skip the transactions between the
-/// dump and that state.
+/// Replication of such a target would start after its own GTID state, and would skip the transactions between
+/// the dump and that state.
 #[tokio::test]
 async fn a_target_with_more_transactions_than_the_dump_is_refused() -> Result<()> {
     let kind = ServerKind::Mysql97;
@@ -75,12 +75,12 @@ async fn a_target_with_more_transactions_than_the_dump_is_refused() -> Result<()
     both.sort_unstable();
     ensure!(executed().await? == both.join(","), "{} {both:?}", executed().await?);
 
-    // The load has finished, and replication of the target has continued.
+    // After the load has finished, the target replicates further transactions.
     let resumed = LoadOptions { resume: true, binlog: true, ..options(&target) };
     purge(&[&format!("{uuid}:1-1000")]).await?;
     load_all(&contents, &resumed).await?;
     ensure!(executed().await? == format!("{uuid}:1-1000"));
-    // Now the target's transactions have a gap before them.
+    // Now transactions between the dump and those of the target are missing.
     purge(&[&format!("{uuid}:900-1000")]).await?;
     let done = load_all(&contents, &resumed).await;
     ensure!(refused(&done, "900-1000"), "{done:?}");

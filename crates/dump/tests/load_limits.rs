@@ -126,12 +126,13 @@ async fn a_load_resumes_after_a_full_disk(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     if !FullDisk::is_possible() {
-        // The message does not use `eprintln!`, because the test harness hides its output for passing tests.
+        // The message is written directly, because the test harness hides the output of `eprintln!` for
+        // passing tests.
         let _ = writeln!(std::io::stderr(), "SKIPPED a full disk of {kind}: no C compiler (package gcc)");
         return Ok(());
     }
     let source = Server::start(spec(kind)).await?;
-    // 48 MB of rows whose values are stored on separate pages.
+    // The rows have 48 MB, and their values are stored on separate pages.
     let doubled = "INSERT INTO full.t (b) SELECT b FROM full.t;".repeat(4);
     let fifty = vec!["(REPEAT('x', 60000))"; 50].join(",");
     let script = format!(
@@ -182,7 +183,7 @@ async fn a_load_resumes_after_a_full_innodb_tablespace() -> Result<()> {
         return Ok(());
     }
     let source = Server::start(spec(kind)).await?;
-    // 24 MB of rows whose values are stored on separate pages.
+    // The rows have 24 MB, and their values are stored on separate pages.
     let rows = |database: &str| {
         let doubled = format!("INSERT INTO {database}.t (b) SELECT b FROM {database}.t;").repeat(3);
         let fifty = vec!["(REPEAT('x', 60000))"; 50].join(",");

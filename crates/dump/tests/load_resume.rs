@@ -49,8 +49,8 @@ async fn note_statements(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Every resumed run of a load into existing tables remembers that the tables existed before. It deletes no
-/// existing rows and drops no existing indexes.
+/// A load into existing tables records that the tables existed before. No resumed run deletes their existing
+/// rows or drops their existing indexes.
 async fn existing_tables_keep_their_rows_and_indexes(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -148,7 +148,7 @@ async fn dropped_tables_do_not_count_as_loaded(kind: ServerKind) -> Result<()> {
     ensure!(report.chunks_before == 0 && report.chunks_loaded == 2, "{report:?}");
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
 
-    // A copy does not count dropped tables as loaded, either.
+    // A resumed copy must not count dropped tables as loaded, either.
     target.sql("DROP DATABASE shop").await?;
     let options = |resume| {
         let load = LoadOptions { resume, ..LoadOptions::new(target.connect_options()) };
@@ -202,8 +202,8 @@ async fn time_limits_do_not_end_a_long_load(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Creating an index takes longer than the time limit for a statement, here because another session locks the
-/// table.
+/// The creation of an index takes longer than the time limit for a statement, because another session locks
+/// the table.
 async fn index_creation_has_no_time_limit(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());

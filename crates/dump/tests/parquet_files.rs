@@ -90,7 +90,7 @@ fn shown(field: &Field) -> Result<Option<String>> {
 /// Returns the expression that selects a column's value on the server for the comparison.
 fn asked(ColumnEntry { name, data_type }: &ColumnEntry) -> String {
     let name = quote_identifier(name);
-    // A date that changes when it is converted to days and back is not valid.
+    // A date is not valid if it changes when it is converted to days and back.
     let if_day = |text: &str| format!("IF(DATE({name}) = FROM_DAYS(TO_DAYS({name})), {text}, NULL)");
     match data_type.as_str() {
         "float" => format!("{name} * 1.0e0"),
@@ -136,7 +136,7 @@ fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Rows> {
         ensure!((bytes.len() as u64, crc32fast::hash(&bytes)) == (written.file_bytes, written.crc32));
         let reader = SerializedFileReader::new(File::open(&path)?)?;
         let groups: i64 = reader.metadata().row_groups().iter().map(|group| group.num_rows()).sum();
-        ensure!(u64::try_from(groups)? == written.rows, "{}: {groups} rows", chunk.file);
+        ensure!(u64::try_from(groups)? == written.rows, "the row groups of {} have {groups} rows in total", chunk.file);
         let names = reader.metadata().file_metadata().schema_descr().columns().to_vec();
         let names: Vec<_> = names.iter().map(|column| column.name()).collect();
         let wanted: Vec<_> = entry.columns.iter().map(|column| &*column.name).collect();
@@ -169,10 +169,10 @@ async fn compare(server: &Server, folder: &Path, manifest: &Manifest) -> Result<
     let mut connection = Connection::connect(&server.connect_options()).await?;
     connection.execute(SESSION_SETTINGS).await?;
     for entry in &manifest.tables {
-        // The table with a DECIMAL of 65 digits.
+        // This table has a DECIMAL of 65 digits.
         let found = rows_of(folder, entry)?;
         let wanted = rows_on(&mut connection, entry, entry.table == "numbers").await?;
-        ensure!(found.len() == wanted.len(), "{}: {} rows", entry.table, found.len());
+        ensure!(found.len() == wanted.len(), "the file of {} has {} rows", entry.table, found.len());
         for (found, wanted) in found.iter().zip(&wanted) {
             let differ = found.iter().zip(wanted).find(|(found, wanted)| found != wanted);
             ensure!(differ.is_none(), "{}: {differ:?}", entry.table);
@@ -300,7 +300,7 @@ async fn a_changed_file_is_dumped_again(kind: ServerKind) -> Result<()> {
     let folder = folder.path();
     let options = DumpOptions { chunk_rows_max: 2, ..options(&source) };
     let whole = dumped(&source, folder, options.clone()).await?;
-    // Changes the folder to the state after a kill that followed the last chunk: the journal has the chunk,
+    // Changes the folder to its state after a kill right after the last chunk: the journal records the chunk,
     // but the manifest does not.
     let interrupt = |manifest: &Manifest| -> Result<String> {
         let mut manifest = manifest.clone();

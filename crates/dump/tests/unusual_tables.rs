@@ -169,7 +169,7 @@ async fn history_is_not_dumped_as_rows(kind: ServerKind) -> Result<()> {
         let left_out = Omission { of: format!("shop.{table}"), what: OmissionKind::History };
         ensure!(report.left_out.contains(&left_out), "{:?}", report.left_out);
     }
-    // Since MariaDB 11.5, unsigned sequences end beyond the limit of signed sequences.
+    // Since MariaDB 11.5, a sequence may be unsigned, with values above the signed limit.
     if kind == ServerKind::Mariadb118 {
         connection.execute("CREATE SEQUENCE shop.wide AS BIGINT UNSIGNED").await?;
         connection.execute("DO SETVAL(shop.wide, 18446744073709551000, 0)").await?;
@@ -190,8 +190,8 @@ async fn hidden_keys_are_dumped(kind: ServerKind) -> Result<()> {
     let mut connection = Connection::connect(&server.socket_options()).await?;
     let settings = [
         "SET GLOBAL show_gipk_in_create_table_and_information_schema = OFF",
-        // With the hypergraph optimizer, EXPLAIN returns nothing in the traditional format, from which the
-        // chunker reads estimates.
+        // The chunker reads estimates from EXPLAIN in the traditional format. With the hypergraph optimizer,
+        // EXPLAIN returns nothing in that format.
         "SET GLOBAL optimizer_switch = 'hypergraph_optimizer=on'",
         "SET SESSION sql_generate_invisible_primary_key = ON",
         "CREATE DATABASE shop",

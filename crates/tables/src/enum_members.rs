@@ -1,8 +1,9 @@
 //! Members of ENUM and SET columns, and values of these types that belong to no member.
 //!
-//! A server stores the number of the member, and prints the member's text. Two kinds of values print no text
-//! of a member. Index 0 of an ENUM, which a server without strict mode stores for an unknown text, prints as
-//! an empty text, like a member `''`. Bits of a SET after its last member are not printed at all.
+//! A server stores the number of the member, and prints the member's text. Two kinds of values are not
+//! printed as the text of a member. Index 0 of an ENUM, which a server without strict mode stores for an
+//! unknown text, is printed as an empty text, like a member `''`. Bits of a SET after its last member are not
+//! printed at all.
 //!
 //! So such values are transferred as numbers. MySQL and MariaDB read digits as an index, if no member has
 //! that text (`Field_enum::store` in `sql/field.cc`: "This is for reading numbers with LOAD DATA INFILE").
@@ -14,8 +15,8 @@ use tailwater_wire::sql_quote::quote_identifier;
 /// Maximum number of digits that a server reads as an index.
 const INDEX_DIGITS_MAX: usize = 5;
 
-/// Returns the members in the declaration of an ENUM or SET; `None` for other types. Quotes are removed as
-/// far as this module needs it.
+/// Returns the members in the declaration of an ENUM or SET; `None` for other types. Surrounding quotes,
+/// doubled quotes and the backslashes of escapes are removed.
 fn members(column: &ColumnInfo) -> Option<Vec<String>> {
     declared(&column.column_type)
 }
@@ -55,15 +56,15 @@ fn zeros(members: &[String]) -> String {
     "0".repeat(free.unwrap_or(INDEX_DIGITS_MAX + 1))
 }
 
-/// Returns the expression that selects an ENUM or SET column, so that the text identifies the value. `None`
-/// for other types, and for columns whose plain text always identifies the value.
+/// Returns the expression that selects an ENUM or SET column, so that the selected text identifies the value.
+/// `None` for other types, and for columns whose plain text always identifies the value.
 pub fn selected(column: &ColumnInfo) -> Option<String> {
     let members = members(column)?;
     let (name, count) = (quote_identifier(&column.name), members.len());
     let number = format!("CAST({name} AS UNSIGNED)");
     match column.data_type.as_str() {
-        // After zeros, the server that loads the value reads an index greater than the last member, and
-        // rejects it as invalid.
+        // If zeros precede an index greater than the last member, the server that loads the value reads it as
+        // an index and rejects it as invalid.
         "enum" => {
             let zeros = zeros(&members);
             let front = &zeros[1..];

@@ -10,9 +10,10 @@ use tailwater_session::{PrivateText, ServerError, SessionError};
 /// How a user can continue after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResumeHint {
-    /// With --resume: finished work is kept.
+    /// The user continues with --resume, and finished work is kept.
     Resume,
-    /// With --restart: the result must have one point in time, and finished work has an earlier one.
+    /// The user starts again with --restart: all data must have one point in time, and the finished part has
+    /// an earlier one.
     Restart,
 }
 
@@ -38,9 +39,9 @@ impl ResumeHint {
 
 /// Why bulk work failed. Finished work is kept, and a resumed run continues after it.
 ///
-/// The crates `tables`, `dump` and `check` share this enum. Two or three of these crates return nineteen of
-/// its variants. The binary decides on exit codes and hints from this one type. Three separate enums would
-/// repeat the variants or wrap each other.
+/// The crates `tables`, `dump` and `check` share this enum. Nineteen of its variants are returned by two or
+/// three of these crates. The binary decides on exit codes and hints from this one type. Three separate enums
+/// would repeat the variants or wrap each other.
 #[derive(Debug, thiserror::Error)]
 pub enum BulkError {
     /// A connection to a server failed or broke, or a statement failed.
@@ -49,7 +50,7 @@ pub enum BulkError {
     /// A file or folder cannot be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     File {
-        /// What was tried, as a verb.
+        /// The failed action as a verb, such as "read".
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
@@ -95,7 +96,7 @@ pub enum BulkError {
     RowCountMismatch {
         /// The table.
         table: String,
-        /// How the counts differ.
+        /// How the two numbers of rows differ.
         reason: String,
     },
     /// No snapshot method works on this server with this account.
@@ -112,7 +113,7 @@ pub enum BulkError {
         /// How long writers were blocked.
         waited: Duration,
     },
-    /// Transactions committed between the snapshots of the connections in every attempt.
+    /// In every attempt, transactions committed between the snapshots of two connections.
     #[error("snapshots without a lock had different binlog positions in {tries} attempts")]
     SnapshotMismatch {
         /// Number of attempts.
@@ -191,7 +192,7 @@ pub enum BulkError {
         /// The first table that exists.
         first: String,
     },
-    /// An earlier load of the same dump was interrupted.
+    /// An earlier load or copy of the same data was interrupted.
     #[error(
         "an earlier load or copy of the same data into {server} was interrupted; {}",
         hint.after_interrupted_run()
@@ -257,7 +258,7 @@ pub enum BulkError {
         /// How the user can continue after fixing the cause.
         hint: ResumeHint,
     },
-    /// A row is longer than a packet of a bulk statement may be.
+    /// A row is longer than the maximum packet of a bulk statement.
     #[error(
         "{}: a row of {table} is longer than {bytes_max} bytes; the rest of the table is loaded by LOAD DATA LOCAL",
         path.display()
@@ -358,7 +359,7 @@ pub enum BulkError {
         /// The reason.
         reason: String,
     },
-    /// Part of a dump is not valid on a server of the other flavour.
+    /// Part of the dump is not valid on the target, which has another flavour than the dump.
     #[error("{what} cannot be loaded into a server of this flavour: {reason}. Nothing was changed")]
     FlavourMismatch {
         /// The part that is not valid, such as a table and its column.
@@ -623,8 +624,8 @@ impl BulkError {
         }
     }
 
-    /// Changes the error to that of a copy that must have one point in time. Such a copy cannot be resumed,
-    /// and must start from scratch.
+    /// Changes the error for a copy whose data must have one point in time. Such a copy cannot be resumed and
+    /// must start from scratch.
     pub fn of_one_point(mut self) -> Self {
         match &mut self {
             Self::Interrupted => return Self::CopyInterrupted,

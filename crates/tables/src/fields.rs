@@ -2,7 +2,7 @@
 //!
 //! A field has the bytes that the server stores: the session of a dump has `character_set_results = binary`,
 //! and `LOAD DATA` reads with `CHARACTER SET binary`. So text of any character set, BIT, BLOB, geometry and
-//! vectors stay unchanged. A few types are exceptions, which are all in this module.
+//! vectors stay unchanged. A few types need a conversion, and all these conversions are in this module.
 
 use tailwater_wire::Flavour;
 
@@ -22,14 +22,14 @@ pub fn selected(column: &ColumnInfo) -> String {
     }
 }
 
-/// Returns whether a server takes longer to print a value than to find it. A dump reads rows with such
-/// columns in the binary protocol, and prints the values itself.
+/// Returns whether a server takes longer to print a value of this type as text than to find the row. A dump
+/// reads rows with such columns in the binary protocol, and prints the values itself.
 pub fn is_slow_to_print(data_type: &str) -> bool {
     matches!(data_type, "float" | "double")
 }
 
-/// Returns the expression that converts a field to the value of its column; `None` if the field is the value.
-/// `field` is an SQL expression.
+/// Returns the expression that converts a field to the value of its column; `None` if no conversion is
+/// needed. `field` is an SQL expression.
 ///
 /// `data_type` is the column's type on the server that is loaded. MySQL accepts no JSON from bytes without a
 /// character set, and MariaDB accepts no UUID and no address from them.

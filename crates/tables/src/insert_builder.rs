@@ -9,7 +9,7 @@ use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 #[derive(Debug)]
 pub struct InsertBuilder {
     head: Vec<u8>,
-    /// For each column, the text before and after the literal.
+    /// For each column, the SQL text before and after the literal of its value.
     around: Vec<(Vec<u8>, Vec<u8>)>,
     statement_bytes_max: usize,
     /// The bytes of an unfinished row.
@@ -71,7 +71,8 @@ impl InsertBuilder {
                 _ => at += 1,
             }
         }
-        // If a long row arrives in many pieces, its bytes are not copied again for each piece.
+        // An incomplete row at the start of the buffer stays there: a long row may arrive in many pieces, and
+        // must not be copied for each of them.
         self.rest = if begin == 0 { rest } else { rest[begin..].to_vec() };
         // After a backslash at the end, the escaped byte has not arrived yet, so the search starts at the
         // backslash again.
@@ -232,7 +233,8 @@ mod tests {
             rows in prop::collection::vec("[a\\\\\\\\]{0,5}", 1..9), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
             bytes_max in 1usize..200,
         ) {
-            // A backslash escapes each kind of byte here, among them a letter, a tab and the end of the row.
+            // In this input, backslashes escape each kind of byte, among them a letter, a tab and a line
+            // feed.
             let whole: String = rows.iter().map(|row| format!("{}\t{}x\n", row.replace('\\', "\\\n"), row.replace('\\', "\\\t"))).collect();
             let whole = whole.as_bytes();
             let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(whole.len())).collect();

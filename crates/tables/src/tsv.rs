@@ -21,8 +21,8 @@ pub fn put_row(lines: &mut Vec<u8>, row: &RawRow<'_>) -> Result<(), SessionError
     Ok(())
 }
 
-/// Maximum length of a value whose length takes one byte in the protocol. A greater byte means NULL, or
-/// starts a longer length.
+/// Maximum length of a value whose length is one byte in the protocol. A greater first byte means NULL, or
+/// that the length has more bytes.
 const SHORT_BYTES_MAX: u8 = 250;
 
 /// A fast version of [`put_row`] for a row that has no NULL, only short values, and no byte that might need
@@ -75,7 +75,7 @@ pub fn put_field(line: &mut Vec<u8>, value: Option<&[u8]>) {
     line.extend_from_slice(rest);
 }
 
-/// Number of bytes that are tested together. For this number the compiler generates few instructions.
+/// Number of bytes that are tested together. The compiler generates few instructions for blocks of this size.
 const BLOCK_BYTES: usize = 32;
 
 fn is_special(byte: u8) -> bool {
@@ -92,8 +92,8 @@ pub fn place_of_special(value: &[u8]) -> Option<usize> {
     Some(at + value[at..].iter().position(|&byte| is_special(byte))?)
 }
 
-/// Returns whether the bytes certainly contain no special byte. All bytes up to the line feed count as
-/// special, which halves the comparisons.
+/// Returns whether the bytes certainly contain no special byte. For this test, all bytes up to the line feed
+/// count as special, which halves the number of comparisons.
 fn is_plain(value: &[u8]) -> bool {
     // If the length of a block is constant, the compiler generates few instructions.
     #[inline(always)]

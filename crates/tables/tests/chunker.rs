@@ -23,7 +23,7 @@ struct Case {
     columns: &'static str,
     values: &'static str,
     rows: u32,
-    /// Whether the table must have more than one chunk.
+    /// Whether the chunker must cut the table into more than one chunk.
     many: bool,
 }
 
@@ -36,7 +36,7 @@ const fn case(
     Case { name, definition, columns, values, rows: 200, many: true }
 }
 
-/// Expression for texts with trailing blanks, upper and lower case, accents, and characters that have no
+/// SQL expression for texts with trailing blanks, upper and lower case, accents, and characters that have no
 /// weight in a collation.
 const TEXTS: &str =
     "CONCAT(ELT(1 + n % 7, 'a', 'B', 'ä', 'ß', 'z ', CONVERT(UNHEX('F09F9880') USING utf8mb4), 'ﬁ'), '-', n)";
@@ -252,8 +252,8 @@ fn statement(
     format!("{} {column} {from} WHERE {holds}", scan.select)
 }
 
-/// For a range of an integer key, the index alone must select the rows. The server must not compare each row
-/// with the ends of the range again.
+/// For a range of an integer key, the index alone must select the rows. MySQL must not compare each row with
+/// the ends of the range again.
 #[tokio::test]
 async fn mysql_reads_rows_of_integer_ranges_once() -> Result<()> {
     let kind = ServerKind::Mysql97;
@@ -290,13 +290,13 @@ async fn mysql_reads_rows_of_integer_ranges_once() -> Result<()> {
             ensure!(explained.contains("Index range scan"), "{sql}: {explained}");
             ensure!(!explained.contains("Filter"), "{sql}: {explained}");
             let rows = connection.query(&sql).await?;
-            ensure!(rows.warnings == 0, "{sql}: {} warnings", rows.warnings);
+            ensure!(rows.warnings == 0, "the query caused {} warnings: {sql}", rows.warnings);
             let mut stream = connection.query_values(&sql).await?;
             let mut values = 0;
             while let Some(batch) = stream.next_batch().await? {
                 values += batch.iter().count();
             }
-            ensure!(values > 0 && rows.rows.len() == values, "{sql}: {values} values");
+            ensure!(values > 0 && rows.rows.len() == values, "the binary protocol returned {values} rows for {sql}");
         }
     }
     Ok(())

@@ -144,7 +144,7 @@ fn every_code_is_documented() {
             | BulkError::Session(_) => {}
         }
         let row = format!("| {} | ", error.code());
-        assert_eq!(page.matches(&row).count(), 1, "{row} in docs/reference/errors.md");
+        assert_eq!(page.matches(&row).count(), 1, "{row} is missing in docs/reference/errors.md");
     }
     assert_eq!(
         page.matches("| TW-BULK-").count(),

@@ -78,7 +78,7 @@ async fn everything(server: &Server) -> Result<Connection> {
         server,
         format!("SET NAMES utf8mb4; SET foreign_key_checks = 0, sql_mode = '';{EVERYTHING}").as_bytes(),
     )?;
-    // A routine that is stored in another character set than the other objects.
+    // This routine is stored in another character set than the other objects.
     let latin1 = b"USE `sch a``1`; SET NAMES latin1; CREATE FUNCTION aged() RETURNS TEXT DETERMINISTIC RETURN '\xe4\xdf';";
     run_script(server, latin1)?;
     if server.kind().flavour() == Flavour::MariaDb {
@@ -124,7 +124,7 @@ async fn definitions_recreate_their_objects(kind: ServerKind) -> Result<()> {
     let old = before.iter().find(|script| script.windows(8).any(|window| window == b"RETURN '"));
     ensure!(
         old.is_some_and(|script| script.windows(2).any(|window| window == b"\xe4\xdf")),
-        "the bytes of latin1"
+        "the definition does not contain the bytes of latin1"
     );
 
     connection.execute("DROP DATABASE `sch a``1`").await?;
@@ -146,9 +146,9 @@ async fn definitions_recreate_their_objects(kind: ServerKind) -> Result<()> {
         let sql = "SELECT NEXTVAL(fresh), NEXTVAL(used)";
         let row = connection.query(sql).await?;
         let row = row.first().map(|row| (row.get_i64(0), row.get_i64(1)));
-        // Values in the cache of the sequence count as used.
+        // The server counts all values in the cache of a sequence as used.
         ensure!(row == Some((Some(5), Some(88))), "{row:?}");
-        ensure!(connection.query("SELECT NEXTVAL(done)").await.is_err(), "an exhausted sequence");
+        ensure!(connection.query("SELECT NEXTVAL(done)").await.is_err(), "NEXTVAL succeeded, although the sequence is exhausted");
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use crate::replica_pair::{ReplicaPair, gtids};
 
 on_each_server!(replicas_threads_and_queries_pause_work, lagging_and_unresponsive_servers_pause_work);
 
-/// Maximum wait, which only a failing test reaches.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until the throttle has the wanted decision: a wait whose reason contains `part`, or no wait.
@@ -27,7 +27,7 @@ async fn until(throttle: &Throttle, part: Option<&str>) -> Result<()> {
         }
     };
     let decided = tokio::time::timeout(PATIENCE, wanted).await;
-    ensure!(decided.is_ok(), "expected {part:?}, but the reason is {:?}", throttle.reason());
+    ensure!(decided.is_ok(), "expected the throttle's reason {part:?}, but it is {:?}", throttle.reason());
     Ok(())
 }
 

@@ -18,19 +18,20 @@ use tailwater_tables::error::BulkError;
 use tailwater_tables::progress::BulkProgress;
 use tailwater_wire::sql_quote::{string_literal, string_literals};
 
-/// Error number of a recipient that has all the data, but has no supervisor that restarts it.
+/// Error number of a recipient that has copied all the data but cannot restart, because no supervisor manages
+/// it.
 const RESTART_FAILED: u16 = 3707;
-/// Databases that every server has and that do not count as data. `tailwater` is not one: it belongs to the
-/// old data of the server.
+/// Databases that every server has and that do not count as data. The database `tailwater` is not in the
+/// list: it counts as data that the clone would drop.
 const SYSTEM_SCHEMAS: [&str; 4] = ["mysql", "sys", "information_schema", "performance_schema"];
-/// Error number of a server that already takes part in a clone; it takes part in one at a time. If the donor
-/// is busy, the recipient reports another error, whose message contains this number.
+/// Error number of a server that already takes part in another clone. If the donor is busy, the recipient
+/// reports another error, whose message contains this number.
 const BUSY: u16 = 3634;
 /// Maximum wait for the end of an earlier clone that was just cancelled.
 const BUSY_MAX: Duration = Duration::from_secs(10);
 /// Maximum number of names of tables or databases in an error message.
 const NAMED_MAX: usize = 5;
-/// Interval between two polls of the recipient, for its progress and for whether it has restarted.
+/// Interval between two polls that read the recipient's progress, or test whether it has restarted.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How many times to send KILL to the recipient, [`POLL_INTERVAL`] apart.
 const KILLS_MAX: u32 = 20;
@@ -89,8 +90,8 @@ pub async fn plan(options: &CloneOptions) -> Result<ClonePlan, BulkError> {
     Ok(plan)
 }
 
-/// Clones the donor, and waits until the recipient has restarted with its new data. Cancelling it also
-/// cancels the clone on the recipient.
+/// Clones the donor, and waits until the recipient has restarted with its new data. If the caller cancels the
+/// work, the clone is also cancelled on the recipient.
 ///
 /// # Errors
 /// - [`BulkError::BinaryUnsupported`], before any change.
@@ -110,8 +111,8 @@ pub async fn clone(
     recipient.execute(&valid).await?;
     let id = recipient.server().connection_id;
     let donor = &options.donor;
-    // The statement contains the password. The server writes it to no log, and errors of CLONE do not repeat
-    // it.
+    // The statement contains the password. The server does not write the password to any log, and error
+    // messages of CLONE do not contain it.
     let sql = format!(
         "CLONE INSTANCE FROM {}@{}:{port} IDENTIFIED BY {}",
         string_literal(&donor.user),
@@ -183,8 +184,8 @@ fn check_cloned(
     }
 }
 
-/// Runs the statement. Repeats it while the server is still ending a cancelled clone. A repetition loses
-/// nothing: the recipient had no databases before.
+/// Runs the CLONE statement. Repeats it while the server is still ending a cancelled clone. Repeating it
+/// loses no data, because the recipient had no databases before.
 async fn execute_when_free(recipient: &mut Connection, sql: &str) -> Result<(), SessionError> {
     let started = Instant::now();
     loop {
@@ -297,8 +298,8 @@ async fn text(connection: &mut Connection, sql: &str) -> Result<String, BulkErro
     Ok(connection.query(sql).await?.scalar().unwrap_or_default().to_owned())
 }
 
-/// Returns the first names of a statement's result, and how many more there are; `None` if the result is
-/// empty.
+/// Returns the first names in the result of a query, and how many more there are, as text; `None` if the
+/// result is empty.
 async fn names(connection: &mut Connection, sql: &str) -> Result<Option<String>, BulkError> {
     let answer = connection.query(sql).await?;
     let names: Vec<_> = answer.rows.iter().filter_map(|row| row.get_str(0)).collect();
@@ -311,7 +312,7 @@ async fn names(connection: &mut Connection, sql: &str) -> Result<Option<String>,
 }
 
 /// Cancels the clone on the recipient and returns the result of `cloning`, or `None` if the recipient does
-/// not answer. It waits for that result because until then the recipient keeps locks on the donor.
+/// not answer. It waits for that result because the recipient keeps locks on the donor until the clone ends.
 async fn give_up<T>(
     recipient: &ConnectOptions,
     id: u32,
@@ -322,7 +323,8 @@ async fn give_up<T>(
         if let Err(error) = kill(recipient, id).await {
             debug!(%error, "the clone cannot be cancelled");
         }
-        // The KILL is repeated: one that arrives before the statement has started has no effect.
+        // The KILL is repeated, because a KILL that arrives before the CLONE statement has started has no
+        // effect.
         if let Ok(cloned) = tokio::time::timeout(POLL_INTERVAL, &mut cloning).await {
             return Some(cloned);
         }

@@ -18,7 +18,8 @@ use super::{BinaryCopyPosition, version_check};
 use tailwater_tables::error::BulkError;
 use tailwater_tables::progress::BulkProgress;
 
-/// Names of the file in which `mariadb-backup` writes the position, in its new and old versions.
+/// Names of the file in which `mariadb-backup` writes the binlog position. New and old versions use different
+/// names.
 const POINT_FILES: [&str; 3] =
     ["mariadb_backup_binlog_info", "xtrabackup_binlog_info", "mariabackup_binlog_info"];
 /// Interval between two measurements of the folder's size, for the progress.
@@ -204,8 +205,8 @@ async fn run(
         status = child.wait() => status.map_err(|error| failed(error.to_string()))?,
         never = watch => match never {},
         () = stop.cancelled() => {
-            // The program is stopped before the error is returned, so that it holds no locks on the server
-            // any more.
+            // The program is stopped before the error is returned, so that it no longer holds locks on the
+            // server.
             let _ = child.kill().await;
             return Err(BulkError::BinaryInterrupted { left: left() });
         }

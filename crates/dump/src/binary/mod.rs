@@ -14,7 +14,7 @@ use tailwater_session::Connection;
 use tailwater_tables::error::BulkError;
 use tailwater_tables::snapshot::channel_target;
 
-/// Which transactions of the source the copied data contains.
+/// The position of the copied data in the history of the source.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BinaryCopyPosition {
     /// The GTID set of the data; `None` if it is unknown or empty.

@@ -95,7 +95,7 @@ pub struct CopyReport {
 pub struct CopyPlan {
     /// The plan for the source.
     pub source: DumpPlan,
-    /// Selected tables that already exist on the target. With any of them, the copy would be refused.
+    /// Selected tables that already exist on the target. If there is any, the copy would be refused.
     pub there: Vec<TableName>,
 }
 
@@ -115,11 +115,10 @@ pub async fn dry_run(options: &CopyOptions) -> Result<CopyPlan, BulkError> {
 /// Copies databases. If the copy fails, is cancelled or is killed, the finished tables are kept, and
 /// [`LoadOptions::resume`] continues after them. A copy that sets the target's GTID state cannot be resumed.
 ///
-/// # Errors
-/// Those of a dump and of a load. [`BulkError::CopyInterrupted`] in place of [`BulkError::Interrupted`] with
-/// [`LoadOptions::set_gtid`]. These occur before any change: [`BulkError::TablesExist`],
-/// [`BulkError::InterruptedLoad`], [`BulkError::LoadInProgress`], [`BulkError::LocalInfileOff`] and
-/// [`BulkError::GtidState`].
+/// # Errors The errors of a dump and of a load. With [`LoadOptions::set_gtid`],
+/// [`BulkError::CopyInterrupted`] replaces [`BulkError::Interrupted`]. These errors occur before any change:
+/// [`BulkError::TablesExist`], [`BulkError::InterruptedLoad`], [`BulkError::LoadInProgress`],
+/// [`BulkError::LocalInfileOff`] and [`BulkError::GtidState`].
 pub async fn copy(
     options: &CopyOptions,
     progress: &Arc<BulkProgress>,
@@ -136,7 +135,8 @@ async fn run_copy(
     stop: &CancellationToken,
 ) -> Result<CopyReport, BulkError> {
     let started = Instant::now();
-    // Each run gets its own files in memory: it must not see the files of an earlier attempt.
+    // Each run of the copy gets its own files in memory, because it must not see the files of an earlier
+    // attempt.
     let source = DumpOptions { files: Arc::new(MemoryFiles::default()), ..options.source.clone() };
     let prepared = tokio::select! {
         biased;

@@ -53,8 +53,8 @@ struct CopyContext {
     options: LoadOptions,
     record: LoadRecord,
     progress: Arc<BulkProgress>,
-    /// Where each table is loaded, by its index in [`DumpContext::tables`]; `None` if an earlier copy has
-    /// finished the table.
+    /// How each table is stored on the target, by its index in [`DumpContext::tables`]; `None` if an earlier
+    /// copy has finished the table.
     targets: Vec<Option<LoadTarget>>,
     order: Mutex<TableOrder>,
 }
@@ -156,8 +156,8 @@ impl CopySource {
         Ok(finished.len())
     }
 
-    /// Drops all other objects that an earlier copy may have created. The copy skips objects that exist, so
-    /// they would keep their old definitions.
+    /// Drops all objects except tables that an earlier copy may have created. The copy skips objects that
+    /// exist, so these objects would otherwise keep their old definitions.
     async fn drop_objects(&self, target: &mut Connection) -> Result<(), BulkError> {
         let objects = self.shared.folder.lock().await.manifest().objects.clone();
         for ObjectEntry { kind, schema, name, .. } in &objects {
@@ -386,8 +386,8 @@ impl CopyWorker {
             })
             .await?;
         if loaded.is_none() {
-            // An earlier attempt had committed the chunk, but its response was lost. The rows that it loaded
-            // are the rows that this snapshot reads.
+            // An earlier attempt had committed the chunk, but the target's response was lost. The attempt
+            // loaded the rows of this same snapshot, so they are only counted.
             sent = count(&mut self.reader.connection, &target.table, statement).await?;
         }
         progress.rows(sent.rows, sent.bytes);
@@ -404,8 +404,8 @@ struct SentRows {
     bytes: u64,
 }
 
-/// Sends the rows of a statement, and returns their number. If the receiver is dropped, it still reads the
-/// remaining rows: the connection must stay usable, because it has the snapshot.
+/// Sends the rows of a statement, and returns their number. If the receiver is dropped, the function still
+/// reads the remaining rows: the connection must stay usable, because its transaction has the snapshot.
 async fn send(
     reader: &mut Connection,
     table: &TableName,
@@ -426,12 +426,13 @@ async fn send(
             if piece.len() >= PIECE_BYTES {
                 sent.bytes += piece.len() as u64;
                 let full = std::mem::replace(&mut piece, Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4));
-                // A dropped receiver is detected by `is_closed` above.
+                // The error of a dropped receiver is ignored, because `is_closed` above detects it.
                 let _ = to.send(LoadPiece::Bytes(Bytes::from(full))).await;
             }
         }
     }
-    // Outside of the snapshot's transaction, the statement has read the current rows.
+    // If the server ended the snapshot's transaction, the statement has read current rows instead of the
+    // snapshot.
     if !rows.end().is_some_and(|end| end.status.has(ServerStatus::IN_TRANS)) {
         return Err(BulkError::SnapshotLost { server });
     }

@@ -91,7 +91,7 @@ impl ChunkFile {
     }
 
     /// Returns whether enough rows are buffered for [`ChunkFile::write_group`]. That call takes as long as
-    /// compressing them.
+    /// the compression of the rows.
     pub fn is_group(&self) -> bool {
         matches!(&self.content, ChunkContent::Parquet(file) if file.is_group())
     }
@@ -125,8 +125,9 @@ impl ChunkFile {
                 (file, crc32, nulled)
             }
         };
-        // Files without rows are not synced. A power failure can truncate one, but its length shows that, and
-        // reading an empty table again costs nothing. Databases may have thousands of empty tables.
+        // Files without rows are not synced. A power failure can truncate such a file, but its length shows
+        // that, and an empty table can be read again at no cost. Databases may have thousands of empty
+        // tables.
         let file_bytes = file.finish(rows > 0).map_err(file_error("finish", &path))?;
         Ok((WrittenChunk { rows, bytes, crc32, file_bytes, snapshot }, nulled))
     }
@@ -179,8 +180,8 @@ impl ChunkSink {
             DumpCompression::None => Self::Plain(file),
             DumpCompression::Zstd => {
                 let mut encoder = zstd::Encoder::new(file, level)?;
-                // The manifest has its own checksum of the uncompressed bytes. This one is for programs that
-                // read the file without the manifest.
+                // The manifest has its own checksum of the uncompressed bytes. The checksum in the file is
+                // for programs that read the file without the manifest.
                 encoder.include_checksum(true)?;
                 Self::Zstd(encoder)
             }

@@ -11,7 +11,7 @@ use tailwater_tables::chunker::{ChunkRange, Chunker};
 use tailwater_tables::error::BulkError;
 use tailwater_tables::schema::TableName;
 
-/// A table of which rows are still to be dumped.
+/// A table whose rows are not all dumped yet.
 #[derive(Debug)]
 pub(crate) struct DumpTable {
     pub(crate) name: TableName,
@@ -26,7 +26,7 @@ pub(crate) struct DumpTable {
     chunk_state: Mutex<DumpTableState>,
 }
 
-/// Which chunks of a table are cut and which are dumped.
+/// The chunks of a table: which are cut, which are being dumped, and which are dumped.
 #[derive(Debug)]
 struct DumpTableState {
     chunker: Chunker,
@@ -130,8 +130,8 @@ impl DumpTable {
         chunk_state.finish_if_all(&mut folder, schema, table)
     }
 
-    /// Records that a table is finished, if all its chunks are. After an interruption, only this record may
-    /// be missing.
+    /// Records that a table is finished, if all its chunks are finished. After an interruption, all chunks
+    /// may be finished although this record is missing.
     ///
     /// # Errors
     /// [`BulkError`] of writing the journal.

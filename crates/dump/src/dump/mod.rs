@@ -106,8 +106,8 @@ impl DumpOptions {
         }
     }
 
-    /// Returns the size limits for the chunks of a table. The size of the first chunk comes from the server's
-    /// estimates.
+    /// Returns the size limits for the chunks of a table. The size of the first chunk is computed from the
+    /// server's estimates.
     fn chunk_size_limits(&self, rows_estimate: u64, bytes_estimate: u64) -> ChunkSizeLimits {
         /// Number of rows in the first chunk of a table without estimates.
         const ROWS_FIRST: u64 = 10_000;
@@ -142,7 +142,7 @@ pub struct DumpReport {
 /// What a dump would do.
 #[derive(Debug, Clone)]
 pub struct DumpPlan {
-    /// The snapshot methods that are possible, in the order in which the dump would try them.
+    /// The snapshot methods that the server allows, in the order in which the dump would try them.
     pub ways: Vec<SnapshotPlan>,
     /// Tables in the order in which they would be dumped.
     pub tables: Vec<PlannedTable>,
@@ -211,9 +211,8 @@ pub async fn dump(
 /// `out` slows down the connections, because each buffers only about a megabyte. A complete stream ends with
 /// the line [`stream::END`].
 ///
-/// # Errors
-/// As [`dump`], but [`BulkError::StreamInterrupted`] in place of [`BulkError::Interrupted`], since a stream
-/// cannot be resumed.
+/// # Errors The same as for [`dump`], but [`BulkError::StreamInterrupted`] replaces
+/// [`BulkError::Interrupted`], because a stream cannot be resumed.
 pub async fn dump_stream(
     options: DumpOptions,
     out: Box<dyn Write + Send>,

@@ -1,5 +1,5 @@
-//! Finds what exists on a server and is not in its dump. The dump reports it; otherwise a user would only
-//! notice when the missing data is needed.
+//! Finds what exists on a server and is not in its dump. The dump reports these omissions, so that the user
+//! does not discover them only when the missing data is needed.
 
 use tailwater_session::Connection;
 
@@ -14,7 +14,7 @@ use tailwater_wire::sql_quote::string_literals;
 pub struct Omission {
     /// The name of the table or of the library.
     pub of: String,
-    /// Which part of it is not in the dump.
+    /// Which part of the table or library is not in the dump.
     pub what: OmissionKind,
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct PreparedDump {
     pub(crate) left_out: Vec<Omission>,
 }
 
-/// A snapshot that was taken. Its locks are in the shared state of the workers.
+/// A snapshot that was taken, with its locks on the tables.
 pub(crate) struct SnapshotTaken {
     pub(crate) readers: Vec<SnapshotReader>,
     pub(crate) method: tailwater_tables::snapshot::SnapshotMethod,
@@ -54,8 +54,7 @@ pub(crate) struct SnapshotTaken {
 
 /// Prepares a dump, or the rest of one.
 ///
-/// # Errors
-/// As [`super::dump`].
+/// # Errors The same as for [`super::dump`].
 pub(crate) async fn prepare(
     options: &DumpOptions,
     progress: &Arc<BulkProgress>,
@@ -169,7 +168,7 @@ fn record_snapshot(
     point: SnapshotPoint,
     is_finished: bool,
 ) -> Result<(), BulkError> {
-    // A snapshot without finished chunks has no data in the dump, so its point in time is not kept.
+    // If no finished chunk comes from a snapshot, its point in time is removed from the manifest.
     let used = folder.manifest().snapshots_used();
     origin::check_history(folder.manifest(), &point).map_err(resume_error)?;
     if used.is_empty() {
@@ -190,8 +189,7 @@ fn record_snapshot(
 /// Takes a snapshot, with locks on all tables that are still to be read. Lists the objects again if some have
 /// changed since they were listed.
 ///
-/// # Errors
-/// As [`super::dump`].
+/// # Errors The same as for [`super::dump`].
 async fn take_snapshot(
     options: &DumpOptions,
     selection: &Selection,
@@ -214,8 +212,8 @@ async fn take_snapshot(
 
 /// Tries once to take the snapshot.
 ///
-/// # Errors
-/// As [`super::dump`]; also if a table is dropped in between, see [`is_dropped`].
+/// # Errors The same as for [`super::dump`]; also an error if a table is dropped in between, see
+/// [`is_dropped`].
 async fn try_snapshot(
     options: &DumpOptions,
     selection: &Selection,
@@ -279,9 +277,8 @@ fn open_folder(options: &DumpOptions, origin: DumpedServer) -> Result<DumpFolder
 /// Returns what to dump. A resumed dump takes the selection of the interrupted one, so that the user need not
 /// repeat it.
 ///
-/// # Errors
-/// If the options select something else than the interrupted dump, so that its finished part would have too
-/// few or too many tables.
+/// # Errors If the options select other tables or accounts than the interrupted dump did, so that its
+/// finished part would have too few or too many of them.
 fn asked(options: &DumpOptions, manifest: &Manifest) -> Result<DumpSelection, String> {
     let now = DumpSelection { selection: options.selection.clone(), accounts: options.accounts };
     let Some(before) = &manifest.asked else {
@@ -298,9 +295,9 @@ fn asked(options: &DumpOptions, manifest: &Manifest) -> Result<DumpSelection, St
     Ok(before.clone())
 }
 
-/// Checks the files of finished chunks, for example after a power failure or a manual change. A chunk whose
-/// file differs from its record is dumped again. All files are checked by length, and the last finished ones
-/// also by their contents.
+/// Checks the files of finished chunks, which a power failure or a user may have changed. A chunk whose file
+/// differs from its entry in the manifest is dumped again. All files are checked by length, and the last
+/// finished ones also by their contents.
 fn check_finished_files(folder: &mut DumpFolder) -> Result<(), BulkError> {
     let files = Arc::clone(folder.files());
     let listed = files.list().map_err(file_error("list", &files.path("")))?;
@@ -328,7 +325,7 @@ fn check_finished_files(folder: &mut DumpFolder) -> Result<(), BulkError> {
 /// Returns the CRC32 of the uncompressed contents of a file; `None` if the file cannot be read or is longer
 /// than recorded.
 fn crc32(files: &dyn FileStore, name: &str, packing: DumpCompression, written: &WrittenChunk) -> Option<u32> {
-    // A Parquet file is not uncompressed here, so its limit is the size of the file.
+    // This function does not decompress Parquet files, so their limit is the size of the file.
     let mut left = written.bytes.max(written.file_bytes);
     let file = files.open(name).ok()?;
     let mut content: Box<dyn Read> = match packing {
@@ -525,8 +522,8 @@ fn work(
     Ok(tables)
 }
 
-/// Records tables as finished whose chunks all are. If a process was killed after the last chunk of a table,
-/// only that record is missing.
+/// Records each table as finished if all its chunks are finished. A process that was killed after the last
+/// chunk of a table may not have written that record.
 async fn finish_complete_tables(
     tables: &mut Vec<(DumpTable, u64)>,
     folder: &mut DumpFolder,
@@ -548,7 +545,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_auto_increment_counter_is_no_change_of_the_definition() {
+    fn a_changed_auto_increment_counter_is_not_a_changed_definition() {
         let definition =
             |counter| format!("CREATE TABLE `t` (`i` int) ENGINE=InnoDB{counter} DEFAULT CHARSET=latin1");
         let one = without_auto_increment(definition(" AUTO_INCREMENT=17").as_bytes());

@@ -67,7 +67,7 @@ pub struct TextRows {
 /// How the values of a column are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TextForm {
-    /// A number in digits, as the server prints it or with more digits.
+    /// A number, as the server prints it or with more digits.
     Number,
     /// Text in utf8mb4, which can always be written in quotes.
     Plain,
@@ -182,7 +182,8 @@ impl RowEncoder {
             _ => out.extend_from_slice(b",\n"),
         }
         out.push(b'(');
-        // For a table with only generated columns, the dump selects a constant, which is ignored here.
+        // For a table with only generated columns, the dump selects a constant. The loop ignores it, because
+        // the table has no column forms.
         for (index, (value, form)) in row.values().zip(&self.table.forms).enumerate() {
             if index > 0 {
                 out.push(b',');

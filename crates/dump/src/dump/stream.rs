@@ -1,8 +1,8 @@
 //! Writes a dump as one stream of statements, which the `mysql` or `mariadb` client loads in one pass.
 //!
-//! The other modules use the stream as a file store. It keeps definitions in memory until their place in the
-//! stream. Connections write pieces of data files as soon as they have them; each piece consists of whole
-//! statements. A stream cannot be resumed.
+//! The other modules use the stream as a file store. It keeps definitions in memory until it writes them at
+//! their place in the stream. Connections write pieces of data files as soon as they have them; each piece
+//! consists of whole statements. A stream cannot be resumed.
 //!
 //! Rows with document identifiers ([`DOCUMENT_ID`]) come before the full-text indexes of their table.
 

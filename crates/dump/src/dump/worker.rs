@@ -79,7 +79,8 @@ impl DumpWorker {
             if let Some(task) = table.take(&mut self.reader.connection, &shared.folder).await? {
                 return Ok(Some((table, task)));
             }
-            // Another worker may have increased the index already; it never decreases.
+            // If another worker has already increased the index, this one leaves it unchanged. The index
+            // never decreases.
             let _ = shared.first.compare_exchange(first, first + 1, Relaxed, Relaxed);
         }
     }
@@ -111,7 +112,8 @@ impl DumpWorker {
                 file = blocking(move || file.write_group().map(|()| file)).await?;
             }
         }
-        // Outside of the snapshot's transaction, the statement has read the current rows.
+        // If the server ended the snapshot's transaction, the statement has read current rows instead of the
+        // snapshot.
         if !rows.end().is_some_and(|end| end.status.has(ServerStatus::IN_TRANS)) {
             return Err(BulkError::SnapshotLost { server });
         }

@@ -41,7 +41,7 @@ pub(super) fn encode(manifest: &Manifest) -> Result<Vec<u8>, serde_json::Error> 
 }
 
 /// Parses the manifest file. Also returns whether the file has a checksum. Files of older versions have none;
-/// then only the totals are checked.
+/// for these, only the totals are checked.
 pub(super) fn decode(text: &[u8]) -> Result<(Manifest, bool), DocumentError> {
     let damaged = |error: serde_json::Error| DocumentError::Damaged(error.to_string());
     // The format is read first, because all other fields may differ in a newer format.
@@ -86,7 +86,7 @@ fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
 mod tests {
     use super::*;
 
-    /// A manifest of two tables. A chunk of one table is only planned.
+    /// A manifest of two tables, without a checksum. One chunk is planned but not written.
     const OLDER: &str = r#"{
   "format": 1, "tailwater": "0.1.0", "server": {"flavour": "mysql", "version": "9.7.0"},
   "started_at": "2026-01-01T00:00:00Z", "finished_at": null, "compression": "none",
@@ -122,24 +122,24 @@ mod tests {
 
     #[test]
     fn every_changed_bit_is_detected() {
-        let text = encode(&decode(OLDER.as_bytes()).expect("it is sound").0).expect("it serialises");
+        let text = encode(&decode(OLDER.as_bytes()).expect("the file is valid").0).expect("it serialises");
         for at in 0..text.trim_ascii_end().len() {
             for bit in [1, 32] {
                 let mut changed = text.clone();
                 changed[at] ^= bit;
-                assert!(decode(&changed).is_err(), "bit {bit} of byte {at}");
+                assert!(decode(&changed).is_err(), "a change of bit {bit} of byte {at} was not detected");
             }
         }
         for length in 0..text.trim_ascii_end().len() {
-            assert!(decode(&text[..length]).is_err(), "cut at {length}");
+            assert!(decode(&text[..length]).is_err(), "a file that was cut to {length} bytes was accepted");
         }
-        // JSON as `jq .` writes it, with other indentation or another order of fields.
+        // JSON with other indentation or another order of fields, as a tool such as `jq .` may write it.
         let compact: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
         assert!(damaged(&compact.to_string()).contains("not at its end"));
     }
 
     #[test]
-    fn an_error_names_the_invalid_field_and_leaves_no_chunk_unwritten() {
+    fn an_error_names_the_invalid_field_and_no_chunk_counts_as_unwritten() {
         for (from, to, expected) in [
             (r#""crc32": 7"#, r#""crc3r": 7"#, "crc3r"),
             (r#""rows": 2, "bytes""#, r#""rows": -1, "bytes""#, "-1"),

@@ -16,8 +16,8 @@ use tailwater_files::store::{FileStore, partial};
 use tailwater_tables::error::BulkError;
 use tailwater_tables::error::file_error;
 
-/// Number of recently finished files whose contents are verified when a dump resumes. This applies to files
-/// that only the journal records.
+/// Number of recently finished files whose contents are verified when a dump resumes. Only files that the
+/// journal records and the manifest does not are counted.
 const LAST_FILES_MAX: usize = 16;
 
 /// The files of a dump, to which only this process writes.
@@ -42,7 +42,7 @@ impl DumpFolder {
         }
     }
 
-    /// Creates a dump in a missing or empty folder.
+    /// Creates a dump in a folder that does not exist yet or is empty.
     ///
     /// # Errors
     /// [`BulkError::FolderNotEmpty`] if it has files; [`BulkError::Busy`]; [`BulkError::File`].
@@ -89,16 +89,14 @@ impl DumpFolder {
 
     /// Reads the manifest of a dump in a local folder, without locking it.
     ///
-    /// # Errors
-    /// As [`DumpFolder::open`], without [`BulkError::Busy`].
+    /// # Errors The same as for [`DumpFolder::open`], except [`BulkError::Busy`].
     pub fn read(folder: &Path) -> Result<Manifest, BulkError> {
         Self::read_files(&LocalFiles::new(folder))
     }
 
     /// Reads the manifest of a dump, without locking it.
     ///
-    /// # Errors
-    /// As [`DumpFolder::open`], without [`BulkError::Busy`].
+    /// # Errors The same as for [`DumpFolder::open`], except [`BulkError::Busy`].
     pub fn read_files(files: &dyn FileStore) -> Result<Manifest, BulkError> {
         let (mut manifest, entries) = read_both(files, || progress_journal::read(files))?;
         absorb(files, &mut manifest, entries)?;
@@ -131,8 +129,8 @@ impl DumpFolder {
     }
 
     /// Records an entry in the journal. In a local folder, the entry survives a kill of the process. A power
-    /// failure may lose it, and then also all later entries. In an object store, a kill may lose some of the
-    /// last entries.
+    /// failure may lose the entry, and then all later entries are lost too. In an object store, a kill may
+    /// lose some of the last entries.
     ///
     /// # Errors
     /// [`BulkError::File`], [`BulkError::Busy`]; [`BulkError::Damaged`] if it contradicts an earlier entry.
@@ -164,8 +162,8 @@ impl DumpFolder {
     }
 }
 
-/// Reads the manifest, and then the journal. A journal entry that another process removes in between is in a
-/// newer manifest.
+/// Reads the manifest, and then the journal. If another process removes a journal entry between the two
+/// reads, a newer manifest has that entry.
 fn read_both(
     files: &dyn FileStore,
     mut journal: impl FnMut() -> Result<Vec<JournalEntry>, BulkError>,
@@ -187,7 +185,8 @@ fn read_both(
 }
 
 impl DumpFolder {
-    /// Writes a small file atomically, as [`DumpFolder::write`]; other users of the machine cannot read it.
+    /// Writes a small file atomically, as [`DumpFolder::write`] does; other users of the machine cannot read
+    /// the file.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -230,8 +229,8 @@ fn read_manifest(files: &dyn FileStore) -> Result<Manifest, BulkError> {
     Ok(manifest)
 }
 
-/// Returns whether the manifest belongs to a dump that ended before its selection was known. Replacing such a
-/// manifest loses nothing.
+/// Returns whether the manifest belongs to a dump that ended before it knew its databases and tables. Such a
+/// manifest can be replaced without loss.
 fn is_of_nothing(files: &dyn FileStore) -> bool {
     let is_bare = |manifest: &Manifest| {
         manifest.finished_at.is_none() && manifest.tables.is_empty() && manifest.schemas.is_empty()

@@ -36,7 +36,8 @@ pub enum JournalEntry {
         number: u32,
         /// Size and checksum of the file.
         chunk: WrittenChunk,
-        /// Numbers of values that the file has as NULL, because the format cannot represent them.
+        /// For each column, the number of values that are NULL in the file because the format cannot
+        /// represent them.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         nulled: Vec<NulledValues>,
     },

@@ -255,7 +255,8 @@ pub struct ChunkEntry {
     /// Size and checksum of the file; absent until the chunk is finished.
     #[serde(flatten)]
     pub written: Option<WrittenChunk>,
-    /// Numbers of values that the file has as NULL, because the format cannot represent them.
+    /// For each column, the number of values that are NULL in the file because the format cannot represent
+    /// them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nulled: Vec<NulledValues>,
 }
@@ -384,7 +385,8 @@ impl Manifest {
         sums
     }
 
-    /// Returns the compression of whole files; none for Parquet.
+    /// Returns the compression of whole data files. It is [`DumpCompression::None`] for Parquet, which
+    /// compresses inside the file.
     pub fn packing(&self) -> DumpCompression {
         if self.rows == RowFormat::Parquet { DumpCompression::None } else { self.compression }
     }
@@ -394,11 +396,10 @@ impl Manifest {
         self.rows.ending(self.compression)
     }
 
-    /// Checks the totals against the entries. If the manifest has no checksum, this is its only protection.
-    /// Older versions wrote none, and an edited manifest may have lost it.
+    /// Checks the totals against the entries. If the manifest has no checksum, this check is its only
+    /// protection. Older versions wrote no checksum, and an edited manifest may have lost its checksum.
     ///
-    /// # Errors
-    /// The contradiction.
+    /// # Errors A description of the contradiction.
     pub fn check(&self) -> Result<(), String> {
         if self.format == 0 {
             return Err("there is no format 0".into());

@@ -19,9 +19,9 @@ use tailwater_tables::error::BulkError;
 use tailwater_tables::error::file_error;
 use tailwater_tables::journal;
 
-/// How much finished work may be lost if a process that writes numbered journal files is killed, in bytes of
-/// data files. The limit is not lower because each journal file costs a request, and databases may have
-/// thousands of small tables.
+/// How much finished work a kill of a process that writes numbered journal files may lose, in bytes of data
+/// files. The limit is not lower because each journal file costs a request, and databases may have thousands
+/// of small tables.
 const LOST_FILE_BYTES_MAX: u64 = 16 << 20;
 const LOST_ENTRIES_MAX: usize = 64;
 
@@ -43,7 +43,7 @@ pub(super) struct NumberedJournal {
     next: u32,
     lines: String,
     entries: usize,
-    /// Size of the data files that only `lines` records as finished.
+    /// Size of the data files, in bytes, that are recorded as finished only in `lines`.
     file_bytes: u64,
 }
 
@@ -57,8 +57,9 @@ impl fmt::Debug for JournalWriter {
 }
 
 impl JournalWriter {
-    /// Takes over the journal for this process. A local folder is locked against other processes. In a store,
-    /// another process that still writes to the journal detects this and stops.
+    /// Takes over the journal for this process. A local folder is locked against other processes. An object
+    /// store has no locks; there, another process that still writes to the journal detects the new owner and
+    /// stops.
     ///
     /// # Errors
     /// [`BulkError::Busy`], [`BulkError::File`].
@@ -175,7 +176,7 @@ impl NumberedJournal {
     }
 
     /// Checks that this process still owns the journal. A store has no locks: if two processes write to one
-    /// dump, the one that started later continues, and the other one fails here.
+    /// dump, the one that started later continues, and the other one fails at this check.
     fn check_mine(&self) -> Result<(), BulkError> {
         let now = document(self.files.as_ref(), WRITER)?;
         match now == self.writer.as_bytes() {

@@ -34,7 +34,7 @@ pub struct AccountsReport {
     pub kept: Vec<String>,
 }
 
-/// Refuses accounts that would be different on the target.
+/// Refuses to load accounts that the target cannot create unchanged.
 ///
 /// # Errors
 /// [`BulkError::AccountsUnavailable`], [`BulkError::FlavourMismatch`]
@@ -79,8 +79,8 @@ pub(super) async fn load(
         if exists && !ours {
             drop_account(connection, user, host).await?;
         }
-        // The mark is written before the account is created. After a kill it shows that this load created the
-        // account, and that the account did not exist before.
+        // The mark in the load record is written before the account is created. After a kill, the mark shows
+        // that this load created the account, and that the account did not exist before.
         if !ours {
             record.record_chunk(connection, &mark, 0).await?;
         }

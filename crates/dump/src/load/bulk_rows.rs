@@ -14,7 +14,7 @@ const ZEROS_MAX: u64 = 500;
 pub struct ValueBatch {
     /// The values in wire format.
     pub bytes: Vec<u8>,
-    /// How many of the values are index 0 of an ENUM.
+    /// How many of the values are an ENUM with index 0.
     pub zeros: u64,
 }
 
@@ -27,10 +27,10 @@ pub struct BulkRows {
     zero_texts: Vec<Option<String>>,
     batch_bytes_max: usize,
     row_bytes_max: usize,
-    /// Values that are ready to be sent, and how many of them are index 0 of an ENUM.
+    /// Values that are ready to be sent, and how many of them are an ENUM with index 0.
     batch: Vec<u8>,
     zeros: u64,
-    /// Where the unfinished row begins in `batch`, how many of its values are index 0 of an ENUM, and how
+    /// Where the unfinished row begins in `batch`, how many of its values are an ENUM with index 0, and how
     /// many of its fields are complete.
     row_begin: usize,
     row_zeros: u64,

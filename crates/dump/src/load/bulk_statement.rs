@@ -1,5 +1,6 @@
-//! Decides whether to send rows as values of a prepared statement, many rows at a time. This is used on
-//! MariaDB, whose `LOAD DATA` spends a third of its time searching for field ends byte by byte.
+//! Decides whether to send rows as values of a prepared statement, many rows at a time (bulk execution). This
+//! is only done on MariaDB, whose `LOAD DATA` spends a third of its time searching for field ends byte by
+//! byte.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -89,7 +90,7 @@ impl BulkInsert {
         }
     }
 
-    /// Returns the converter from rows of a file to values of the statement.
+    /// Returns the converter of rows in a file to values of the statement.
     pub(super) fn rows(&self, statement: &BulkStatement, zero_texts: Vec<Option<String>>) -> BulkRows {
         BulkRows::new(statement.parameters(), BATCH_BYTES_MAX, self.row_bytes_max).counting_zeros(zero_texts)
     }

@@ -18,17 +18,16 @@ const PIECE_BYTES: usize = 256 << 10;
 pub const PIECES_MAX: usize = 4;
 
 /// Sends the rows of a file to a connection. The end marker is sent only after the whole file was verified,
-/// so that the receiver cannot take a partial file for a whole one.
+/// so that the receiver cannot mistake a partial file for a complete one.
 ///
 /// If the receiver was dropped, returns without an error and does not send the end marker.
 ///
-/// # Errors
-/// [`BulkError::File`] if the file cannot be read; [`BulkError::Damaged`] if its contents are not those that
-/// were written.
+/// # Errors [`BulkError::File`] if the file cannot be read; [`BulkError::Damaged`] if its contents differ
+/// from what the dump has recorded.
 pub fn send(files: &dyn FileStore, chunk: &LoadChunk, to: &mpsc::Sender<LoadPiece>) -> Result<(), BulkError> {
     let failed = |source: io::Error| match source.kind() {
-        // The decompressor reports damaged data in this way. Errors of the operating system or of a store
-        // have other kinds.
+        // The decompressor reports damaged data with these error kinds. Errors of the operating system or of
+        // an object store have other kinds.
         io::ErrorKind::Other
         | io::ErrorKind::UnexpectedEof
         | io::ErrorKind::InvalidData
@@ -48,8 +47,8 @@ pub fn send(files: &dyn FileStore, chunk: &LoadChunk, to: &mpsc::Sender<LoadPiec
             break;
         }
         bytes += piece.len() as u64;
-        // A small compressed file may expand to any size, so no more bytes are sent than the file should
-        // have.
+        // A small compressed file may expand to any size, so the reader stops at the size that the dump has
+        // recorded.
         if let Some(wanted) = chunk.bytes.filter(|&wanted| bytes > wanted) {
             let reason = format!("its contents are longer than the expected {wanted} bytes");
             return Err(BulkError::Damaged { path: chunk.path.clone(), reason });
@@ -70,7 +69,7 @@ pub fn send(files: &dyn FileStore, chunk: &LoadChunk, to: &mpsc::Sender<LoadPiec
     if let Some(reason) = differs {
         return Err(BulkError::Damaged { path: chunk.path.clone(), reason });
     }
-    // If the receiver was dropped, the end marker is not needed.
+    // If the receiver was dropped, it does not need the end marker, so the error is ignored.
     let _ = to.blocking_send(LoadPiece::End);
     Ok(())
 }
@@ -155,7 +154,7 @@ mod tests {
         std::fs::write(&path, &rows).expect("written");
         let (_, complete, result) = received(&good);
         assert!(!complete && result.is_err_and(|error| error.code() == "TW-BULK-0002"));
-        // A gigabyte in a few compressed kilobytes: none of it may be sent.
+        // The file has a few compressed kilobytes that expand to a gigabyte. None of these bytes may be sent.
         let bomb = zstd::encode_all(std::io::Read::take(std::io::repeat(b'x'), 1 << 30), 1).expect("packed");
         std::fs::write(&path, &bomb).expect("written");
         let (bytes, complete, result) = received(&LoadChunk { bytes: Some(1000), ..good.clone() });

@@ -13,7 +13,7 @@ use tailwater_tables::snapshot::SnapshotPoint;
 /// A dump to load.
 #[derive(Debug, Clone)]
 pub struct DumpContents {
-    /// Identifies the dump: each time the dump is read, it has the same identifier. At most 64 ASCII letters.
+    /// Identifies the dump. It is the same each time the dump is read, and has at most 64 ASCII characters.
     pub id: String,
     /// The store of the dump's files.
     pub files: Arc<dyn FileStore>,

@@ -22,15 +22,16 @@ use tailwater_wire::sql_quote::{quote_identifier, string_literals};
 const EXISTS: [u16; 5] = [1050, 1007, 1304, 1359, 1537];
 
 /// Errors that a server may report for the definition of a table that exists. Besides "table exists", these
-/// are errors that the server checks earlier: it lacks the engine, character set, collation or type. MySQL
-/// reports an unknown type as a syntax error.
+/// are errors for a missing engine, character set, collation or type, which the server checks before it
+/// checks whether the table exists. MySQL reports an unknown type as a syntax error.
 pub(super) const TABLE_EXISTS_ERRORS: [u16; 10] =
     [1050, 1007, 1304, 1359, 1537, 1286, 1115, 1273, 4161, 1064];
 
 /// Server errors for a missing table, and for a missing routine.
 pub(super) const MISSING: [u16; 2] = [1146, 1305];
 
-/// MySQL's error for `GRANT PROXY`, if the account that grants may not proxy for all accounts.
+/// MySQL's error for `GRANT PROXY`, if the account that runs the statement may not grant PROXY for all
+/// accounts.
 pub(super) const NO_PROXY: u16 = 1698;
 
 /// Maximum size of a script before compression, in bytes.
@@ -51,8 +52,7 @@ pub(crate) async fn existing_tables<'a>(
         "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN ({})",
         string_literals(schemas)
     );
-    // A server that stores table names in lower case has them in lower case, whatever their spelling in the
-    // dump.
+    // A server that stores table names in lower case lists them in lower case, however the dump spells them.
     let folds = connection.query("SELECT @@lower_case_table_names").await?.scalar() != Some("0");
     let folded = |schema: &str, table: &str| match folds {
         true => TableName::new(schema.to_lowercase(), table.to_lowercase()),
@@ -67,8 +67,9 @@ pub(crate) async fn existing_tables<'a>(
     Ok(names.filter(|name| existing.contains(&folded(&name.schema, &name.name))).cloned().collect())
 }
 
-/// Runs the script of a definition. With `skip_existing`, as after an interrupted load, an object that exists
-/// is skipped and the following statements still run. With `events_disabled`, events are created disabled.
+/// Runs the script of a definition. With `skip_existing`, which is set after an interrupted load, an object
+/// that exists is skipped and the following statements still run. With `events_disabled`, events are created
+/// disabled.
 ///
 /// # Errors
 /// [`BulkError::DefinitionRejected`] if the server rejects a statement; [`BulkError::Session`] if the
@@ -87,8 +88,7 @@ pub(crate) async fn create(
 /// Runs a script as [`create`], but skips statements that the server rejects with one of the error numbers in
 /// `passed`.
 ///
-/// # Errors
-/// As [`create`].
+/// # Errors The same as for [`create`].
 pub(super) async fn run_script_ignoring(
     connection: &mut Connection,
     files: &dyn FileStore,

@@ -20,7 +20,7 @@ pub(super) struct QueuedTable {
     pub(super) loading: Arc<TableLoad>,
     /// The files of the table that are not loaded yet.
     pub(super) missing: VecDeque<Arc<LoadChunk>>,
-    /// The size of all files of the table.
+    /// The size of all files of the table, whether loaded or not.
     pub(super) whole: LoadSize,
     /// Number of deferred indexes of the table.
     pub(super) indexes: usize,

@@ -11,8 +11,7 @@ use tailwater_tables::error::file_error;
 
 /// Reads the contents of a dump folder that any of the supported tools wrote.
 ///
-/// # Errors
-/// Those of [`tailwater_folder::read`], [`mydumper::read`] and [`mysql_shell::read`].
+/// # Errors The errors of [`tailwater_folder::read`], [`mydumper::read`] and [`mysql_shell::read`].
 pub fn read(files: Arc<dyn FileStore>, mixed_allowed: bool) -> Result<DumpContents, BulkError> {
     let listed = match files.list() {
         Ok(listed) => listed,

@@ -30,8 +30,9 @@ pub(super) fn state(contents: &DumpContents, target: Flavour) -> Result<&str, Bu
 }
 
 /// Refuses a target that has executed transactions of the source that are not in the dump. Replication of the
-/// target would start after those, and would skip the transactions between the dump and them. MariaDB targets
-/// are not checked: they store one GTID per domain, which the load sets back to that of the dump.
+/// target would start after these transactions, and would skip the transactions between the dump and them.
+/// MariaDB targets are not checked: they store one GTID per domain, which the load sets back to the GTID of
+/// the dump.
 ///
 /// # Errors
 /// [`BulkError::GtidState`], also if a set cannot be parsed; [`BulkError::Session`].
@@ -73,11 +74,10 @@ fn surplus(executed: &str, state: &str, own: &str) -> Result<Option<String>, Str
 
 /// Sets the GTID state of the target. On MySQL, only the transactions that the target lacks are added. On
 /// MariaDB, the other domains keep their GTID. If an earlier load is `finished`, it has already set the
-/// state, and replication may have continued since; then the state is kept.
+/// state, and replication may have continued since; in that case the state is left unchanged.
 ///
-/// # Errors
-/// As [`check`], for transactions that have arrived since that check. [`BulkError::Session`] if the account
-/// may not set the state, or if replication is running.
+/// # Errors The errors of [`check`], for transactions that have arrived since that check.
+/// [`BulkError::Session`] if the account may not set the state, or if replication is running.
 pub(super) async fn set(connection: &mut Connection, state: &str, finished: bool) -> Result<(), BulkError> {
     let sql = match connection.server().flavour {
         Flavour::MariaDb => {

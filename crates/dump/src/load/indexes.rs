@@ -1,7 +1,7 @@
 //! Creates the secondary indexes of a table after all its rows. The server then sorts each index once, and
 //! does not update it with every row.
 //!
-//! The target's `SHOW CREATE TABLE` decides which indexes there are. They are recorded on the target before
+//! The list of indexes comes from `SHOW CREATE TABLE` on the target. They are recorded on the target before
 //! they are dropped, so that a resumed load can create them. A UNIQUE key is checked when it is created:
 //! duplicate rows end the load.
 
@@ -106,7 +106,8 @@ pub(crate) async fn create_deferred(
     let Some(waiting) = record.indexes(connection, table).await? else { return Ok(()) };
     let existing = definition(connection, table).await?.unwrap_or_default();
     let existing: HashSet<_> = keys(&existing).into_iter().map(|key| key.name).collect();
-    // The lines are recorded without their indentation; with it, they have the format of a table definition.
+    // The index lines are recorded without their indentation. It is added again, so that they have the format
+    // of a table definition.
     let lines: String = waiting.lines().map(|line| format!("  {line}\n")).collect();
     let missing: Vec<_> = keys(&lines).into_iter().filter(|key| !existing.contains(&key.name)).collect();
     if !missing.is_empty() {
@@ -126,7 +127,7 @@ pub(crate) async fn create_deferred(
             }
             Err(error) => return Err(error.into()),
         }
-        // The new connection is used, because the other one was idle for so long that a firewall may have
+        // The new connection is used, because the old one was idle for so long that a firewall may have
         // dropped it.
         record.delete_indexes(&mut unlimited, table).await?;
         unlimited.close().await;

@@ -13,11 +13,11 @@ const DUPLICATE_KEY: u16 = 1062;
 /// Server error for a column that exists already.
 const DUPLICATE_COLUMN: u16 = 1060;
 
-/// This value plus a file's number marks a file whose load has started. It is used for tables that cannot be
-/// rolled back.
+/// In the load record, this value plus a file's number means that the load of the file has started. It is
+/// used for tables whose engine has no transactions.
 pub(crate) const CHUNK_STARTED: u32 = 1 << 31;
 
-/// The chunk number that marks a whole table as copied.
+/// The chunk number that means that a whole table is copied.
 pub(crate) const WHOLE_TABLE: u32 = u32::MAX;
 
 /// The phase of a load.
@@ -125,7 +125,7 @@ impl LoadRecord {
         if !has_merge_column(connection).await? {
             match connection.execute("ALTER TABLE tailwater.loads ADD COLUMN merged BOOLEAN").await {
                 Ok(_) => {}
-                // A load of another dump has added the column in the meantime.
+                // Another load has added the column in the meantime, so the error is ignored.
                 Err(SessionError::Server { error, .. }) if error.number == DUPLICATE_COLUMN => {}
                 Err(error) => return Err(error.into()),
             }
@@ -262,8 +262,8 @@ impl LoadRecord {
     /// Records in the open transaction that a file is loaded. Returns false if the file was already recorded;
     /// then the transaction must not be committed.
     ///
-    /// Must be called before the rows are loaded. The statement waits for the session of an earlier load that
-    /// may still be committing the same rows.
+    /// It must be called before the rows are loaded. The statement waits for the session of an earlier load
+    /// that may still be committing the same rows.
     pub(crate) async fn record_chunk(
         &self,
         connection: &mut Connection,

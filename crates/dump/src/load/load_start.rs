@@ -16,16 +16,15 @@ pub(super) struct LoadStart {
     pub(super) phase: LoadPhase,
     /// Whether an earlier load did part of the work.
     pub(super) resumed: bool,
-    /// Whether tables may have had rows before the load. A resumed load takes this from the record of the
-    /// first one.
+    /// Whether tables may have had rows before the load. A resumed load reads this from the record of the
+    /// first load.
     pub(super) merge: bool,
 }
 
 impl LoadRun<'_> {
     /// Decides in which phase to start. Refuses to mix the dump with other data.
     ///
-    /// # Errors
-    /// As [`super::load`], before any change.
+    /// # Errors The errors of [`super::load`] that occur before any change.
     pub(super) async fn begin(
         &self,
         connection: &mut Connection,

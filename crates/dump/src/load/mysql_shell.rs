@@ -199,14 +199,15 @@ impl ShellDumpReader<'_> {
         serde_json::from_slice(&bytes).map_err(damaged)
     }
 
-    /// Refuses a dump with more files than its JSON files name. Then a JSON file was edited or damaged, and
-    /// tables or rows would be missing after the load.
+    /// Refuses a dump with more files than its JSON files name. In such a dump a JSON file was edited or
+    /// damaged, and tables or rows would be missing after the load.
     fn check_all_read(&self, contents: &DumpContents) -> Result<(), BulkError> {
         let chunks = contents.tables.iter().flat_map(|table| &table.chunks);
         let rows: BTreeSet<_> = chunks.map(|chunk| chunk.path.clone()).collect();
         let read = self.read.borrow();
         let is_left = |file: &&String| match file.as_str() {
-            // JSON files about the whole dump, which other versions of MySQL Shell may also write.
+            // These JSON files are about the whole dump. Other versions of MySQL Shell may write more of
+            // them, so they are accepted.
             name if name.starts_with("@.") => false,
             name if name.ends_with(".json") => !read.contains(name),
             name => {
@@ -303,8 +304,8 @@ impl ShellDumpReader<'_> {
         Ok(())
     }
 
-    /// Adds the data files of a table: `BASE.tsv.zst`, or `BASE@0.tsv.zst` and so on, the last one with two
-    /// `@`.
+    /// Adds the data files of a table: `BASE.tsv.zst`, or `BASE@0.tsv.zst`, `BASE@1.tsv.zst` and so on. The
+    /// name of the last file has two `@`.
     fn chunks(
         &self,
         base: &str,
@@ -373,8 +374,7 @@ impl ShellTable {
 
     /// Returns the character set of the data files.
     ///
-    /// # Errors
-    /// The name that is no valid character set.
+    /// # Errors The name that is not a valid character set.
     fn character_set(&self, dump: &ShellDump) -> Result<String, String> {
         let own = self.options.default_character_set.as_ref();
         let name = own.or(dump.default_character_set.as_ref()).map_or("utf8mb4", String::as_str);

@@ -14,8 +14,7 @@ use tailwater_tables::schema::index_definitions::DOCUMENT_ID;
 impl LoadRun<'_> {
     /// Creates databases, sequences and tables, and drops the indexes that will be created after the rows.
     ///
-    /// # Errors
-    /// As [`super::load`].
+    /// # Errors The same as for [`super::load`].
     pub(super) async fn create_tables(
         &self,
         connection: &mut Connection,
@@ -58,7 +57,7 @@ impl LoadRun<'_> {
                 }
             };
             let has_document_id = |columns: &Vec<String>| columns.iter().any(|name| name == DOCUMENT_ID);
-            // The columns are unknown here if the data files name them.
+            // `columns` is `None` if only the data files name the columns.
             if wanted || table.columns.as_ref().is_none_or(has_document_id) {
                 indexes::drop_deferred(connection, &self.record, &table.name, wanted).await?;
             }
@@ -68,8 +67,7 @@ impl LoadRun<'_> {
 
     /// Creates one object.
     ///
-    /// # Errors
-    /// As [`definitions::create`].
+    /// # Errors The same as for [`definitions::create`].
     pub(super) async fn create(
         &self,
         connection: &mut Connection,
@@ -102,8 +100,7 @@ impl LoadRun<'_> {
     /// Creates views, routines, triggers and events. If an object needs another one that does not exist yet,
     /// the load creates the others first and then tries again.
     ///
-    /// # Errors
-    /// As [`super::load`].
+    /// # Errors The same as for [`super::load`].
     pub(super) async fn create_objects(
         &self,
         connection: &mut Connection,

@@ -23,8 +23,7 @@ use tailwater_wire::sql_quote::qualified_name;
 impl LoadRun<'_> {
     /// Loads all files that are not loaded yet. Returns how many files an earlier load had loaded.
     ///
-    /// # Errors
-    /// As [`super::load`].
+    /// # Errors The same as for [`super::load`].
     pub(super) async fn load_rows(&self, connection: &mut Connection, merge: bool) -> Result<u64, BulkError> {
         let tables = self.queued_tables(connection, merge).await?;
         let before = self.progress.figures().chunks;
@@ -77,8 +76,8 @@ impl LoadRun<'_> {
             if !target.transactional && !whole && merge {
                 self.refuse_partial_load(table, &done)?;
             } else if !target.transactional && !whole {
-                // A table without transactions keeps some rows of the file that a killed load was loading,
-                // and they cannot be told apart. So the table is emptied and loaded from scratch.
+                // A killed load may leave some rows of a file in a table without transactions, and it is
+                // unknown which rows. So the table is emptied and loaded from scratch.
                 self.empty(connection, table).await?;
                 table.chunks.iter().for_each(|chunk| {
                     done.remove(&(table.name.clone(), chunk.number));

@@ -31,7 +31,7 @@ pub async fn load(
     run(contents, options, progress, stop, None).await
 }
 
-/// Loads a dump as [`load`], with rows from a server in place of data files.
+/// Loads a dump as [`load`] does, but with rows from a server in place of data files.
 pub(crate) async fn load_rows_of(
     contents: &DumpContents,
     options: &LoadOptions,

@@ -22,7 +22,7 @@ use tailwater_tables::schema::TableName;
 use tailwater_tables::schema::statement_splitter::{self, StatementSplitter};
 use tailwater_wire::sql_quote::{qualified_name, quote_identifier, string_literal};
 
-/// Maximum size in bytes of an INSERT statement that the load builds. It is less if the target's
+/// Maximum size in bytes of an INSERT statement that the load builds. The maximum is lower if the target's
 /// `max_allowed_packet` is smaller.
 const STATEMENT_BYTES_MAX: usize = 4 << 20;
 
@@ -66,7 +66,7 @@ pub(crate) struct LoadTarget {
 /// How rows are loaded into a table.
 #[derive(Debug, Clone)]
 enum LoadMethod {
-    /// With `LOAD DATA LOCAL`, and the encoding of the fields if they have one.
+    /// With `LOAD DATA LOCAL`. The value is the encoding of the fields, if they have one.
     LoadData(Option<TextFields>),
     /// As values of a prepared statement, or with `LOAD DATA LOCAL` if that is impossible.
     Bulk(BulkInsert),
@@ -76,7 +76,7 @@ enum LoadMethod {
     Statements,
 }
 
-/// Returns two query results: the table's engine and whether it has transactions; and the columns with their
+/// Returns two query results: the table's engine with whether it has transactions, and the columns with their
 /// types.
 async fn described(
     connection: &mut Connection,
@@ -143,8 +143,8 @@ impl LoadTarget {
         }
         let zero_text = |(name, data_type): &(String, String)| {
             let row = columns_shown.rows.iter().find(|row| row.get_str(0) == Some(name))?;
-            // An ENUM in such a character set has no text for index 0 here. If a row has one, the server
-            // gives a warning and the load fails.
+            // For an ENUM in such a character set, no text stands for index 0. If a row has index 0, the
+            // server gives a warning and the load fails.
             let of_bytes = !row.get_str(4).is_some_and(|charset| WIDE_CHARSETS.contains(&charset));
             enum_members::index_zero(data_type, row.get_str(3)?).filter(|_| of_bytes)
         };
@@ -263,11 +263,10 @@ impl LoadTarget {
         self.load_from(connection, record, chunk, feed).await
     }
 
-    /// Loads rows as [`Self::load`]. `feed` sends the rows, and returns their number if it is known. Errors
-    /// of `feed` take precedence over those of the target.
+    /// Loads rows as [`Self::load`] does. `feed` sends the rows, and returns their number if it is known.
+    /// Errors of `feed` take precedence over those of the target.
     ///
-    /// # Errors
-    /// As [`Self::load`], and those of `feed`.
+    /// # Errors The errors of [`Self::load`], and the errors of `feed`.
     pub(crate) async fn load_from<Feed, Fed>(
         &self,
         connection: &mut Connection,
@@ -282,8 +281,8 @@ impl LoadTarget {
         let failed = |error| self.failed(chunk, error);
         if !self.transactional {
             // With GTIDs, servers refuse a transaction that changes a table without transactions and also
-            // another table, so the record is a transaction of its own. It is written after the rows: a
-            // resumed load empties a table whose record is missing.
+            // another table, so the record that the file is loaded has its own transaction. It is written
+            // after the rows: a resumed load empties a table whose record is missing.
             let rows = self.send(connection, chunk, feed).await?;
             let recorded =
                 record.record_chunk(connection, &self.table, chunk.number).await.map_err(failed)?;
@@ -480,9 +479,9 @@ impl LoadTarget {
     }
 
     /// Checks that the server changed no value and skipped no row: `LOAD DATA LOCAL` turns errors into
-    /// warnings. MariaDB gives the same warning for index 0 of an ENUM as for a text that is no member of the
-    /// ENUM. If there are as many such warnings as values with index 0, all of them are about index 0 and are
-    /// ignored.
+    /// warnings. MariaDB gives the same warning for index 0 of an ENUM as for a text that is not a member of
+    /// the ENUM. If there are as many such warnings as values with index 0, all these warnings are about
+    /// index 0 and are ignored.
     async fn check_warnings(
         &self,
         connection: &mut Connection,

@@ -3,7 +3,7 @@
 //!
 //! All connections can load rows of one table. The indexes of a table are created afterwards by one
 //! statement, which MariaDB runs on one thread. If the table with the longest index creation got its last
-//! rows last, its indexes would be created at the end while all other connections are idle.
+//! rows at the very end, its indexes would be created while all other connections are idle.
 //!
 //! So the next rows are those of the table with the longest remaining time: the time for its rows on all
 //! connections, plus the time for its indexes on one. Tables with equal remaining times take turns, so that
@@ -12,12 +12,12 @@
 /// Fixed cost of loading a row. The unit of all costs is the cost of one byte of a row.
 const ROW: u64 = 128;
 /// Cost of an index entry that is created after the rows. Measured with rows of ten kinds of types in MariaDB
-/// 10.11: 5.8 microseconds for a row of 250 bytes, 1.0 for an index entry.
+/// 10.11: 5.8 microseconds for a row of 250 bytes, 1.0 microsecond for an index entry.
 const INDEX_ENTRY: u64 = 80;
 /// Assumed size of a row in bytes, if the number of rows is unknown.
 const ROW_BYTES: u64 = 192;
-/// A table's first chunk is assumed to be the table divided by this number, until the size of a chunk is
-/// known.
+/// Until the size of a chunk is known, a chunk of a table is assumed to have the table's cost divided by this
+/// number.
 const FIRST_SHARE: u64 = 16;
 
 /// A number of rows, if it is known, and their size in bytes.
@@ -117,7 +117,8 @@ impl TableOrder {
 
     /// Returns the number of the table whose rows a connection loads next; `None` if there are no rows left.
     pub(crate) fn next(&mut self) -> Option<usize> {
-        // Of tables with equal remaining times, the first one is chosen; `max_by_key` returns the last one.
+        // Of tables with equal remaining times, the first one is chosen. The iterator is reversed because
+        // `max_by_key` returns the last one.
         let longest = self.started.iter().rev().max_by_key(|left| left.remaining_cost());
         let another = self.waiting.last().filter(|_| self.started.len() < self.connections);
         match (longest, another) {

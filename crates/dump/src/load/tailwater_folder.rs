@@ -31,10 +31,9 @@ pub fn read(folder: &Path, mixed_allowed: bool) -> Result<DumpContents, BulkErro
     read_files(Arc::new(LocalFiles::new(folder)), mixed_allowed)
 }
 
-/// Reads the contents of a dump as [`read`], for files in any store.
+/// Reads the contents of a dump as [`read`] does, from files in any store.
 ///
-/// # Errors
-/// As [`read`].
+/// # Errors The same as for [`read`].
 pub fn read_files(files: Arc<dyn FileStore>, mixed_allowed: bool) -> Result<DumpContents, BulkError> {
     let manifest = DumpFolder::read_files(files.as_ref())?;
     let folder = &files.path("");
@@ -136,7 +135,7 @@ fn inside(folder: &Path, file: &str) -> Result<PathBuf, BulkError> {
     }
 }
 
-/// Returns an identifier of the dump. It does not depend on anything that changes while the dump is written.
+/// Returns an identifier of the dump. It depends only on facts that do not change while the dump is written.
 fn id(manifest: &Manifest) -> String {
     let mut hash = Sha256::new();
     hash.update(&manifest.started_at);

@@ -8,7 +8,7 @@ use tailwater_tables::error::BulkError;
 use tailwater_tables::session_settings::allow_violations;
 
 /// Maximum time in seconds for which a connection may be idle; servers accept no larger value. The first
-/// connection needs it: it holds the lock of the load and waits until all rows are loaded.
+/// connection of a load needs this limit: it holds the lock of the load and waits until all rows are loaded.
 const IDLE_SECONDS_MAX: u32 = 2_147_483;
 
 /// The SQL mode for storing rows. It rejects no value that a table of the source may have had. If the server
@@ -23,10 +23,9 @@ pub(crate) async fn connect(options: &LoadOptions) -> Result<Connection, BulkErr
     connect_with(connect_options(options), options).await
 }
 
-/// Connects as [`connect`], without a time limit for statements.
+/// Connects as [`connect`] does, but without a time limit for statements.
 ///
-/// # Errors
-/// As [`connect`].
+/// # Errors The same as for [`connect`].
 pub(crate) async fn connect_without_timeout(options: &LoadOptions) -> Result<Connection, BulkError> {
     connect_with(ConnectOptions { read_timeout: None, ..connect_options(options) }, options).await
 }
@@ -75,8 +74,8 @@ pub(crate) async fn set_up(connection: &mut Connection, options: &LoadOptions) -
         log_rows(connection).await?;
     }
     if connection.server().flavour == Flavour::MySql {
-        // A table without a primary key is created without one. Setting these variables needs a privilege, so
-        // they are only set if necessary.
+        // A table without a primary key is created without one. An account needs a privilege to set these
+        // variables, so they are only set if their values differ.
         for variable in ["sql_require_primary_key", "sql_generate_invisible_primary_key"] {
             let sql = format!("SHOW SESSION VARIABLES LIKE '{variable}'");
             let shown = connection.query(&sql).await?;
@@ -122,8 +121,7 @@ async fn log_rows(connection: &mut Connection) -> Result<(), BulkError> {
 /// Takes the connection of a worker, or connects if the worker has none. After an error the connection must
 /// not be given back to the worker, so that its transaction ends.
 ///
-/// # Errors
-/// As [`connect`].
+/// # Errors The same as for [`connect`].
 pub(crate) async fn take_or_connect(
     slot: &mut Option<Connection>,
     options: &LoadOptions,

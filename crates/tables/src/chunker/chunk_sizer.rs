@@ -57,7 +57,7 @@ impl ChunkSizer {
         self.rows = fitting.min(grown).clamp(1, self.limits.rows_max.max(1));
     }
 
-    /// Returns the cost of a row that nine of ten recorded chunks do not exceed.
+    /// Returns the 90th percentile: nine of ten recorded chunks have at most this cost per row.
     fn p90(&self) -> u128 {
         let mut costs: Vec<_> = self.costs.iter().copied().collect();
         costs.sort_unstable();

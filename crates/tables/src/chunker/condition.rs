@@ -14,7 +14,7 @@ pub fn condition(key: Option<&ChunkKey>, range: &KeyRange) -> Option<String> {
             let name = key.columns.first().map(|column| quote_identifier(&column.name))?;
             let mut parts = each(key, false);
             match (from, to) {
-                // BETWEEN is one comparison per row in place of two.
+                // BETWEEN takes the server one comparison per row, and two separate comparisons take two.
                 (Some(from), Some(to)) => parts.push(format!("{name} BETWEEN {from} AND {to}")),
                 (from, to) => {
                     parts.extend(from.map(|from| format!("{name} >= {from}")));
@@ -50,12 +50,12 @@ fn or(parts: Vec<String>) -> String {
     }
 }
 
-/// Which end of a range.
+/// An end of a key range.
 #[derive(Clone, Copy)]
 enum RangeBound {
-    /// After a row, which is excluded.
+    /// The range begins after this key, which is excluded.
     After,
-    /// Up to a row, which is included.
+    /// The range ends at this key, which is included.
     To,
 }
 

@@ -1,5 +1,5 @@
-//! Checks that chunks cover a table completely. It uses only the ranges of the chunks, and not the chunker
-//! that cut them.
+//! Checks that chunks cover a table completely. The check uses only the ranges of the chunks. It does not
+//! depend on the code that cut them.
 
 use super::range::{ChunkRange, KeyLiteral, KeyRange};
 
@@ -59,7 +59,7 @@ fn first_gap_of(ranges: &[&KeyRange], nullable: bool) -> Option<String> {
     match (reached, rest.is_empty()) {
         (None, _) => None,
         (_, true) => Some("there is only the chunk for NULL".to_owned()),
-        (Some(reached), false) => Some(format!("no chunk after {reached:?}")),
+        (Some(reached), false) => Some(format!("there is no chunk after {reached:?}")),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The key by which a table is cut into chunks, and how its values are read and compared. Only the server
-//! compares values. The chunker receives them as text, and returns them as literals that the server reads as
-//! the same values.
+//! compares key values. The chunker receives the values as text, and returns them as literals that the server
+//! reads as the same values.
 
 use super::range::KeyLiteral;
 use tailwater_wire::sql_quote::{hex_literal, quote_identifier};
@@ -71,8 +71,8 @@ impl KeyColumn {
         match self.kind {
             KeyKind::Integer | KeyKind::Number | KeyKind::Quoted => name,
             KeyKind::Float => format!("CAST({name} AS DOUBLE)"),
-            // A CAST and not `+0`: for a SET, which has 64 bits, MySQL would convert `+0` to a floating-point
-            // number.
+            // This is a CAST and not `+0`: a SET has 64 bits, and MySQL would compute `+0` as a
+            // floating-point number, which is not exact.
             KeyKind::Ordinal => format!("CAST({name} AS UNSIGNED)"),
             KeyKind::Text { .. } | KeyKind::Bytes => format!("HEX({name})"),
         }

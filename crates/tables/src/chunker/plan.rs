@@ -19,7 +19,8 @@ pub struct ChunkPlan {
     pub key: Option<ChunkKey>,
     /// The partitions, which are cut one after the other; empty for a table without partitions.
     pub partitions: Vec<String>,
-    /// Estimated number of rows. Only the number of queries depends on it, not the correctness.
+    /// Estimated number of rows. A wrong estimate only changes the number of queries, not which rows the
+    /// chunks cover.
     pub rows_estimate: u64,
     /// Limits for the size of a chunk.
     pub limits: ChunkSizeLimits,
@@ -37,7 +38,7 @@ pub enum ChunkQuery {
         /// The highest key of the range.
         to: i128,
     },
-    /// What is the key of the row that is `rows` rows after the key `after`, in key order?
+    /// In key order, what is the key of the row that follows `rows` rows after the key `after`?
     Boundary {
         /// The key after which rows are counted; `None` to count from the first row.
         after: Option<Vec<KeyLiteral>>,
@@ -65,14 +66,14 @@ pub enum ChunkStep {
     Ask(Option<String>, ChunkQuery),
     /// Process this chunk.
     Chunk(ChunkRange),
-    /// All chunks were returned.
+    /// All chunks have been returned.
     Done,
 }
 
-/// How far a partition is cut into chunks.
+/// How far the current partition has been cut into chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum PartitionPosition {
-    /// No chunk of the partition was cut.
+    /// No chunk of the partition has been cut yet.
     Start,
     /// The next chunk starts at an integer key. If the key is nullable, the chunk for NULL was cut.
     Integers {
@@ -81,7 +82,7 @@ enum PartitionPosition {
     Keys {
         after: Option<Vec<KeyLiteral>>,
     },
-    /// All chunks of the partition were cut.
+    /// All chunks of the partition have been cut.
     End,
 }
 
@@ -102,10 +103,10 @@ pub struct Chunker {
     /// The end of the next chunk, once it is known: an integer range or a key. The inner `None` of a key
     /// means that the chunk has no upper limit.
     found: Option<ChunkEnd>,
-    /// How many key values the last chunk spanned.
+    /// The width of the last chunk's range, in key values.
     width: u128,
-    /// Minimum number of key values in a chunk. Each empty chunk doubles it, whatever the server's estimates
-    /// are.
+    /// Minimum width of a chunk's range, in key values. Each empty chunk doubles it, whatever the server's
+    /// estimates are.
     width_min: u128,
 }
 
@@ -266,8 +267,8 @@ impl Chunker {
 
     fn integers(&mut self, from: Option<i128>) -> ChunkStep {
         let Some(extent) = self.extent else { return self.ask(ChunkQuery::Extent) };
-        // Rows may have been inserted outside of the extent since it was read. They belong to the first or
-        // the last chunk, which have no limit at that end.
+        // Rows may have been inserted outside of the extent since the extent was read. They belong to the
+        // first chunk, which has no lower limit, or to the last chunk, which has no upper limit.
         let Some((low, high)) = extent else { return self.last_integers(from) };
         let begin = from.unwrap_or(low);
         let rest = match u128::try_from(high - begin) {

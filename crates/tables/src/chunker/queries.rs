@@ -12,8 +12,8 @@ use crate::schema::TableName;
 use tailwater_wire::server_version::ServerFeature;
 use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 
-/// Session settings for reading chunks. Zero dates and invalid dates compare without an error, and times are
-/// the same on every connection.
+/// Session settings for reading chunks. With them, the server compares zero dates and invalid dates without
+/// an error, and prints times in UTC on every connection.
 pub const SESSION_SETTINGS: &str = "SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00', \
                            group_concat_max_len = 1048576";
 
@@ -52,7 +52,8 @@ pub async fn next_chunk(
 pub struct ChunkStatement {
     /// The text of the statement.
     pub sql: String,
-    /// Whether to read the rows in the binary protocol, because the server is slow to print their values.
+    /// Whether to read the rows in the binary protocol, because the server is slow to print their values as
+    /// text.
     pub as_values: bool,
 }
 
@@ -104,7 +105,7 @@ impl RangeScan {
     ///
     /// MySQL's old optimizer compares each row of a range with the ends of the range again, which costs a
     /// tenth of the CPU time of sending the row. The hypergraph optimizer, which all builds have since 9.7,
-    /// knows that the index has already done so.
+    /// knows that the index has already selected only rows within the range.
     pub fn new(server: &ServerInfo, range: &KeyRange, rows_estimate: u64) -> Self {
         let is_range = matches!(range, KeyRange::Integers { .. });
         let select = match is_range && server.has(ServerFeature::HypergraphOptimizer) {
@@ -130,8 +131,8 @@ impl IndexHint {
     /// Chooses the hint for the rows of a range, in a table with about `rows_estimate` rows.
     ///
     /// With a forced index, MySQL does not estimate the number of rows and assumes one. It then fetches rows
-    /// one by one, which needs a quarter more CPU time than many at a time. So the index is forced only where
-    /// the server might otherwise read the whole table.
+    /// one by one, which takes a quarter more CPU time than fetching many rows at a time. So the index is
+    /// forced only where the server might otherwise read the whole table.
     pub fn new(flavour: Flavour, range: &KeyRange, rows_estimate: u64) -> Self {
         let rows_max = match range {
             KeyRange::Integers { from: Some(from), to: Some(to) } => {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A key value as an SQL literal that the server compares in the same way as the column. It is a number, a
-/// text in quotes, or hexadecimal bytes after their character set.
+/// string in quotes, or hexadecimal bytes that follow the name of a character set.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct KeyLiteral(pub String);

@@ -91,8 +91,8 @@ impl TableInfo {
         }))
     }
 
-    /// Returns whether a consistent snapshot covers the table. Tables of other engines show their current
-    /// rows.
+    /// Returns whether a consistent snapshot covers the table. A table of another engine always shows its
+    /// current rows.
     pub fn is_transactional(&self) -> bool {
         ["innodb", "rocksdb", "tokudb", "ndbcluster"].contains(&self.engine.to_lowercase().as_str())
     }

@@ -1,12 +1,12 @@
-//! Finds how wide a range must be where keys are sparse, with a search over the optimizer's estimates. To
-//! make an estimate, the server reads a few index pages and no rows.
+//! Finds how wide a range must be where keys are sparse. The search uses the optimizer's estimates, for which
+//! the server reads a few index pages and no rows.
 
 /// Maximum number of estimates. It is enough to double the width from 1 to more than all 64-bit keys, and to
 /// halve it back.
 const TRIES_MAX: u32 = 160;
 
 /// A search for a width of the key range, in key values, that contains about the wanted number of rows. Key
-/// values count whether rows have them or not.
+/// values without a row are counted too.
 #[derive(Debug, Clone)]
 pub(super) struct WidthSearch {
     /// The wanted number of rows.

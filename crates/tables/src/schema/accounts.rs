@@ -9,7 +9,7 @@ use super::script::Script;
 use crate::error::BulkError;
 use tailwater_wire::sql_quote::string_literal;
 
-/// Accounts that servers create for themselves.
+/// System accounts, which servers create for their own use.
 const SYSTEM_USERS: [&str; 5] = ["mysql.sys", "mysql.session", "mysql.infoschema", "mariadb.sys", "PUBLIC"];
 
 /// An account, and the scripts that create it.
@@ -21,8 +21,8 @@ pub struct Account {
     pub host: String,
     /// The script that creates the account, with the hash of its password.
     pub create: Vec<u8>,
-    /// The script that grants the account's privileges and sets its default roles. It needs the other
-    /// accounts.
+    /// The script that grants the account's privileges and sets its default roles. It requires that the other
+    /// accounts exist.
     pub grants: Vec<u8>,
 }
 
@@ -79,8 +79,8 @@ pub async fn accounts(connection: &mut Connection) -> Result<Vec<Account>, BulkE
     Ok(found)
 }
 
-/// Returns the definition of an account and its grants. `None` if the server does not know the account,
-/// although its tables have it.
+/// Returns the definition of an account and its grants. `None` if the server does not use the account,
+/// although its privilege tables contain it.
 async fn show(
     connection: &mut Connection,
     name: &str,
@@ -120,8 +120,8 @@ pub fn account_name(user: &str, host: &str, is_role: bool) -> String {
     }
 }
 
-/// Returns MySQL's `CREATE USER` without the default roles of the user. They are set after all accounts
-/// exist.
+/// Returns MySQL's `CREATE USER` without the default roles of the user. The default roles are set after all
+/// accounts exist.
 fn without_default_role(create: &str) -> String {
     let Some(from) = outside_quotes(create, " DEFAULT ROLE ") else { return create.to_owned() };
     let rest = &create[from..];
@@ -129,7 +129,7 @@ fn without_default_role(create: &str) -> String {
     format!("{}{requirement}", &create[..from])
 }
 
-/// Returns the position of a text outside of quotes.
+/// Returns the first position outside of quotes at which `text` contains `wanted`.
 fn outside_quotes(text: &str, wanted: &str) -> Option<usize> {
     let mut quote = None;
     for (at, byte) in text.bytes().enumerate() {

@@ -10,7 +10,7 @@ use tailwater_wire::server_version::ServerFeature;
 use tailwater_wire::sql_quote::{qualified_name, quote_identifier, string_literal};
 
 /// The SQL mode for definitions that depend on no other mode. It accepts zero and invalid dates as defaults.
-/// A table whose engine the server lacks is refused, and not created with another engine.
+/// The server then rejects a table whose engine it lacks, and does not create it with another engine.
 const PLAIN_MODE: &str = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION";
 
 /// Prepares a session for reading definitions: names in backquotes, times in UTC, and all text in the bytes
@@ -24,7 +24,8 @@ pub async fn prepare(connection: &mut Connection) -> Result<(), BulkError> {
                character_set_results = binary";
     connection.execute(sql).await?;
     // Makes MySQL show generated invisible primary keys. Otherwise such a key would be missing from the dump,
-    // and a replica of the dump would take it for the first column.
+    // and a replica that was loaded from the dump would take the key column of row events for the first
+    // column of the table.
     const SHOW_HIDDEN_KEYS: &str = "SET SESSION show_gipk_in_create_table_and_information_schema = ON";
     if connection.server().has(ServerFeature::GeneratedInvisiblePrimaryKeys) {
         connection.execute(SHOW_HIDDEN_KEYS).await?;
@@ -86,7 +87,7 @@ async fn sequence(
          IF(increment > 0, maximum_value, minimum_value) FROM {sequence}"
     );
     let state = connection.query(&sql).await?;
-    // A sequence may be BIGINT UNSIGNED, whose limits exceed a signed 64-bit integer.
+    // The type of a sequence may be BIGINT UNSIGNED, whose values exceed a signed 64-bit integer.
     let number = |column: usize| state.first().and_then(|row| row.get_str(column)?.parse::<i128>().ok());
     let (Some(next), Some(round), Some(used_up), Some(last)) = (number(0), number(1), number(2), number(3))
     else {
@@ -156,7 +157,7 @@ async fn program(
     }
 }
 
-/// Starts the script of an object with the lines that are the same for every object in a database.
+/// Starts a script with the statements that are the same for every object in the database.
 fn plain(schema: &str) -> Script {
     Script::default()
         .then("SET NAMES utf8mb4")
@@ -189,7 +190,7 @@ impl<'a> ShowCreateResult<'a> {
 
     fn text(&self, column: &str) -> Result<&str, BulkError> {
         let bytes = self.bytes(column)?;
-        str::from_utf8(bytes).map_err(|_| unexpected(format!("{column} of {} is no text", self.object)))
+        str::from_utf8(bytes).map_err(|_| unexpected(format!("{column} of {} is not text", self.object)))
     }
 
     fn character_sets(&self) -> Result<String, BulkError> {

@@ -27,11 +27,12 @@ pub struct IndexDefinition<'a> {
     pub definition: &'a str,
     /// The first column of the key; `None` for an expression.
     first: Option<String>,
-    /// Whether creating the key after the rows costs no more than before.
+    /// Whether the key can be created after the rows without extra cost.
     plain: bool,
 }
 
-/// Returns the name after its opening backquote, and the text after its closing backquote.
+/// Splits a text that follows an opening backquote. Returns the quoted name, and the text after the closing
+/// backquote.
 fn name(text: &str) -> Option<(String, &str)> {
     let mut rest = text.strip_prefix('`')?;
     let mut name = String::new();
@@ -75,10 +76,10 @@ pub fn keys(definition: &str) -> Vec<IndexDefinition<'_>> {
 
 /// Returns the keys of a table that can be created after its rows.
 ///
-/// Only the keys after the last one that must exist before the rows are returned, so that all keys keep their
-/// order. Columns of foreign keys (`needed`) need their keys, on either side of the foreign key, and so does
-/// an AUTO_INCREMENT column. Full-text keys are always returned if the rows have document identifiers
-/// ([`DOCUMENT_ID`]). Other keys are returned only if `is_wanted`.
+/// Some keys must exist before the rows: the keys of columns of foreign keys (`needed`), on either side of
+/// the foreign key, and the key of an AUTO_INCREMENT column. Only keys after the last such key are returned,
+/// so that all keys keep their order. Full-text keys are always returned if the rows have document
+/// identifiers ([`DOCUMENT_ID`]). Other keys are returned only if `is_wanted`.
 pub fn deferrable<'a>(
     definition: &'a str,
     needed: &HashSet<String>,

@@ -48,7 +48,7 @@ pub struct Selection {
     /// Only these tables, with their triggers. If empty, all tables and all other objects of the databases.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<TableName>,
-    /// All but these tables, and without their triggers.
+    /// The tables that are excluded, together with their triggers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<TableName>,
 }
@@ -242,7 +242,7 @@ async fn views(connection: &mut Connection, within: &str) -> Result<Vec<SchemaOb
     let mut views = Vec::new();
     let result = listed(connection, &sql).await?;
     for (row, [schema, name]) in result.rows.iter().zip(texts(&result)?) {
-        // The server hides the definition from some accounts that may see the view. The definition is in the
+        // Some accounts may see the view but not its definition, which is then empty. The definition has the
         // character set of the view's creator.
         let definition = row.get(2).map(String::from_utf8_lossy).unwrap_or_default().into_owned();
         views.push(ViewDefinition { schema, name, definition });
@@ -280,7 +280,7 @@ async fn events(connection: &mut Connection, within: &str) -> Result<Vec<SchemaO
     Ok(found.map(object).collect())
 }
 
-/// Returns the first columns of all rows as text.
+/// Returns the first `COLUMNS` columns of all rows as text.
 pub fn texts<const COLUMNS: usize>(result: &QueryResult) -> Result<Vec<[String; COLUMNS]>, BulkError> {
     let row = |row: &tailwater_session::TextRow| {
         let mut texts = [const { String::new() }; COLUMNS];

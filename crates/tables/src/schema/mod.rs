@@ -8,8 +8,8 @@
 //! - [`script`]: definitions as files, and files as statements.
 //!
 //! Definitions are bytes. Servers store routines, triggers, events and views in the character set of the
-//! session that created them, and this module reads and writes them in it. Each script sets everything that
-//! its definition depends on, so it can run alone.
+//! session that created them, and this module reads and writes them in that character set. Each script sets
+//! everything that its definition depends on, so it can run alone.
 
 pub mod accounts;
 mod ddl;

@@ -17,8 +17,8 @@ pub enum VisibilityScope {
     Rows,
 }
 
-/// Refuses a selection of which the account cannot see every object, before any work begins. A list of the
-/// server does not show whether an object is hidden or does not exist. Returns the account's privileges.
+/// Refuses a selection if the account cannot see every object of it, before any work begins. The server's
+/// lists do not show whether an object is hidden or does not exist. Returns the account's privileges.
 ///
 /// # Errors
 /// [`BulkError::MissingPrivilege`]; [`BulkError::Session`].

@@ -1,10 +1,10 @@
 //! Writes definitions as scripts for the `mysql` and `mariadb` clients, and splits scripts into statements.
 //!
 //! A statement ends with a line that ends with the delimiter, which is `;` until a `DELIMITER` line sets
-//! another one. Definitions are not parsed. If a definition contains such a line, the script uses a delimiter
-//! that the definition does not contain.
+//! another one. Definitions are not parsed. If a line of a definition ends with the delimiter, the script
+//! sets a delimiter that the definition does not contain.
 
-/// The delimiter until a script sets another one.
+/// The delimiter of statements until the script sets another one.
 const DELIMITER: &str = ";";
 
 /// The text at the start of a line that sets another delimiter.
@@ -43,8 +43,8 @@ impl Script {
     }
 }
 
-/// Returns the first delimiter that does not occur in a statement. The clients look for the delimiter in the
-/// middle of lines, too. A statement of one line without `;` keeps `;`.
+/// Returns the first delimiter that does not occur in a statement. The clients also find a delimiter in the
+/// middle of a line. A statement of one line without `;` keeps the delimiter `;`.
 fn free_delimiter(statement: &[u8]) -> String {
     let has =
         |delimiter: &str| statement.windows(delimiter.len()).any(|window| window == delimiter.as_bytes());
@@ -91,7 +91,7 @@ fn command(line: &[u8]) -> Option<&[u8]> {
     (front.eq_ignore_ascii_case(COMMAND) && !rest.is_empty()).then_some(rest)
 }
 
-/// Returns whether a line between statements belongs to no statement.
+/// Returns whether a line between two statements is empty or a comment, so that it belongs to no statement.
 fn is_filler(line: &[u8]) -> bool {
     let line = line.trim_ascii();
     line.is_empty() || line.starts_with(b"#") || line == b"--" || line.starts_with(b"-- ")

@@ -2,15 +2,15 @@
 //! wrote.
 //!
 //! A statement ends at a semicolon outside of quotes and comments. Otherwise SQL is not parsed here; the
-//! server interprets the statements. `--` and `#` comments before a statement are removed; others stay.
-//! Servers execute the contents of `/*! */` and `/*M! */`, so quotes in them count as quotes.
+//! server interprets the statements. `--` and `#` comments before a statement are removed; all other comments
+//! stay. Servers execute the contents of `/*! */` and `/*M! */`, so quotes in them count as quotes.
 
 /// Splits bytes into SQL statements.
 #[derive(Debug)]
 pub struct StatementSplitter {
     state: SplitterState,
     statement: Vec<u8>,
-    /// Whether the current statement has more than space and comments.
+    /// Whether the current statement contains anything except whitespace and comments.
     is_something: bool,
     /// Whether the splitter is within a comment that servers execute.
     is_run: bool,
@@ -72,10 +72,9 @@ impl StatementSplitter {
         Ok(complete)
     }
 
-    /// Returns the last statement, if there is one. It needs no semicolon.
+    /// Returns the last statement, if there is one. The last statement need not end with a semicolon.
     ///
-    /// # Errors
-    /// If it ends within quotes or within a comment.
+    /// # Errors If the last statement ends within quotes or within a comment.
     pub fn finish(&mut self) -> Result<Option<Vec<u8>>, String> {
         match self.state {
             SplitterState::Quoted { .. } => return Err("the last statement ends within quotes".into()),
@@ -179,8 +178,8 @@ impl StatementSplitter {
         false
     }
 
-    /// Keeps part of a comment, unless the comment precedes the statement. If only the text of a comment were
-    /// removed, its dashes and the text after it could form another comment.
+    /// Adds part of a comment to the statement, unless the comment precedes the statement. If only the text
+    /// of the comment were removed, its dashes and the text after it could form a new comment.
     fn keep(&mut self, comment: &[u8]) {
         if self.is_something {
             self.statement.extend_from_slice(comment);
@@ -221,8 +220,7 @@ impl StatementSplitter {
 
 /// Returns all statements of a script.
 ///
-/// # Errors
-/// As [`StatementSplitter::finish`].
+/// # Errors The same as for [`StatementSplitter::finish`].
 pub fn all(script: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let mut statements = StatementSplitter::new(usize::MAX);
     let mut found = statements.push(script)?;
@@ -253,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn semicolons_in_quotes_and_comments_end_no_statement() {
+    fn semicolons_in_quotes_and_comments_do_not_end_a_statement() {
         let script = "-- a; comment\n/*!40101 SET NAMES binary*/;\n#x;\n/* only; this */;\n\
             INSERT INTO `a;``b` VALUES(\"x\\\";\",'it''s;\\\\'), (1--2, 3 - -1, 4/2);;\nDO 1 -- end;";
         let want = [

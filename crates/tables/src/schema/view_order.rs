@@ -32,8 +32,8 @@ pub fn order(views: Vec<ViewDefinition>) -> Vec<ViewDefinition> {
     order.into_iter().filter_map(|index| views.get_mut(index)?.take()).collect()
 }
 
-/// Appends a view after all views that it reads. Uses its own stack and no recursion, because chains of views
-/// may be long.
+/// Appends a view after all views that it reads. The function uses its own stack and no recursion, because
+/// chains of views may be long.
 fn visit(first: usize, reads: &[Vec<usize>], seen: &mut [bool], order: &mut Vec<usize>) {
     if std::mem::replace(&mut seen[first], true) {
         return;

@@ -54,7 +54,7 @@ pub struct SnapshotOptions {
     pub lock_wait_max: Duration,
     /// The databases and tables to read.
     pub selection: Selection,
-    /// Tables of the selection that are finished and need no reading.
+    /// Tables of the selection that an earlier run has finished, so that they are not read.
     pub finished: HashSet<TableName>,
     /// Names of channels that are paused until the snapshot is taken. They apply to this server without
     /// writing its binlog, see [`channel_target`].
@@ -76,7 +76,7 @@ pub struct Snapshot {
     pub point: SnapshotPoint,
     /// The snapshot method that succeeded.
     pub method: SnapshotMethod,
-    /// For how long writers were blocked.
+    /// How long writers were blocked.
     pub stall: Duration,
 }
 
@@ -171,7 +171,8 @@ impl Snapshot {
     }
 }
 
-/// Reads what the choice of a snapshot method depends on, as far as the server shows it to this account.
+/// Reads the properties of the server and the account on which the choice of a snapshot method depends, as
+/// far as the account may see them.
 ///
 /// # Errors
 /// [`BulkError::Session`]
@@ -240,8 +241,8 @@ async fn connect_reader(options: &SnapshotOptions) -> Result<Connection, BulkErr
 }
 
 /// Returns whether a connection may set savepoints, and releases metadata locks when it rolls back to one. In
-/// MariaDB only sessions without a binlog release them. A session that writes the binlog would also log, on
-/// commit, a transaction that has only a snapshot and savepoints.
+/// MariaDB only sessions without a binlog release them. At its commit, a session that writes the binlog would
+/// also log a transaction that contains only savepoints.
 async fn prepare_savepoints(reader: &mut Connection) -> Result<bool, BulkError> {
     if reader.server().flavour == Flavour::MySql {
         return Ok(true);
@@ -322,8 +323,8 @@ impl<'a> SnapshotAttempt<'a> {
             match waiting_since {
                 None => self.execute(&step.action).await?,
                 Some(since) => {
-                    // The limit is twice the lock wait: once for waiting for the lock, and once for the time
-                    // in which the lock is held.
+                    // Writers may be blocked for twice the maximum lock wait: once for waiting for the lock,
+                    // and once for the time in which the lock is held.
                     let left = (self.options.lock_wait_max * 2).saturating_sub(since.elapsed());
                     let acted = tokio::time::timeout(left, self.execute(&step.action)).await;
                     acted.map_err(|_| BulkError::WritersBlocked { waited: since.elapsed() })??;
@@ -399,7 +400,7 @@ impl<'a> SnapshotAttempt<'a> {
     async fn open_until_equal(&mut self) -> Result<(), BulkError> {
         for tries in 1..=OPEN_TRIES_MAX {
             self.open().await?;
-            // The position is read twice, because one answer may be that of another session, see
+            // The position is read twice, because the server may return the position of another session, see
             // `binlog_snapshot`.
             let first = self.common_position().await?;
             if first.is_some() && first == self.common_position().await? {
@@ -459,7 +460,7 @@ impl<'a> SnapshotAttempt<'a> {
     }
 }
 
-/// Waits until no statement has run for a second or longer, among those that the account may see.
+/// Waits until none of the statements that the account may see has run for a second or longer.
 async fn wait_for_quiet(control: &mut Connection, wait_max: Duration) -> Result<(), BulkError> {
     const LONG: &str = "SELECT id, time FROM information_schema.processlist WHERE command IN ('Query', 'Execute') AND time > 0 \
                         AND id <> CONNECTION_ID() AND user <> 'system user' ORDER BY time DESC LIMIT 1";
@@ -477,8 +478,8 @@ async fn wait_for_quiet(control: &mut Connection, wait_max: Duration) -> Result<
 
 /// Returns the binlog position of a connection's snapshot (MariaDB); `None` without a binlog.
 ///
-/// The server writes the answer into variables that all sessions share, and then reads them. With concurrent
-/// queries, a connection may get the answer of another connection.
+/// The server writes the answer into variables that all sessions share, and then reads them. If several
+/// connections query at the same time, one of them may get the answer for another.
 async fn binlog_snapshot(reader: &mut Connection) -> Result<Option<(String, u64)>, BulkError> {
     let status = reader.query("SHOW STATUS LIKE 'binlog\\_snapshot\\_%'").await?;
     let value = |name: &str| {

@@ -9,7 +9,8 @@ use tailwater_wire::gtid::MariadbPosition;
 
 use crate::error::BulkError;
 
-/// Server errors if the table of such channels does not exist, or if the account may not read it.
+/// Error codes of a server on which the table of these channels does not exist, or on which the account may
+/// not read it.
 const NOT_THERE: [u16; 4] = [1049, 1146, 1142, 1044];
 
 /// Returns the names of the channels that apply to the server without writing its binlog.
@@ -26,9 +27,9 @@ pub async fn unlogged_channels(connection: &mut Connection) -> Result<Vec<String
     }
 }
 
-/// Merges the GTID position of a MariaDB server from what the server itself has logged and what channels have
-/// recorded as applied. A domain in `applied` belongs to the source: only the channel writes in it, so its
-/// GTID replaces the logged one.
+/// Returns the GTID position of a MariaDB server, merged from the GTIDs that the server itself has logged and
+/// the GTIDs that channels have recorded as applied. A domain in `applied` belongs to the source: only the
+/// channel writes in it, so its GTID replaces the logged one.
 pub fn merge_applied(logged: &str, applied: &str) -> String {
     let (Ok(logged), Ok(applied)) = (MariadbPosition::parse(logged), MariadbPosition::parse(applied)) else {
         return logged.to_owned();

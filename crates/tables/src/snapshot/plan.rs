@@ -41,13 +41,13 @@ impl SnapshotMethod {
 pub enum SnapshotAction {
     /// Runs a statement on the control connection.
     Control(String),
-    /// Waits until no statement has run for long. If a FLUSH times out while it waits for a long statement,
-    /// the table remains to be reopened. Then all other sessions that need the table wait for that statement,
-    /// too.
+    /// Waits until no statement has run for long. If a FLUSH times out while it waits for a long statement on
+    /// a table, the server must still reopen the table. Then all other sessions that need the table wait for
+    /// that statement, too.
     WaitForQuiet,
     /// Lists all objects again while none can change, and reads all definitions except those of tables.
     List(LockWait),
-    /// Lists all objects again and compares the list with the earlier one. It is used where no lock kept
+    /// Lists all objects again and compares the list with the earlier one. Plans use it if no lock kept
     /// definitions unchanged.
     VerifyList,
     /// Opens a snapshot on every connection, all at once.
@@ -66,8 +66,8 @@ pub enum SnapshotAction {
 pub enum LockWait {
     /// Wait up to the lock wait timeout.
     Timeout,
-    /// Do not wait. On MariaDB, a session that alters a table may have the lock, and wait in its last step
-    /// for the end of the backup stage. The backup stage would then wait for that session.
+    /// Do not wait. On MariaDB, a session that alters a table may hold the lock while its last step waits for
+    /// the end of the backup stage. If the snapshot waited for that lock, neither session could continue.
     Never,
 }
 
@@ -102,7 +102,7 @@ pub struct SnapshotPlan {
     pub steps: Vec<PlanStep>,
 }
 
-/// What the choice of a method depends on.
+/// Properties of the server and the account on which the choice of a snapshot method depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerCapabilities {
     /// MySQL or MariaDB.
@@ -183,7 +183,7 @@ pub fn plans(
     // data.
     let binlog = capabilities.binlog && !unlogged && !replicated_unlogged;
     let mut plans = Vec::new();
-    // MariaDB reports the binlog position of a single snapshot; MySQL does not.
+    // A single connection can read the binlog position of its own snapshot on MariaDB, but not on MySQL.
     let single = connections == 1 && !replicated_unlogged;
     if single && flavour == Flavour::MariaDb {
         plans.push(lock_free(SnapshotMethod::Single, reload));

@@ -2,7 +2,7 @@
 //! open, the rest of the table would become unreadable. Locks are released as tables finish, so that a long
 //! dump blocks definition changes only for the tables that it still needs.
 //!
-//! Every reading connection takes its own locks. Suppose that one connection locked the table for all of
+//! Every reading connection takes its own locks. Suppose that a single connection locked a table for all of
 //! them. A session that alters the table would wait for that connection, and the other readers of the table
 //! would wait for the altering session. This would last forever, because no server detects such a deadlock.
 
@@ -62,7 +62,8 @@ impl SnapshotReader {
                 takes_savepoints = set_savepoint(&mut connection, number).await?;
             }
             let name = qualified_name(&table.schema, &table.name);
-            // The engine reports that the table was changed after the snapshot only when a row is read.
+            // A row is read because only then does the engine report that the table was changed after the
+            // snapshot.
             connection.query(&format!("SELECT 1 FROM {name} LIMIT 1")).await?;
             held.push((table.clone(), takes_savepoints));
         }

@@ -12,8 +12,8 @@ use crate::error::BulkError;
 use crate::schema::texts;
 use tailwater_wire::sql_quote::qualified_name;
 
-/// Server errors for an account that may not read these tables, or that has locked only other tables. Then
-/// the variable `gtid_slave_pos` is read.
+/// Error codes of a server if the account may not read these tables, or if the session has locked only other
+/// tables. In these cases the variable `gtid_slave_pos` is read.
 const NOT_READABLE: [u16; 4] = [1044, 1100, 1142, 1146];
 
 /// How much of a server's replication is written to its binlog.
@@ -43,7 +43,7 @@ impl ReplicaLogging {
 /// [`BulkError::Session`]
 pub async fn of(connection: &mut Connection) -> Result<ReplicaLogging, BulkError> {
     if connection.server().flavour == Flavour::MySql {
-        // MySQL also records the GTIDs of transactions that are not in the binlog.
+        // MySQL's GTID set also has the GTIDs of transactions that are not in the binlog.
         return Ok(ReplicaLogging::Logged);
     }
     let sql = "SHOW GLOBAL VARIABLES WHERE variable_name IN ('log_bin', 'log_slave_updates', 'wsrep_on')";
@@ -82,8 +82,8 @@ pub async fn applied(connection: &mut Connection) -> Result<String, BulkError> {
 }
 
 async fn applied_rows(connection: &mut Connection) -> Result<String, BulkError> {
-    // With `gtid_pos_auto_engines`, there is one table per storage engine. An account that may not read them
-    // gets an error for the first one.
+    // With `gtid_pos_auto_engines`, there is one table per storage engine. An account that may not read these
+    // tables gets an error for the first of them.
     let sql = "SELECT table_name FROM information_schema.tables \
                WHERE table_schema = 'mysql' AND table_name LIKE 'gtid\\_slave\\_pos_%'";
     let mut tables = vec!["gtid_slave_pos".to_owned()];
@@ -109,9 +109,9 @@ async fn applied_rows(connection: &mut Connection) -> Result<String, BulkError> 
     Ok(newest.into_values().map(|(_, gtid)| gtid).collect::<Vec<_>>().join(","))
 }
 
-/// Returns the GTID position of a server, from what it has logged and what it has applied. In each domain it
-/// takes the later of the two, as `gtid_current_pos` does. A former primary has applied transactions after
-/// its own; a former replica has written its own after those that it applied.
+/// Returns the GTID position of a server, from the GTIDs that it has logged and those that it has applied. In
+/// each domain the later GTID counts, as in `gtid_current_pos`. A former primary has applied transactions
+/// after its own; a former replica has written its own after those that it applied.
 pub fn current(logged: &str, applied: &str) -> String {
     let (Ok(logged), Ok(applied)) = (MariadbPosition::parse(logged), MariadbPosition::parse(applied)) else {
         return logged.to_owned();

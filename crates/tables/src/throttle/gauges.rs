@@ -18,7 +18,7 @@ pub enum ThrottleDecision {
 /// A limit on a value that is measured repeatedly.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThrottleLimit {
-    /// What is measured, and on which server, for messages.
+    /// The name of the measured value and the server, for messages.
     pub what: String,
     /// The highest value at which work proceeds.
     pub max: f64,
@@ -26,7 +26,7 @@ pub struct ThrottleLimit {
     pub unit: &'static str,
 }
 
-/// One limit, and what its last measurement means.
+/// One limit, and whether its last measurement pauses the work.
 #[derive(Debug, Clone)]
 struct ThrottleGauge {
     limit: ThrottleLimit,

@@ -34,7 +34,7 @@ pub struct ThrottleRules {
     pub every: Duration,
 }
 
-/// A statement that returns one number, run on the server that the work loads.
+/// A statement that returns one number. It runs on the server that the bulk work puts load on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThrottleQuery {
     /// The SQL statement.
@@ -44,8 +44,8 @@ pub struct ThrottleQuery {
 }
 
 impl Default for ThrottleRules {
-    /// Returns rules without limits. For limits that are set later: 10 s of replication lag, and one query
-    /// per second.
+    /// Returns rules without limits. If the caller adds a limit, the other defaults are a maximum lag of 10 s
+    /// and one query per second.
     fn default() -> Self {
         Self {
             replicas: Vec::new(),
@@ -79,9 +79,9 @@ impl Throttle {
     }
 
     /// Starts to measure. Work waits until the first measurements have arrived. `server` is the server that
-    /// the work loads: its threads are counted, and the user's query runs there.
+    /// the work puts load on: its threads are counted, and the user's query runs there.
     ///
-    /// Must be called on a tokio runtime.
+    /// It must be called on a tokio runtime.
     pub fn start(rules: ThrottleRules, server: ConnectOptions) -> Self {
         if rules.is_empty() {
             return Self::open();

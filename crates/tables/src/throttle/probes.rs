@@ -11,7 +11,7 @@ use tokio::time::MissedTickBehavior;
 use super::gauges::{ThrottleDecision, ThrottleGauges, ThrottleLimit};
 use super::{ThrottleQuery, ThrottleRules};
 
-/// Maximum time for one measurement; after it, the value counts as unknown.
+/// Time limit for one measurement. After that time the value counts as unknown.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Measures one value on one server.

@@ -177,7 +177,8 @@ impl ParquetFile {
     /// [`BulkError::File`]
     pub fn end(mut self) -> Result<WrittenParquet, BulkError> {
         self.write_group()?;
-        // The file is taken out of the writer, which would convert an I/O error to a text.
+        // The file is taken out of the Parquet writer, because that writer would convert an I/O error to
+        // text.
         let finished = self.writer.finish().map(|_| mem::take(self.writer.inner_mut()));
         let ChecksumWriter { file, checksum } = finished.map_err(|error| not_written(&self.path, error))?;
         let file = file.ok_or(BulkError::File {
@@ -198,7 +199,7 @@ pub struct WrittenParquet {
     pub file: Box<dyn NewFile>,
     /// The CRC32 of the file's bytes.
     pub crc32: u32,
-    /// Numbers of values that are NULL in the file but not on the server.
+    /// For each column, the number of values that are NULL in the file but not on the server.
     pub nulled: Vec<NulledValues>,
 }
 
@@ -341,7 +342,7 @@ impl ColumnBuffer {
                     writer.write_batch(values, levels, None)
                 })?;
             }
-            _ => return Err(ParquetError::General("a column of another type".to_owned())),
+            _ => return Err(ParquetError::General("the column has another type than its buffer".to_owned())),
         }
         Ok(())
     }

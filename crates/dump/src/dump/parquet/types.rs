@@ -39,8 +39,8 @@ pub enum ParquetKind {
         /// Whether the time is in UTC; otherwise it has no time zone.
         utc: bool,
     },
-    /// A TIME value as a duration in microseconds. It may be negative or longer than a day, so it is no time
-    /// of day.
+    /// A TIME value as a duration in microseconds. It may be negative or longer than a day, so it is not a
+    /// time of day.
     Span,
     /// A BIT value, as a number.
     Bits,
@@ -99,8 +99,8 @@ impl ParquetKind {
         }
     }
 
-    /// Returns whether servers store values of this type that are not valid dates, such as `0000-00-00`. They
-    /// become NULL in the file, even in a NOT NULL column.
+    /// Returns whether servers may store values of this type that are not valid dates, such as `0000-00-00`.
+    /// They become NULL in the file, even in a NOT NULL column.
     pub fn may_be_impossible(self) -> bool {
         matches!(self, Self::Date | Self::Moment { .. })
     }

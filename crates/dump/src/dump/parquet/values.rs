@@ -13,7 +13,7 @@ const DAYS_BEFORE_1970: i32 = 719_163;
 const MICROS_PER_SECOND: i64 = 1_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
 
-/// Converts a value whose type is stored as an integer. Unsigned values keep their 64 bits.
+/// Converts a value whose type is stored as an integer. The bits of an unsigned 64-bit value are kept.
 pub fn whole(kind: ParquetKind, value: &[u8]) -> Option<Option<i64>> {
     match kind {
         ParquetKind::Integer { signed: true, .. } => text(value)?.parse().ok().map(Some),
@@ -33,7 +33,7 @@ pub fn whole(kind: ParquetKind, value: &[u8]) -> Option<Option<i64>> {
     }
 }
 
-/// Converts a number to 32 bits, if it fits. Unsigned types keep their bits.
+/// Converts a number to 32 bits, if it fits. The bits of an unsigned value are kept.
 pub fn narrow(kind: ParquetKind, number: i64) -> Option<i32> {
     match kind {
         ParquetKind::Integer { signed: false, .. } => u32::try_from(number).ok().map(u32::cast_signed),
@@ -41,8 +41,8 @@ pub fn narrow(kind: ParquetKind, number: i64) -> Option<i32> {
     }
 }
 
-/// Converts a decimal number to an integer by multiplying it by ten to the power of `scale`. Also `None` if
-/// it has more decimals than `scale`.
+/// Converts a decimal number to an integer by multiplying it by ten to the power of `scale`. Returns `None`
+/// if the text is not a number or has more decimals than `scale`.
 pub fn unscaled(value: &[u8], scale: u8) -> Option<i128> {
     let text = text(value)?;
     let (negative, text) = match text.strip_prefix('-') {
@@ -96,7 +96,7 @@ fn span(value: &[u8]) -> Option<i64> {
     }
 }
 
-/// Converts `HH:MM:SS` to microseconds; it may have more than 24 hours, and fractional seconds.
+/// Converts `HH:MM:SS` to microseconds. The text may have more than 24 hours, and fractional seconds.
 fn time_of(value: &[u8]) -> Option<i64> {
     let mut parts = value.splitn(3, |&byte| byte == b':');
     let (hours, minutes) = (number(parts.next()?)?, number(parts.next()?)?);
@@ -138,7 +138,7 @@ mod tests {
         ParquetKind::Integer { bits, signed }
     }
 
-    /// Converts a value as it is stored in 32 bits.
+    /// Converts a value to the 32-bit integer that the file stores.
     fn stored(kind: ParquetKind, value: &str) -> Option<i32> {
         narrow(kind, whole(kind, value.as_bytes())??)
     }

@@ -75,7 +75,7 @@ impl Next for ByOrder {
     }
 }
 
-/// A strategy that takes a chunk from each table in turn, and ignores the indexes that follow the rows.
+/// A strategy that takes a chunk from each table in turn, and ignores the cost of the indexes.
 struct ByTurns(std::vec::IntoIter<(usize, u64)>);
 
 impl ByTurns {
@@ -147,8 +147,8 @@ fn the_longest_index_creation_does_not_run_alone_at_the_end() {
     let tables = [Table::new(75, 100_000, 4), Table::new(25, 100_000, 1)];
     for tables in [&tables[..], &[tables[1].clone(), tables[0].clone()]] {
         let (ours, turns) = both(4, 2, tables);
-        assert!(ours < 1.1, "{ours} times the lower bound");
-        assert!(turns > 1.15, "taking turns is as fast: {turns}");
+        assert!(ours < 1.1, "the load took {ours} times the lower bound");
+        assert!(turns > 1.15, "the strategy of taking turns was as fast: {turns} times the lower bound");
     }
 }
 
@@ -159,7 +159,7 @@ fn tables_with_equal_remaining_times_take_turns() {
     let taken: Vec<_> = std::iter::from_fn(|| Some(order.next()?.0)).collect();
     assert_eq!(taken, [0, 1, 2, 0, 1, 2, 0, 1, 2]);
     let (ours, turns) = both(4, 2, &vec![Table::new(25, 100_000, 1); 4]);
-    assert!(ours <= turns, "{ours} times the lower bound, {turns} by turns");
+    assert!(ours <= turns, "the load took {ours} times the lower bound, {turns} with taking turns");
 }
 
 #[test]
@@ -216,15 +216,15 @@ proptest! {
         // The simulation fails unless all chunks are loaded.
         let ours = time(connections, cores, &tables, &mut order);
         prop_assert!(order.most_begun <= connections);
-        // The bound by Graham for every order without idle connections: the time for all work, spread over as
-        // many cores as there are connections for, plus the longest work of one connection.
+        // Graham's bound for every order without idle connections: the time for all work, spread over the
+        // cores that the connections can use, plus the longest work of one connection.
         let cores = cores.min(connections) as f64;
         let all: f64 = tables.iter().map(|table| table.rows_cost() + table.indexes_cost()).sum();
         let one = |table: &Table| {
             table.chunks.iter().max().map_or(0.0, |&rows| chunk_cost(rows) + table.indexes_cost())
         };
         let longest = tables.iter().map(one).fold(0.0, f64::max);
-        prop_assert!(ours <= all / cores + longest * 1.001 + 1.0, "{ours}: {all} on {cores} cores, {longest}");
+        prop_assert!(ours <= all / cores + longest * 1.001 + 1.0, "the load took {ours}, but the bound is {all} on {cores} cores plus {longest}");
     }
 }
 
@@ -246,5 +246,5 @@ fn the_order_is_close_to_the_lower_bound() {
         ours += one / f64::from(many);
         turns += other / f64::from(many);
     }
-    assert!(ours < 1.08 && ours < turns, "{ours} times the lower bound on average, {turns} by turns");
+    assert!(ours < 1.08 && ours < turns, "the load took {ours} times the lower bound on average, {turns} by turns");
 }

@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use super::super::key::{KeyColumn, KeyKind};
 use super::*;
 
-/// The key of a row: one value per column, either NULL or a text that the model's collation compares.
+/// The key of a row: one value per column, either NULL (`None`) or a text that the model's collation
+/// compares.
 type Row = Vec<Option<String>>;
 
 /// How the server in the model compares texts.
@@ -17,7 +18,8 @@ enum Collation {
     Numbers,
     Bytes,
     WithoutCase,
-    /// Shorter texts first, and otherwise backwards: an order that no client would guess.
+    /// Shorter texts come first, and texts of equal length are compared backwards. No client could guess this
+    /// order.
     Odd,
 }
 
@@ -143,7 +145,8 @@ fn table() -> impl Strategy<Value = (Model, bool, usize)> {
                 let literals: Vec<_> =
                     row.iter().map(|value| KeyLiteral(value.clone().unwrap_or_default())).collect();
                 let null = row.iter().any(Option::is_none);
-                // A row is a duplicate if the server's collation says so. NULL is never a duplicate.
+                // A row is a duplicate if its key is equal to another key in the model's collation. A key
+                // with NULL is never a duplicate.
                 let is_there = !null
                     && model.rows.iter().any(|(_, row)| {
                         !row.iter().any(Option::is_none)
@@ -279,7 +282,7 @@ fn dense_keys_need_no_queries_and_sparse_keys_few() {
     assert_eq!(count(1_000_000, 1_000_000, 1), (0, 1000));
     let (questions, chunks) = count(1_000_000, 1_000_000_000_000, 1_000_000);
     assert!((500..=2000).contains(&chunks), "{chunks}");
-    assert!(questions < chunks + 50, "{questions} queries for {chunks} chunks");
+    assert!(questions < chunks + 50, "the chunker sent {questions} queries for {chunks} chunks");
 }
 
 #[test]
