@@ -165,7 +165,10 @@ async fn differences_do_not_cancel_in_sums(kind: ServerKind) -> Result<()> {
         };
         // Row hashes are only read if the sums differ.
         let found = (log.count("BIT_XOR(CRC32(").await?, log.count("SHA2(").await?);
-        ensure!(found == wanted, "{digests:?}: the numbers of queries for sums and for row hashes are {found:?}");
+        ensure!(
+            found == wanted,
+            "{digests:?}: the numbers of queries for sums and for row hashes are {found:?}"
+        );
     }
     let changes = [
         ("flags", "flag = 1", "TRUE", 4096),
@@ -215,7 +218,9 @@ async fn differences_do_not_cancel_in_sums(kind: ServerKind) -> Result<()> {
                     .count(),
             };
             if found != count {
-                missed.push(format!("{digests:?}: {table}, {change}: the check found {found} of {count} differences"));
+                missed.push(format!(
+                    "{digests:?}: {table}, {change}: the check found {found} of {count} differences"
+                ));
             }
             connection.execute(&format!("DELETE FROM summed.{table}")).await?;
             connection.execute(&format!("INSERT INTO summed.{table} SELECT * FROM summed.kept")).await?;

@@ -49,9 +49,14 @@ async fn common_types_and_objects_are_loaded() -> Result<()> {
         }
         let (source, target) = (started(from).await?, started(into).await?);
         run_script(&source, CARRIED.as_bytes())?;
-        load_from(&source, &target).await?.with_context(|| format!("a dump of {from} could not be loaded into {into}"))?;
+        load_from(&source, &target)
+            .await?
+            .with_context(|| format!("a dump of {from} could not be loaded into {into}"))?;
         let (one, other) = (source.sql(SUMS).await?, target.sql(SUMS).await?);
-        ensure!(one == other, "a dump of {from} was loaded into {into}: the source has {one:#?}, the target has {other:#?}");
+        ensure!(
+            one == other,
+            "a dump of {from} was loaded into {into}: the source has {one:#?}, the target has {other:#?}"
+        );
     }
     Ok(())
 }

@@ -66,7 +66,12 @@ pub(crate) fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Vec<Vec<Optio
     for chunk in &entry.chunks {
         let written = chunk.written.with_context(|| format!("{} is not finished", chunk.file))?;
         let file = std::fs::read(folder.join(&chunk.file))?;
-        ensure!(file.len() as u64 == written.file_bytes, "the file {} has {} bytes, which differs from the manifest", chunk.file, file.len());
+        ensure!(
+            file.len() as u64 == written.file_bytes,
+            "the file {} has {} bytes, which differs from the manifest",
+            chunk.file,
+            file.len()
+        );
         let mut text = Vec::new();
         if chunk.file.ends_with(".zst") {
             zstd::Decoder::new(file.as_slice())?.read_to_end(&mut text)?;
@@ -88,7 +93,12 @@ pub(crate) fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Vec<Vec<Optio
         }
         ensure!((rows.len() - before) as u64 == written.rows, "{}: rows", chunk.file);
     }
-    ensure!(rows.len() as u64 == entry.rows, "the file {} has {} rows, which differs from the manifest", entry.table, rows.len());
+    ensure!(
+        rows.len() as u64 == entry.rows,
+        "the files of table {} have {} rows, which differs from the manifest",
+        entry.table,
+        rows.len()
+    );
     Ok(rows)
 }
 
@@ -182,7 +192,13 @@ async fn compare(connection: &mut Connection, folder: &Path, manifest: &Manifest
         let mut dumped = rows_of(folder, entry)?;
         asked.sort();
         dumped.sort();
-        ensure!(asked == dumped, "{}: the dump has {} rows, the server has {}", entry.table, asked.len(), dumped.len());
+        ensure!(
+            asked == dumped,
+            "{}: the server has {} rows, the dump has {}",
+            entry.table,
+            asked.len(),
+            dumped.len()
+        );
     }
     Ok(())
 }
@@ -337,7 +353,7 @@ async fn dump_under_load(load: &Load, server: &Server, has_binlog: bool) -> Resu
         let named = point.gtid_set.as_deref().context("no GTIDs")?;
         ensure!(
             transactions(kind, named)? - before == total,
-            "{method}: the dump has {total} transactions, but its GTIDs name {named}, of which {before} are older than the test"
+            "{method}: the dump has {total} transactions, but its GTIDs are {named}, of which {before} are older than the test"
         );
         ensure!(point.binlog_file.is_some() == has_binlog && point.binlog_position.is_some() == has_binlog);
     }
@@ -559,7 +575,11 @@ async fn a_dump_ends_during_definition_changes(kind: ServerKind) -> Result<()> {
         for table in tables.clone() {
             let found: u64 =
                 table.chunks.iter().filter_map(|chunk| chunk.written.as_ref()).map(|it| it.rows).sum();
-            ensure!(Some(found.to_string()) == rows, "table number {number}: {} has {found} rows", table.table);
+            ensure!(
+                Some(found.to_string()) == rows,
+                "table number {number}: {} has {found} rows",
+                table.table
+            );
             let definition = std::fs::read_to_string(folder.join(&table.file))?;
             ensure!(
                 definition.contains("`extra`") == table.columns.iter().any(|column| column.name == "extra"),

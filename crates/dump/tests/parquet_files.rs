@@ -136,7 +136,11 @@ fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Rows> {
         ensure!((bytes.len() as u64, crc32fast::hash(&bytes)) == (written.file_bytes, written.crc32));
         let reader = SerializedFileReader::new(File::open(&path)?)?;
         let groups: i64 = reader.metadata().row_groups().iter().map(|group| group.num_rows()).sum();
-        ensure!(u64::try_from(groups)? == written.rows, "the row groups of {} have {groups} rows in total", chunk.file);
+        ensure!(
+            u64::try_from(groups)? == written.rows,
+            "the row groups of {} have {groups} rows in total, which differs from the manifest",
+            chunk.file
+        );
         let names = reader.metadata().file_metadata().schema_descr().columns().to_vec();
         let names: Vec<_> = names.iter().map(|column| column.name()).collect();
         let wanted: Vec<_> = entry.columns.iter().map(|column| &*column.name).collect();
@@ -172,7 +176,12 @@ async fn compare(server: &Server, folder: &Path, manifest: &Manifest) -> Result<
         // This table has a DECIMAL of 65 digits.
         let found = rows_of(folder, entry)?;
         let wanted = rows_on(&mut connection, entry, entry.table == "numbers").await?;
-        ensure!(found.len() == wanted.len(), "the file of {} has {} rows", entry.table, found.len());
+        ensure!(
+            found.len() == wanted.len(),
+            "the files of table {} have {} rows, which differs from the server",
+            entry.table,
+            found.len()
+        );
         for (found, wanted) in found.iter().zip(&wanted) {
             let differ = found.iter().zip(wanted).find(|(found, wanted)| found != wanted);
             ensure!(differ.is_none(), "{}: {differ:?}", entry.table);

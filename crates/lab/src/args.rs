@@ -2,7 +2,7 @@
 
 #![allow(
     missing_docs,
-    reason = "doc comments are help texts here, and those of groups would displace their parents'"
+    reason = "doc comments are help texts here, and the doc comment of a group would replace the help text of its parent"
 )]
 
 mod bench;

@@ -46,7 +46,7 @@ pub async fn sandbox(command: &SandboxCommand, as_json: bool) -> anyhow::Result<
             };
             let started = detached::up(&cache, &spec, print_progress).await;
             let servers = started.context(
-                "start the servers (those that started before the failure keep running: `tailwater sandbox down` stops them)",
+                "start the servers (the servers that started before the failure keep running: `tailwater sandbox down` stops them)",
             )?;
             for server in &servers {
                 print_server(&mut out, server, as_json)?;
@@ -82,7 +82,7 @@ pub async fn sandbox(command: &SandboxCommand, as_json: bool) -> anyhow::Result<
         }
         SandboxCommand::Down { names } => {
             for server in detached::down(&cache, names).await? {
-                print_ended(&mut out, &server, "stopped, its data removed", as_json)?;
+                print_ended(&mut out, &server, "stopped, and its data was deleted", as_json)?;
             }
         }
     }

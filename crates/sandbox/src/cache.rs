@@ -9,7 +9,7 @@ use rustix::fs::FlockOperation;
 
 use crate::error::{FileContext, SandboxError};
 
-/// The cache folder. It has these parts:
+/// The cache folder. It has these subfolders:
 ///
 /// - `servers/<kind>`: unpacked servers
 /// - `templates/<kind>-<version>`: template data directories, which are copied for each new server
@@ -35,7 +35,7 @@ impl Cache {
     }
 
     fn from_environment(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, SandboxError> {
-        // A relative path would name another cache in each working directory.
+        // A relative path is ignored, because it would name another cache in each working directory.
         let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
         absolute("TAILWATER_CACHE")
             .or_else(|| absolute("XDG_CACHE_HOME").map(|path| path.join("tailwater")))
@@ -70,8 +70,8 @@ impl Cache {
     }
 }
 
-/// An advisory lock on a file. It is released when this value is dropped. If the process ends in any other
-/// way, the kernel releases it.
+/// An advisory lock on a file. It is released when this value is dropped. If the process is killed, the
+/// kernel releases the lock.
 #[derive(Debug)]
 pub struct FileLock {
     _file: File,

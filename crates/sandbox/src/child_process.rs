@@ -31,7 +31,7 @@ impl ChildProcess {
         Self::start_with(path, arguments, [], output)
     }
 
-    /// Like [`Self::start`], with variables added to the program's environment.
+    /// Does the same as [`Self::start`], with variables added to the program's environment.
     ///
     /// # Errors
     /// [`SandboxError::Spawn`] if the program cannot be started.
@@ -140,7 +140,7 @@ impl ChildProcess {
 impl Drop for ChildProcess {
     fn drop(&mut self) {
         if self.is_running() {
-            // A failure cannot be reported here. At the latest, the kernel kills the process when this
+            // A failure cannot be reported here. If the kill fails, the kernel kills the child when this
             // process ends.
             let _ = self.signal(Signal::KILL);
             let _ = self.child.wait();

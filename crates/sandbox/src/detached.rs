@@ -2,8 +2,8 @@
 //! `kill`, `start` and `down`.
 //!
 //! Each server has a folder under the cache's `up` with its data, a process file, and scripts for its client
-//! programs. The process file holds the process id and the start time of the process. So a later process with
-//! the same id is never mistaken for the server.
+//! programs. The process file holds the process id and the start time of the process. So a later process that
+//! gets the same id is never mistaken for the server.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -36,7 +36,7 @@ const PROCESS_FILE: &str = "server.json";
 const LOCK_FILE: &str = ".lock";
 /// Name of the lock file that is locked while the server is being started.
 const STARTING_FILE: &str = "starting";
-/// Time limit of a clean shutdown in seconds. After it, the server is killed.
+/// Time limit of a clean shutdown in seconds. After that time the server is killed.
 const STOP_SECONDS_MAX: u64 = 60;
 
 /// Specification of the servers to start.
@@ -102,7 +102,7 @@ pub enum DetachedRole {
 }
 
 impl DetachedServer {
-    /// Whether the server's process is alive. After a reboot it never is.
+    /// Whether the server's process is running. After a reboot of the machine the result is always false.
     pub fn is_running(&self) -> bool {
         process::start_ticks(self.pid) == Some(self.start_ticks)
     }
@@ -361,7 +361,7 @@ pub fn list(cache: &Cache) -> Result<Vec<DetachedServer>, SandboxError> {
                     serde_json::from_slice(&text).map_err(std::io::Error::from).on_path("read", &note)?;
                 servers.push(server);
             }
-            // A lock file, or the folder of a server that is being started.
+            // This entry is a lock file, or the folder of a server that is being started.
             Err(_) => continue,
         }
     }
@@ -417,8 +417,8 @@ pub enum StopMode {
 }
 
 async fn end(servers: &[DetachedServer], how: StopMode) {
-    // All servers are stopped in parallel, because each may take seconds to flush its pages. Replicas and
-    // sources do not wait for each other.
+    // All servers are stopped in parallel, because each may take seconds to flush its pages. During the
+    // shutdown, replicas and sources do not wait for each other.
     let first = match how {
         StopMode::Shutdown => Signal::TERM,
         StopMode::Kill => Signal::KILL,
@@ -508,8 +508,8 @@ fn signal(server: &DetachedServer, signal: Signal) {
     let pid = i32::try_from(server.pid).ok().and_then(Pid::from_raw);
     let handle = pid.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
     let Some(handle) = handle else { return };
-    // The state is checked after the process handle was opened. The handle cannot refer to another process
-    // later.
+    // The process is checked after its handle was opened, because an open handle never refers to another
+    // process.
     if server.is_running() {
         // An error means that the process has just ended.
         let _ = rustix::process::pidfd_send_signal(&handle, signal);
@@ -555,7 +555,7 @@ mod tests {
         let own = server.folder(&cache);
         private_folder(&own).expect("folder");
         server.write(&own).expect("note");
-        // A folder of a start that was killed early.
+        // Create a folder as a start leaves it that was killed before it wrote the process file.
         let unfinished = cache.up().join("mysql-9.7-2");
         private_folder(&unfinished.join("data")).expect("folder");
         assert_eq!(list(&cache).expect("list"), std::slice::from_ref(&server));

@@ -26,7 +26,7 @@ pub enum SandboxError {
     NotInstalled {
         /// The requested server.
         kind: ServerKind,
-        /// Where the server was searched, and why it is unusable.
+        /// Where the sandbox searched for the server, and why the server cannot be used.
         reason: String,
     },
     /// The server's packages could not be downloaded or unpacked.
@@ -62,7 +62,7 @@ pub enum SandboxError {
     TimedOut {
         /// Name of the server.
         name: String,
-        /// The state that was waited for.
+        /// The state that the server did not reach, such as "ready".
         what: &'static str,
         /// The time limit in seconds.
         seconds: u64,

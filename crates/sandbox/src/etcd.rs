@@ -45,7 +45,7 @@ struct EtcdPorts {
 
 impl Etcd {
     /// Returns the path of etcd: from the cache, where `./dev setup` stores it, or from the system. If it
-    /// returns `None`, the test must end; a line on standard error has then reported that etcd is missing.
+    /// returns `None`, etcd is missing, which a line on standard error has reported, and the test must end.
     ///
     /// # Panics
     /// If etcd is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.
@@ -61,10 +61,9 @@ impl Etcd {
         Self::start_as(program, folder, None).await
     }
 
-    /// Like [`Etcd::start`], for clients that use TLS.
+    /// Does the same as [`Etcd::start`], for clients that use TLS.
     ///
-    /// # Errors
-    /// As [`Etcd::start`].
+    /// # Errors The same as for [`Etcd::start`].
     pub async fn start_tls(program: &Path, folder: &Path, tls: EtcdTls) -> Result<Self, SandboxError> {
         Self::start_as(program, folder, Some(tls)).await
     }
@@ -104,16 +103,14 @@ impl Etcd {
 
     /// Kills etcd and starts it again with the same data and ports.
     ///
-    /// # Errors
-    /// [`SandboxError::Spawn`] as [`Etcd::start`].
+    /// # Errors [`SandboxError::Spawn`], as for [`Etcd::start`].
     pub async fn restart(self) -> Result<Self, SandboxError> {
         self.start_again(false).await
     }
 
     /// Kills etcd and starts it again without its data. All keys are lost, and revisions start from 1.
     ///
-    /// # Errors
-    /// [`SandboxError::Spawn`] as [`Etcd::start`], and if the data cannot be removed.
+    /// # Errors [`SandboxError::Spawn`], as for [`Etcd::start`], and if the data cannot be removed.
     pub async fn recreate(self) -> Result<Self, SandboxError> {
         self.start_again(true).await
     }

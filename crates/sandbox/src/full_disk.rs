@@ -13,7 +13,7 @@ use crate::preload;
 
 const SOURCE: &str = include_str!("full_disk.c");
 
-/// The preloaded library, and the file that makes it simulate a full disk.
+/// The preloaded library, and the control file that makes it simulate a full disk.
 #[derive(Debug, Clone)]
 pub struct FullDisk {
     library: PathBuf,
@@ -27,7 +27,7 @@ impl FullDisk {
     }
 
     /// Compiles the library into `folder`. The folder must exist as long as programs run with the library. At
-    /// first the disk has free space.
+    /// the start, the disk has free space.
     ///
     /// # Errors
     /// [`SandboxError::Spawn`] if there is no C compiler; [`SandboxError::Client`] with the compiler's

@@ -18,7 +18,8 @@ pub struct HaProxy {
 
 impl HaProxy {
     /// Returns the path of HAProxy: from the cache, where `./dev setup` stores it, or from the system. If it
-    /// returns `None`, the test must end; a line on standard error has then reported that HAProxy is missing.
+    /// returns `None`, HAProxy is missing, which a line on standard error has reported, and the test must
+    /// end.
     ///
     /// # Panics
     /// If HAProxy is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.

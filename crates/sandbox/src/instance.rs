@@ -28,8 +28,8 @@ impl InstanceFolder {
         let run = cache.run();
         private_folder(&run)?;
         sweep(&run)?;
-        // A later process may get the same process id. The random part prevents that it meets a lock file of
-        // the earlier process.
+        // A later process may get the same process id. The random part of the name prevents a collision with
+        // a lock file of the earlier process.
         let name = format!("{}-{:06x}", std::process::id(), rand::random::<u32>() & 0xff_ffff);
         let lock_path = run.join(format!("{name}.lock"));
         // The lock is acquired before the folder is created, so that each folder always has a locked lock
@@ -53,7 +53,7 @@ impl Drop for InstanceFolder {
     }
 }
 
-/// Removes the folders of processes that were killed.
+/// Removes the folders of servers whose processes were killed.
 fn sweep(run: &Path) -> Result<(), SandboxError> {
     for entry in fs::read_dir(run).on_path("list", run)?.flatten() {
         let lock_path = entry.path();

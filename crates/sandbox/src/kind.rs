@@ -63,7 +63,7 @@ impl ServerKind {
     }
 
     /// Returns the kind for a flavour and optionally a version or its beginning (`11`, `11.8`, `11.8.3`).
-    /// Without a version, MariaDB means the one of Debian 12. `None` if the sandbox has no such server.
+    /// Without a version, `mariadb` means the MariaDB of Debian 12. `None` if the sandbox has no such server.
     pub fn choose(flavour: Flavour, version: Option<&str>) -> Option<Self> {
         let mut kinds = Self::ALL.into_iter().filter(|kind| kind.flavour() == flavour);
         match version {

@@ -28,8 +28,8 @@ pub(crate) struct Layout {
     pub(crate) data: PathBuf,
     pub(crate) socket: PathBuf,
     pub(crate) pid_file: PathBuf,
-    /// Temporary folder of this server only. A server that starts deletes temporary files that look like its
-    /// own. In a shared folder, it would delete those of servers that run.
+    /// Temporary folder of this server only. When a server starts, it deletes temporary files with names like
+    /// its own. In a shared folder, it would delete the files of other running servers.
     pub(crate) temporary: PathBuf,
     pub(crate) error_log: PathBuf,
     /// Option file; empty unless the user wrote to it. It always exists: without an option file, MySQL also
@@ -161,8 +161,8 @@ impl Layout {
             if let Some(status) = ended {
                 return Err(self.ended_early(name, status));
             }
-            // Another server could use the port. Only the server whose PID file names our child process is
-            // the right one.
+            // Another server could use the port. The server is the right one only if its PID file names the
+            // child process.
             let pid = fs::read_to_string(&self.pid_file).unwrap_or_default();
             if pid.trim().parse() == Ok(child.id())
                 && let Some(version) = greeting(port).await
@@ -195,8 +195,8 @@ impl Layout {
     }
 }
 
-/// Connects, and reads the version from the server's handshake packet. Returns `None` if the server sends
-/// none.
+/// Connects, and reads the version from the server's handshake packet. Returns `None` if the server does not
+/// send this packet.
 async fn greeting(port: u16) -> Option<String> {
     let read = async {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok()?;
@@ -223,7 +223,7 @@ fn greeted_version(packet: &[u8]) -> Option<String> {
     }
     let end = rest.iter().position(|&byte| byte == 0)?;
     let version = String::from_utf8_lossy(rest.get(..end)?).into_owned();
-    // MariaDB 10 sends this prefix so that old replicas take it for a newer MySQL.
+    // MariaDB 10 sends this prefix so that old replicas mistake it for a newer MySQL.
     Some(version.strip_prefix("5.5.5-").map_or(version.clone(), str::to_owned))
 }
 

@@ -19,8 +19,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-/// Maximum number of bytes in flight in one direction of a connection. Beyond it the link stops reading, and
-/// the sender's socket buffer fills, as on a slow network.
+/// Maximum number of bytes in flight in one direction of a connection. At this limit the link stops reading,
+/// and the sender's socket buffer fills, as on a slow network.
 const IN_FLIGHT_BYTES_MAX: usize = 4 << 20;
 const READ_BYTES: usize = 64 << 10;
 /// With a bandwidth limit, bytes are sent in parts that take about this long. Without a limit, all bytes that
@@ -199,7 +199,8 @@ async fn accept(
                     let target = *target.borrow();
                     connections.spawn(serve(client, target, state.subscribe()));
                 }
-                // Probably there are no free file descriptors. Some must be closed first.
+                // The likely cause is that no file descriptor is free, so the link waits until some are
+                // closed.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             },
             Some(_) = connections.join_next() => {}
@@ -207,7 +208,7 @@ async fn accept(
     }
 }
 
-/// Serves one connection until a side or the link closes it.
+/// Serves one connection until the client, the server or the link closes it.
 async fn serve(client: TcpStream, target: SocketAddr, state: watch::Receiver<LinkState>) {
     let now = *state.borrow();
     if now.refuse {
@@ -270,7 +271,8 @@ async fn pass(
     direction: Direction,
     state: &watch::Receiver<LinkState>,
 ) {
-    // The queue has one entry for each read. With the size of a read this bounds the bytes in flight.
+    // The queue has one entry for each read, and a read has a maximum size. So the bytes in flight are
+    // limited.
     let (sender, receiver) = mpsc::channel(IN_FLIGHT_BYTES_MAX / READ_BYTES);
     let reading = read(from, sender, direction, state);
     let writing = write(to, receiver, direction, state);
@@ -308,7 +310,7 @@ async fn write(
     direction: Direction,
     state: &watch::Receiver<LinkState>,
 ) {
-    // With a bandwidth limit: the time at which the last byte will have been sent.
+    // If the bandwidth is limited, this is the time at which the last byte will have been sent.
     let mut free = Instant::now();
     let mut waiting = VecDeque::new();
     loop {
@@ -342,7 +344,7 @@ async fn write(
             return;
         }
     }
-    // The sender has closed its side, so the link closes the other one.
+    // The sender has closed its side, so the link closes the connection to the receiver.
     let _ = to.shutdown().await;
 }
 
@@ -392,7 +394,7 @@ mod tests {
         };
         let (sent, read) = tokio::join!(sending, from.read_to_end(&mut back));
         assert!(sent.is_ok() && read.is_ok());
-        assert!(back == bytes, "{} bytes came back", back.len());
+        assert!(back == bytes, "only {} bytes came back", back.len());
         server.abort();
     }
 
@@ -429,16 +431,17 @@ mod tests {
             let mut stream = TcpStream::connect(link.address()).await.expect("connect");
             exchange(&mut stream, b"before").await.expect("exchange");
             link.cut(direction);
-            stream.write_all(b"lost").await.expect("a cut is not noticed");
+            stream.write_all(b"lost").await.expect("a cut link must not close the connection");
             assert!(silent(&mut stream).await);
-            let mut late = TcpStream::connect(link.address()).await.expect("a cut link accepts");
-            late.write_all(b"lost").await.expect("and takes bytes");
+            let mut late =
+                TcpStream::connect(link.address()).await.expect("a cut link must accept new connections");
+            late.write_all(b"lost").await.expect("a cut link must accept bytes");
             assert!(silent(&mut late).await);
             link.restore();
             let error = exchange(&mut stream, b"after").await.err().map(|error| error.kind());
             assert!(error.is_some(), "a connection that lost bytes continued");
             let mut fresh = TcpStream::connect(link.address()).await.expect("connect again");
-            exchange(&mut fresh, b"again").await.expect("a restored link works");
+            exchange(&mut fresh, b"again").await.expect("a restored link must forward bytes");
         }
         server.abort();
     }

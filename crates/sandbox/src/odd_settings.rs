@@ -111,7 +111,7 @@ pub fn odd_settings(kind: ServerKind) -> Vec<(&'static str, &'static str)> {
     all.filter(|(name, _)| !IGNORED_VARIABLES.contains(&(kind, name))).collect()
 }
 
-/// Adds the server options that are needed for all of [`odd_settings`] to take effect in sessions.
+/// Adds the server options without which some of [`odd_settings`] have no effect in sessions.
 pub fn accept_odd_settings(spec: ServerSpec) -> ServerSpec {
     match spec.kind.flavour() {
         Flavour::MySql => spec,
@@ -137,8 +137,7 @@ pub async fn apply_odd_settings(server: &Server) -> Result<(), SandboxError> {
 
 /// Resets all of [`odd_settings`] to their defaults for new sessions of a server.
 ///
-/// # Errors
-/// As [`apply_odd_settings`].
+/// # Errors The same as for [`apply_odd_settings`].
 pub async fn reset_odd_settings(server: &Server) -> Result<(), SandboxError> {
     let statements = odd_settings(server.kind()).into_iter();
     let statements: Vec<_> = statements.map(|(name, _)| format!("SET GLOBAL {name} = DEFAULT;")).collect();

@@ -17,8 +17,8 @@ static TAKEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
 
 /// A free port, reserved within this process until this value is dropped.
 ///
-/// The port is below the range from which the kernel takes local ports of outgoing connections. A port in
-/// that range could be taken by any client while the server restarts.
+/// The port is below the range from which the kernel takes local ports for outgoing connections. While the
+/// server restarts, any client could take a port in that range.
 #[derive(Debug)]
 pub struct ReservedPort {
     number: u16,
@@ -75,7 +75,8 @@ fn below_ephemeral() -> Range<u16> {
     let low = text.split_ascii_whitespace().next().and_then(|word| word.parse().ok());
     match low {
         Some(low) if low > 12_000 => 10_000..low,
-        // On this machine the kernel uses all ports for outgoing connections, so any port can be chosen.
+        // On this machine the kernel uses nearly all ports for outgoing connections, so a port in that range
+        // must be chosen.
         _ => 20_000..60_000,
     }
 }

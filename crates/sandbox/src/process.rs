@@ -5,9 +5,9 @@
 //! a child when its parent ends. Three rules make this safe without `unsafe` code:
 //!
 //! - `setpriv --pdeathsig KILL` (util-linux, on every Debian) sets the signal in the child before the server
-//!   is executed. The setting is kept over `execve`. The alternative is a shell that waits for the end of a
-//!   pipe and then kills the server. It needs one more process for each server, and if the shell is killed,
-//!   the server keeps running.
+//!   is executed. The setting is kept over `execve`. The alternative would be a shell that waits for the end
+//!   of a pipe and then kills the server. But that needs one more process for each server, and the server
+//!   keeps running if the shell is killed.
 //! - The kernel sends the signal when the *thread* that forked the child ends, not when its process ends. So
 //!   one thread that never ends forks all children.
 //! - The parent could die before the child has requested the signal. So after `setpriv`, a line of shell
@@ -37,8 +37,8 @@ pub(crate) enum Lifetime {
     Detached,
 }
 
-/// A program with its arguments and additional environment variables. It inherits nothing else but the
-/// environment.
+/// A program with its arguments and additional environment variables. The program also inherits the
+/// environment of this process, and nothing else.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     pub(crate) path: OsString,
@@ -126,7 +126,8 @@ fn on_forking_thread(command: Command) -> io::Result<Child> {
         let (sender, receiver) = mpsc::channel::<SpawnRequest>();
         let body = move || {
             for (mut command, answer) in receiver {
-                // If the receiver was dropped, the child is dropped, and ends with this process.
+                // If the receiver was dropped, the handle of the child is dropped too. The child then ends
+                // with this process.
                 let _ = answer.send(command.spawn());
             }
         };
@@ -219,9 +220,10 @@ mod tests {
     }
 
     #[test]
-    fn a_child_with_an_unexpected_parent_ends() {
-        // `setpriv` alone does not cover the race between fork and parent death. Here the parent is the
-        // expected one, so the child must run.
+    fn a_child_with_the_expected_parent_runs() {
+        // `setpriv` alone does not cover the case that the parent dies before the child requests the signal,
+        // so the script compares the parent's process id. Here the parent is the expected one, so the child
+        // must run.
         let folder = tempfile::tempdir().expect("temporary folder");
         let log = folder.path().join("log");
         let mut program = Program::new("/bin/sh");

@@ -11,8 +11,8 @@ pub const REPLICATION_USER: &str = "tailwater";
 /// Password of that account. The servers listen only on the loopback address and contain only test data.
 pub const REPLICATION_PASSWORD: &str = "sandbox-tailwater";
 
-/// How long a commit waits for an ACK before the server disables semi-sync, in milliseconds: 23 days, so
-/// never in a test. Above 2^31 ms, deadlines overflow in some releases.
+/// How long a commit waits for an ACK before the server disables semi-sync, in milliseconds: 23 days, so it
+/// never happens in a test. Values above 2^31 ms overflow in some releases.
 const ACK_TIMEOUT_MS: u32 = 2_000_000_000;
 
 /// One semi-sync variable: its name without the prefix, and its value.
@@ -23,7 +23,7 @@ fn source_settings(flavour: Flavour) -> (&'static str, Vec<SemiSyncSetting>) {
         Flavour::MySql => "wait_no_replica",
         Flavour::MariaDb => "wait_no_slave",
     };
-    // Enabled last. The long timeout is set before, so that no commit returns without an ACK.
+    // Semi-sync is enabled last, after the long timeout is set, so that no commit returns without an ACK.
     let settings = vec![
         ("timeout", ACK_TIMEOUT_MS.to_string()),
         ("wait_point", "AFTER_SYNC".to_owned()),
@@ -81,8 +81,8 @@ pub(crate) fn semi_sync_replica_options(flavour: Flavour) -> Vec<String> {
 
 impl ServerSpec {
     /// Enables lossless semi-sync from the first commit on, also after restarts. Each commit waits without a
-    /// time limit until a replica has acknowledged it. The engines commit it (`AFTER_SYNC`) and the client
-    /// gets its OK only after that.
+    /// time limit until a replica has acknowledged it. The storage engines commit the transaction
+    /// (`AFTER_SYNC`), and the client gets its OK, only after that.
     ///
     /// Create accounts with `sql_log_bin=0`, as [`Server::create_replication_user`] does. Otherwise the
     /// statement waits for an ACK.
@@ -201,8 +201,8 @@ pub(crate) fn account_statements() -> String {
 }
 
 /// Returns the option file lines of a server in a managed cluster. Each server can become primary and can
-/// have replicas. The source also waits for ACKs after a restart. The others are read-only and do not
-/// acknowledge (Tailwater does); on them the semi-sync plugin is loaded but disabled.
+/// have replicas. The source also waits for ACKs after a restart. The replicas are read-only and do not
+/// acknowledge, because Tailwater does. Their semi-sync plugin is loaded but disabled.
 pub(crate) fn cluster_options(flavour: Flavour, is_source: bool) -> Vec<String> {
     let mut options: Vec<String> = semi_sync_source_options(flavour);
     let log_updates = match flavour {
@@ -234,8 +234,8 @@ pub(crate) fn manager_account_statements(flavour: Flavour, is_read_only: bool) -
     }
 }
 
-/// Semi-sync status of a source, for tests. Not `tailwater_session::semi_sync`, whose results tests compare
-/// with it.
+/// Semi-sync status of a source, for tests. It does not use `tailwater_session::semi_sync`, because tests
+/// compare the results of that module with it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SemiSyncStatus {
     /// Whether commits wait for ACKs now.

@@ -12,8 +12,8 @@ use crate::install::{Install, InstallProgress};
 use crate::kind::ServerKind;
 use crate::server::{Server, ServerSpec};
 
-/// Returns the server for a test. If it returns `None`, the test must end; a line on standard error has then
-/// named the missing server.
+/// Returns the server for a test. If it returns `None`, the server is missing, which a line on standard error
+/// has reported, and the test must end.
 ///
 /// The first test that needs a server downloads it into the cache, unless `TAILWATER_FETCH=0` is set.
 ///
@@ -21,7 +21,8 @@ use crate::server::{Server, ServerSpec};
 /// If the server is unavailable while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too: in
 /// CI a skipped test is a failure.
 pub fn require(kind: ServerKind) -> Option<Install> {
-    // One attempt per process: on a machine without a network, not each test must try again.
+    // Each process tries once to get a server. On a machine without a network, further attempts would only
+    // delay the tests.
     static FOUND: Mutex<Option<HashMap<ServerKind, Result<Install, String>>>> = Mutex::new(None);
     let found = {
         let mut found = FOUND.lock();
@@ -35,7 +36,8 @@ pub fn require(kind: ServerKind) -> Option<Install> {
     let line = format!("SKIPPED {}: needs {kind}: {reason}", thread.name().unwrap_or("a test"));
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
     assert!(!set("CI") || set("TAILWATER_ALLOW_MISSING_SERVERS"), "{line}");
-    // Not `eprintln!`: the test harness hides its output if the test passes.
+    // The line is not printed with `eprintln!`, because the test harness hides that output if the test
+    // passes.
     let _ = writeln!(std::io::stderr(), "{line}");
     None
 }
@@ -46,7 +48,8 @@ fn have(kind: ServerKind) -> Result<Install, String> {
         Some(value) if value == "0" => Install::find(kind, &cache),
         _ => Install::ensure(kind, &cache, &mut |progress| {
             if !matches!(progress, InstallProgress::Downloaded { .. } | InstallProgress::Unpacking { .. }) {
-                // Not `eprintln!`: the message must be visible while the test waits (see below).
+                // The message is not printed with `eprintln!`, because it must be visible while the test
+                // waits (see below).
                 let _ = writeln!(std::io::stderr(), "{progress}");
             }
         }),
@@ -57,11 +60,10 @@ fn have(kind: ServerKind) -> Result<Install, String> {
 /// Returns a server with default options that the tests of one process share. Each test uses its own
 /// database.
 ///
-/// The server runs while a handle exists. It cannot be stopped, killed or paused through the shared handle.
-/// Tests that need that start their own server.
+/// The server runs while a handle exists. It cannot be stopped, killed or paused through the shared handle. A
+/// test that stops, kills or pauses a server must start its own server.
 ///
-/// # Errors
-/// As [`Server::start`].
+/// # Errors The same as for [`Server::start`].
 pub async fn shared(kind: ServerKind) -> Result<Arc<Server>, SandboxError> {
     static SHARED: tokio::sync::Mutex<Vec<(ServerKind, Weak<Server>)>> =
         tokio::sync::Mutex::const_new(Vec::new());

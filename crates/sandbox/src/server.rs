@@ -33,7 +33,8 @@ pub struct ServerSpec {
     pub name: String,
     /// Server options, such as `--sync-binlog=0`. They come last, so they override the sandbox's options.
     pub options: Vec<String>,
-    /// An existing data directory, which is kept. `None`: a new one, which is removed with the server.
+    /// An existing data directory, which is not removed. `None`: a new data directory, which is removed with
+    /// the server.
     pub data: Option<PathBuf>,
     /// TCP port; `None`: a free port. The port stays the same when the server restarts.
     pub port: Option<u16>,
@@ -75,7 +76,7 @@ impl ServerSpec {
         self
     }
 
-    /// Uses an existing data directory, which is kept.
+    /// Uses an existing data directory, which is not removed with the server.
     pub fn data(mut self, data: impl Into<PathBuf>) -> Self {
         self.data = Some(data.into());
         self
@@ -103,8 +104,8 @@ impl ServerSpec {
 /// A running, paused or stopped server that this process owns.
 ///
 /// When this value is dropped, the server is killed, and its data directory is removed if it was created for
-/// this server. If this process ends in any other way, including SIGKILL, the server is killed too. The next
-/// process that starts a server removes the data.
+/// this server. If this process is killed, even with SIGKILL, the server is killed too. The next process that
+/// starts a server removes the data.
 #[derive(Debug)]
 pub struct Server {
     spec: ServerSpec,
@@ -128,10 +129,9 @@ impl Server {
         Self::start_in(&Cache::locate()?, spec).await
     }
 
-    /// Like [`Self::start`], with a given cache folder.
+    /// Does the same as [`Self::start`], with a given cache folder.
     ///
-    /// # Errors
-    /// As [`Self::start`].
+    /// # Errors The same as for [`Self::start`].
     pub async fn start_in(cache: &Cache, spec: ServerSpec) -> Result<Self, SandboxError> {
         let install = Install::find(spec.kind, cache)?;
         Self::start_installed(cache, install, spec).await
@@ -208,8 +208,8 @@ impl Server {
     /// Starts the server again after [`Self::stop`], [`Self::kill`] or a crash, with the same data, port and
     /// options.
     ///
-    /// # Errors
-    /// [`SandboxError::WrongState`] if the server is running; else as [`Self::start`].
+    /// # Errors [`SandboxError::WrongState`] if the server is running; otherwise the same as for
+    /// [`Self::start`].
     pub async fn start_again(&mut self) -> Result<(), SandboxError> {
         if self.is_running() {
             return Err(self.wrong_state("running", "start it again"));
@@ -220,8 +220,7 @@ impl Server {
 
     /// Shuts the server down cleanly, and waits until it has ended.
     ///
-    /// # Errors
-    /// [`SandboxError::TimedOut`] if the server does not end. Then it keeps running.
+    /// # Errors [`SandboxError::TimedOut`] if the server does not end in time. In that case it keeps running.
     pub async fn stop(&mut self) -> Result<(), SandboxError> {
         if self.paused {
             self.resume()?;
@@ -281,8 +280,7 @@ impl Server {
     /// Stops the server cleanly and starts it again. If `options` are given, they replace those of
     /// [`Self::options`].
     ///
-    /// # Errors
-    /// As [`Self::stop`] and [`Self::start`].
+    /// # Errors The same as for [`Self::stop`] and [`Self::start`].
     pub async fn restart(&mut self, options: Option<Vec<String>>) -> Result<(), SandboxError> {
         self.stop().await?;
         if let Some(options) = options {
@@ -396,8 +394,8 @@ impl Server {
     /// with columns separated by tabs. Inside values, `\t`, `
     /// ` and `\\` are escaped; null is `NULL`.
     ///
-    /// Each call starts a process, so use it only for setup and checks. It does not depend on Tailwater's
-    /// implementation of the protocol.
+    /// Each call starts a process, so use it only for setup and checks. The call does not depend on
+    /// Tailwater's implementation of the protocol.
     ///
     /// # Errors
     /// [`SandboxError::Client`] with the server's message.

@@ -2,7 +2,7 @@
 //!
 //! On a fast disk, a test cannot see what a commit costs on a disk without a write cache or in a cloud. A
 //! small library is compiled on demand and preloaded into the program. It sleeps after each `fsync` and
-//! `fdatasync`. Servers use no other calls to sync, except with `innodb_flush_method=O_DSYNC`.
+//! `fdatasync`. Servers sync only with these calls, except with `innodb_flush_method=O_DSYNC`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

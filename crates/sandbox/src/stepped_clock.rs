@@ -1,9 +1,9 @@
 //! A wall clock that can be set while a program of the sandbox runs.
 //!
 //! A small library is compiled on demand and preloaded into the program. It changes the wall clock that the
-//! program reads. Monotonic clocks are unchanged. Use it only for programs that wait by monotonic clocks,
-//! such as Tailwater. The database servers wait until wall-clock times in kernel calls, and the kernel does
-//! not know the changed clock.
+//! program reads. Monotonic clocks are unchanged. Use it only for programs that measure waits by monotonic
+//! clocks, such as Tailwater. Database servers pass wall-clock times to the kernel when they wait, and the
+//! kernel does not know the changed clock.
 
 use std::ffi::OsString;
 use std::fs::File;

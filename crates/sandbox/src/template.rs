@@ -26,7 +26,7 @@ const REVISION: u32 = 1;
 pub(crate) fn copy_to(install: &Install, cache: &Cache, data: &Path) -> Result<(), SandboxError> {
     let template = ensure(install, cache)?;
     let mut copy = Command::new("cp");
-    // If the file system supports it, servers share disk blocks with the template.
+    // If the file system supports reflinks, servers share disk blocks with the template.
     copy.args(["-a", "--reflink=auto", "--"]).arg(&template).arg(data);
     let output = copy
         .stdin(Stdio::null())
@@ -67,8 +67,8 @@ fn ensure(install: &Install, cache: &Cache) -> Result<PathBuf, SandboxError> {
     if identity.exists() {
         fs::remove_file(&identity).on_path("remove", &identity)?;
     }
-    // The template is complete or does not exist, even after a power failure: it is renamed after everything
-    // is on disk.
+    // The template is complete or does not exist, even after a power failure: its folder is renamed to the
+    // final name after everything is on disk.
     let folder_handle = fs::File::open(&work).on_path("open", &work)?;
     rustix::fs::syncfs(&folder_handle).on_path("flush", &work)?;
     fs::rename(&data, &template).on_path("rename", &template)?;
@@ -76,8 +76,8 @@ fn ensure(install: &Install, cache: &Cache) -> Result<PathBuf, SandboxError> {
     Ok(template)
 }
 
-/// Returns the options that keep a small server small. They determine the layout of files, so template and
-/// servers must use the same ones.
+/// Returns the options that keep a small server small. They determine the layout of files, so the template
+/// and the servers must use the same options.
 pub(crate) fn shape_options(flavour: Flavour) -> &'static [&'static str] {
     match flavour {
         Flavour::MySql => &["--innodb-redo-log-capacity=64M", "--mysqlx=0"],
@@ -146,7 +146,7 @@ fn initialise(
     let mut data_option = OsString::from("--datadir=");
     data_option.push(data);
     program.arg(data_option);
-    // One flush at the end suffices for all these writes.
+    // The initialisation does not sync after each write, because one sync at the end is enough.
     program.arg("--innodb-flush-log-at-trx-commit=0").arg("--skip-log-bin");
     let output = run_to_end(&program, input)?;
     let log = work.join("initialise.log");

@@ -19,8 +19,8 @@ pub(crate) struct Tool {
 }
 
 impl Tool {
-    /// Returns the path of the program. If it returns `None`, the test must end; a line on standard error has
-    /// then reported that the program is missing.
+    /// Returns the path of the program. If it returns `None`, the program is missing, which a line on
+    /// standard error has reported, and the test must end.
     ///
     /// # Panics
     /// If the program is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.
@@ -36,7 +36,8 @@ impl Tool {
         let line = format!("SKIPPED {test}: needs {name}: run ./dev setup, or install the package {package}");
         let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
         assert!(!set("CI") || set("TAILWATER_ALLOW_MISSING_SERVERS"), "{line}");
-        // Not `eprintln!`: the test harness hides its output if the test passes.
+        // The line is not printed with `eprintln!`, because the test harness hides that output if the test
+        // passes.
         let _ = writeln!(std::io::stderr(), "{line}");
         None
     }

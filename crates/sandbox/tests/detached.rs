@@ -13,7 +13,7 @@ use tailwater_sandbox::{Cache, Server, ServerKind, ServerSpec, require};
 use crate::install::{helper, is_helper};
 
 fn alive(pid: u32) -> bool {
-    // A zombie has ended. Only its parent has not waited for it yet.
+    // A zombie process has ended, but its parent has not waited for it yet.
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z")))
 }
@@ -27,7 +27,7 @@ async fn wait_until_gone(pid: u32) -> Result<()> {
     Ok(())
 }
 
-/// Creates a new cache with the servers and templates of the real one.
+/// Creates a new cache with the servers and templates of this machine's cache.
 fn cache_with_servers_of(folder: &Path) -> Result<Cache> {
     let real = Cache::locate()?;
     let cache = Cache::at(folder);
@@ -38,7 +38,7 @@ fn cache_with_servers_of(folder: &Path) -> Result<Cache> {
 }
 
 #[tokio::test]
-#[ignore = "run by another test as a process of its own, which is killed while it owns servers"]
+#[ignore = "another test runs this one in a separate process, which is killed while it owns servers"]
 async fn helper_owns_servers() -> Result<()> {
     if !is_helper("detached::helper_owns_servers") {
         return Ok(());
@@ -53,8 +53,8 @@ async fn helper_owns_servers() -> Result<()> {
     Ok(())
 }
 
-/// SIGKILL of the process that started servers ends all of them, even a paused one. The next start of a
-/// server removes their data.
+/// If the process that started servers is killed with SIGKILL, all its servers end, even a paused one. The
+/// next start of a server removes their data.
 #[tokio::test]
 async fn a_killed_process_leaves_no_servers_and_no_data() -> Result<()> {
     if require(ServerKind::Mysql97).is_none() || require(ServerKind::Mariadb1011).is_none() {
@@ -68,7 +68,7 @@ async fn a_killed_process_leaves_no_servers_and_no_data() -> Result<()> {
         let line = line?;
         // The test harness prints its own output on the same line.
         if let Some((_, words)) = line.split_once("owned ") {
-            let (pid, data) = words.split_once(' ').context("pid and data")?;
+            let (pid, data) = words.split_once(' ').context("the line has no process id and data folder")?;
             owned.push((pid.parse::<u32>()?, PathBuf::from(data)));
         }
         if owned.len() == 2 {
@@ -89,7 +89,7 @@ async fn a_killed_process_leaves_no_servers_and_no_data() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "run by another test as a process of its own, which starts servers that outlive it"]
+#[ignore = "another test runs this one in a separate process, which starts servers that outlive it"]
 async fn helper_goes_up() -> Result<()> {
     if is_helper("detached::helper_goes_up") {
         let kind = ServerKind::Mariadb1011;
@@ -140,14 +140,17 @@ async fn check_listed(cache: &Cache) -> Result<()> {
     // The commands are run as a user would paste them into a shell.
     let sql = |server: usize, statement: &str| -> Result<String> {
         let commands = servers[server].commands();
-        let (_, command) = commands.iter().find(|(purpose, _)| *purpose == "SQL").context("an SQL client")?;
+        let (_, command) = commands
+            .iter()
+            .find(|(purpose, _)| *purpose == "SQL")
+            .context("the server has no command for SQL")?;
         let output = Command::new("sh").arg("-c").arg(format!("{command} -N -e '{statement}'")).output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())
     };
     ensure!(sql(0, "SELECT @@max_connections, @@rpl_semi_sync_master_enabled")? == "66\t1");
     ensure!(sql(1, "SELECT @@rpl_semi_sync_slave_enabled, @@read_only, @@log_slave_updates")? == "0\t1\t1");
-    // No Tailwater runs in this test, so the replica acknowledges.
+    // Tailwater does not run in this test, so the replica must acknowledge.
     sql(1, "SET GLOBAL rpl_semi_sync_slave_enabled = 1; STOP SLAVE; START SLAVE")?;
     sql(0, "CREATE DATABASE d; CREATE TABLE d.t (a INT PRIMARY KEY); INSERT INTO d.t VALUES (5)")?;
     let deadline = Instant::now() + Duration::from_secs(20);

@@ -20,7 +20,7 @@ pub fn is_helper(name: &str) -> bool {
 }
 
 #[test]
-#[ignore = "run by another test as a process of its own, which is killed while it installs"]
+#[ignore = "another test runs this one in a separate process, which is killed while it installs a server"]
 fn helper_installs() -> Result<()> {
     if is_helper("install::helper_installs") {
         Install::ensure(ServerKind::Mariadb118, &Cache::locate()?, &mut |progress| println!("{progress}"))?;
@@ -28,7 +28,7 @@ fn helper_installs() -> Result<()> {
     Ok(())
 }
 
-/// Each server is downloaded into an empty cache and starts, also after a first attempt was killed.
+/// Each server is downloaded into an empty cache and starts, even if a first download was killed.
 #[tokio::test]
 async fn servers_are_downloaded_and_start() -> Result<()> {
     if std::env::var_os("TAILWATER_LONG").is_none() {
@@ -77,7 +77,7 @@ async fn servers_are_downloaded_and_start() -> Result<()> {
 }
 
 #[test]
-#[ignore = "run by another test as a process of its own, in which a server is missing"]
+#[ignore = "another test runs this one in a separate process, in which a server is missing"]
 fn helper_requires() {
     if is_helper("install::helper_requires") && tailwater_sandbox::require(ServerKind::Mysql97).is_some() {
         println!("found one");

@@ -91,8 +91,7 @@ async fn a_kill_loses_no_acknowledged_transaction_on_mariadb_118() -> Result<()>
     survives_a_kill(ServerKind::Mariadb118, &[]).await
 }
 
-/// The checks find faults: a row that was deleted from the table, and transactions that are not in the
-/// ledger.
+/// The checks find a row that was deleted from the table, and transactions that are not in the ledger.
 #[tokio::test]
 async fn lost_and_unlisted_transactions_are_found() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
@@ -117,8 +116,8 @@ async fn lost_and_unlisted_transactions_are_found() -> Result<()> {
     let on_server = ledger.compare_with_server(&server.connect_options()).await?;
     ensure!(on_server.altered.first == [TransactionId { worker: 1, sequence: 1 }], "{on_server:?}");
 
-    // Three wrong transactions in the log: a repeated one with another id, one with a wrong digest, and one
-    // without a ledger row.
+    // Write three wrong transactions: a repeated transaction with another id, one with a wrong digest, and
+    // one without a ledger row.
     server.sql("INSERT INTO tw_load.tw_ledger VALUES (9, 1, 0, 5, '')").await?;
     server.sql("UPDATE tw_load.accounts SET balance=0 WHERE id=1").await?;
     let in_log = check_binlogs(&server, &ledger).await?;
@@ -184,7 +183,8 @@ async fn a_workload_without_a_server_ends() -> Result<()> {
     Ok(())
 }
 
-/// A link that is cut and reset under load makes outcomes unknown. It has no other effect.
+/// If a link is cut and reset under load, the outcomes of some commits are unknown. The faults have no other
+/// effect.
 #[tokio::test]
 async fn a_broken_link_makes_outcomes_unknown() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
@@ -215,7 +215,7 @@ async fn a_broken_link_makes_outcomes_unknown() -> Result<()> {
     ensure!(in_log.unknown_but_present == on_server.unknown_but_present, "{in_log:?} {on_server:?}");
     ensure!(
         in_log.unknown > 0,
-        "in at least one of three cuts, one of 8 clients should have been in a commit: {in_log:?}"
+        "in at least one of three cuts, one of the 8 clients should have been waiting for a commit: {in_log:?}"
     );
     Ok(())
 }

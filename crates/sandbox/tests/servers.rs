@@ -141,9 +141,9 @@ async fn a_shared_server_is_reused_while_it_is_in_use() -> Result<()> {
     Ok(())
 }
 
-/// A server on a full disk reports an error, and keeps what it has acknowledged.
+/// A server on a full disk reports an error, and keeps all rows that it has acknowledged.
 #[tokio::test]
-async fn a_full_disk_fails_writes_and_loses_nothing() -> Result<()> {
+async fn writes_to_a_full_disk_fail_and_no_acknowledged_row_is_lost() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());
@@ -171,6 +171,6 @@ async fn a_full_disk_fails_writes_and_loses_nothing() -> Result<()> {
     let rows: i32 = roomy.sql("SELECT COUNT(*) FROM d.t").await?.concat().parse()?;
     ensure!(rows >= acknowledged, "the server has {rows} of {acknowledged} acknowledged rows");
     drop(roomy);
-    ensure!(data.is_dir(), "a given data directory was removed");
+    ensure!(data.is_dir(), "a data directory that the caller provided was removed");
     Ok(())
 }

@@ -17,7 +17,8 @@ async fn each_commit_waits(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     if !SlowSync::is_possible() {
-        // Not `eprintln!`: the test harness hides its output if the test passes.
+        // The line is not printed with `eprintln!`, because the test harness hides that output if the test
+        // passes.
         let _ = writeln!(std::io::stderr(), "SKIPPED slow syncs of {kind}: no C compiler (package gcc)");
         return Ok(());
     }
@@ -33,7 +34,7 @@ async fn each_commit_waits(kind: ServerKind) -> Result<()> {
         connection.execute(&format!("INSERT INTO d.t VALUES ({number})")).await?;
     }
     let durable = begin.elapsed();
-    ensure!(durable >= DELAY * COMMITS, "{COMMITS} commits took {durable:?}");
+    ensure!(durable >= DELAY * COMMITS, "{COMMITS} commits took only {durable:?}");
     ensure!(server.cpu_time().is_some());
     connection.close().await;
     server.stop().await?;

@@ -11,10 +11,10 @@ use tailwater_wire::gtid::{Gtid, GtidSet};
 
 use super::test_servers::TestServers;
 
-/// Time limit without progress of both. After it the trial gives up.
+/// The trial gives up after both followers have made no progress for this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Number of stops of only one follower after which the trial gives up, because further stops show nothing
+/// The trial gives up after this number of stops of only one follower, because further stops show nothing
 /// new.
 const STOPS_OF_ONE_MAX: usize = 8;
 
@@ -59,7 +59,7 @@ enum CatchUpStep {
     Skip(StoppedFollower),
 }
 
-/// Decides which follower skips the transaction at which it stopped. No I/O.
+/// Decides which follower skips the transaction at which it stopped. This function does no I/O.
 fn decide(wanted: &GtidSet, native: &FollowerState, channel: &FollowerState) -> CatchUpStep {
     let (native_done, channel_done) = (wanted.is_subset_of(&native.has), wanted.is_subset_of(&channel.has));
     match (&native.stopped, &channel.stopped) {
@@ -73,13 +73,13 @@ fn decide(wanted: &GtidSet, native: &FollowerState, channel: &FollowerState) -> 
         (_, Some((Some(at), _))) if native_done || native.has.contains(at) => {
             CatchUpStep::Skip(StoppedFollower::Channel)
         }
-        // After a long statement, MariaDB's error names no transaction. Both followers have applied the same
-        // transactions, so they stopped at the same one.
+        // If the failed statement is long, MariaDB's error does not name the transaction. Both followers have
+        // applied the same transactions, so they stopped at the same one.
         (Some((None, _)), Some((Some(_), _))) if native.has == channel.has => {
             CatchUpStep::Skip(StoppedFollower::Both)
         }
-        // The followers stopped at different transactions, and neither has applied the other's. That can
-        // happen because the channel may apply in another order.
+        // The followers stopped at different transactions, and neither has applied the transaction at which
+        // the other one stopped. This can happen because the channel may apply in another order.
         (Some((Some(_), _)), Some((Some(_), _))) => CatchUpStep::Skip(StoppedFollower::Native),
         _ => CatchUpStep::Wait,
     }
@@ -90,9 +90,9 @@ fn decide(wanted: &GtidSet, native: &FollowerState, channel: &FollowerState) -> 
 pub enum CatchUpFailure {
     /// One follower stopped too often. Each stop is reported. Later stops may be consequences of the first.
     TooManyStops(String),
-    /// The native replica is still applying, so the file shows nothing about the channel.
+    /// The native replica is still applying, so the result of the file says nothing about the channel.
     Slow(String),
-    /// Any other failure. It counts as a difference, whatever happened before.
+    /// Any other failure. It always counts as a difference, even after a skipped transaction.
     Broken(String),
 }
 
@@ -150,7 +150,7 @@ pub async fn catch_up(servers: &mut TestServers) -> anyhow::Result<CatchUpReport
                 }
                 if again {
                     report.stuck = Some(CatchUpFailure::Broken(format!(
-                        "stopped again at a transaction that was skipped: native {native:?}, channel {channel:?}"
+                        "a follower stopped again at a transaction that was skipped: native replica {native:?}, channel {channel:?}"
                     )));
                 }
                 let of_one = report.stops.iter().filter(|stop| stop.who != StoppedFollower::Both).count();
@@ -168,7 +168,10 @@ pub async fn catch_up(servers: &mut TestServers) -> anyhow::Result<CatchUpReport
             moved = Instant::now();
         }
         if moved.elapsed() > PATIENCE {
-            let text = format!("the primary has {wanted}: native {:?}, channel {:?}", now.0, now.1);
+            let text = format!(
+                "the followers do not reach the primary's GTIDs {wanted}: native replica {:?}, channel {:?}",
+                now.0, now.1
+            );
             let is_native_under_way = now.0.stopped.is_none() && !wanted.is_subset_of(&now.0.has);
             report.stuck = Some(if is_native_under_way {
                 CatchUpFailure::Slow(text)
@@ -190,8 +193,8 @@ fn stopped_there_before(stops: &[ApplyStop], stop: &ApplyStop) -> bool {
         .any(|past| past.gtid == stop.gtid && (past.who == stop.who || past.who == StoppedFollower::Both))
 }
 
-/// Adds a stop. If the other follower has already stopped at the same transaction, that becomes a stop of
-/// both.
+/// Adds a stop. If the other follower has already stopped at the same transaction, the two become one stop of
+/// both followers.
 fn add(stops: &mut Vec<ApplyStop>, stop: ApplyStop) {
     match stops.iter_mut().find(|past| past.gtid == stop.gtid && past.who != stop.who) {
         Some(past) => {
@@ -211,7 +214,7 @@ async fn native_state(servers: &mut TestServers, flavour: Flavour) -> anyhow::Re
         Flavour::MySql => "SELECT @@global.gtid_executed",
         Flavour::MariaDb => "SELECT @@global.gtid_slave_pos",
     };
-    let has = servers.on_native.value(question).await.context("ask the native replica")?;
+    let has = servers.on_native.value(question).await.context("query the native replica")?;
     let has = GtidSet::parse(flavour, &has.replace('\n', ""))?;
     let connection = servers.on_native.connection().await?;
     let (show, running) = match flavour {

@@ -2,7 +2,7 @@
 
 #![allow(
     missing_docs,
-    reason = "doc comments are help texts; one on an argument group would replace the help of its command"
+    reason = "doc comments are help texts; a doc comment on an argument group would replace the help text of its command"
 )]
 
 use std::path::PathBuf;

@@ -41,7 +41,7 @@ pub async fn clean_up(servers: &mut TestServers) -> anyhow::Result<()> {
             connection.execute(&format!("DROP TABLESPACE {}", quote_identifier(&name))).await?;
         }
     } else {
-        // Logged as statements, because the replicas may have other rows.
+        // The deletes are logged as statements, because the replicas may have other rows than the primary.
         connection.execute("SET SESSION binlog_format=STATEMENT").await?;
         for table in ["table_stats", "column_stats", "index_stats"] {
             connection.execute(&format!("DELETE FROM mysql.{table}")).await?;
@@ -116,7 +116,7 @@ async fn restore_globals(servers: &mut TestServers) -> anyhow::Result<()> {
         } else {
             format!("'{}'", value.replace('\'', "''"))
         };
-        // Some variables are read-only, and the server rejects the statement.
+        // The server rejects the statement for read-only variables, so that error is ignored.
         match connection.execute(&format!("SET GLOBAL {name}={literal}")).await {
             Ok(_) | Err(SessionError::Server { .. }) => {}
             Err(error) => return Err(error.into()),

@@ -19,7 +19,7 @@ pub enum ClientEnd {
     Finished,
     /// The file skipped itself, for this reason.
     Skipped(String),
-    /// The client ended before the end of the file. These are its last lines of output.
+    /// The client ended before the end of the file. The text is the last lines of its output.
     GaveUp(String),
     /// The run exceeded the time limit of a file.
     TimedOut,
@@ -170,7 +170,8 @@ fn environment(
         ("MASTER_MYPORT1", proxy.port.to_string()),
         ("DEFAULT_MASTER_PORT", proxy.port.to_string()),
         ("MASTER_MYSOCK", socket.clone()),
-        // Tests of storage engines that connect to another server connect to this one.
+        // Test files of storage engines that connect to another server use this port, which is that of the
+        // same server.
         ("SLAVE_MYPORT", proxy.port.to_string()),
         ("SLAVE_MYSOCK", socket.clone()),
         ("MASTER_X_MYPORT", "1".to_owned()),
@@ -217,7 +218,7 @@ impl RunningClient {
         };
         Ok(match status.code() {
             Some(0) => ClientEnd::Finished,
-            // The exit code of `mysqltest` for a file that skips itself.
+            // `mysqltest` ends with exit code 62 if a file skips itself.
             Some(62) => ClientEnd::Skipped(last()),
             _ => ClientEnd::GaveUp(last()),
         })
@@ -227,7 +228,7 @@ impl RunningClient {
     pub fn kill(&mut self) {
         let group = self.child.id().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?));
         if let Some(group) = group {
-            // This only fails if the process group has already ended.
+            // An error is ignored: it means that the process group has already ended.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
     }

@@ -1,10 +1,10 @@
-//! Finds differences between the contents of a target and a native replica. No I/O.
+//! Finds differences between the contents of a target and of a native replica. This module does no I/O.
 
 use serde::Serialize;
 
 use super::server_contents::ServerContents;
 
-/// The kinds of tables. The name of a table's definition in [`ServerContents`] starts with one of them.
+/// The kinds of tables. In [`ServerContents`], the name of a table's definition starts with one of them.
 const TABLE_KINDS: [&str; 2] = ["base table", "system versioned"];
 /// Maximum number of lines that are shown of each side of a difference.
 const LINES_SHOWN_MAX: usize = 4;
@@ -61,7 +61,8 @@ pub fn differences(
     found
 }
 
-/// Returns the quoted names of the tables that both have, and whose definitions differ.
+/// Returns the quoted names of the tables that native replica and target both have, and whose definitions
+/// differ.
 pub fn tables_with_other_definitions(native: &ServerContents, target: &ServerContents) -> Vec<String> {
     let differs = |(name, definition): &(&String, &Vec<String>)| {
         target.get(*name).is_some_and(|of_target| of_target != *definition)

@@ -74,8 +74,9 @@ pub async fn suites(args: &SuitesArgs, as_json: bool) -> anyhow::Result<bool> {
         let mut gtid = args.gtid;
         let (mut report, mut transcript) = runner.run(&piece, gtid).await?;
         ran += usize::from(report.skipped.is_none());
-        // If the channel refuses a transaction by design, later results show nothing. Most such transactions
-        // are refused only with gtid = preserve. So the file runs again with another GTID mode.
+        // If the channel refuses a transaction by design, later results of the file say nothing about the
+        // channel. Most such transactions are refused only with gtid = preserve. So the file runs again with
+        // another GTID mode.
         let is_preserved =
             report.settings.as_ref().is_some_and(|settings| settings.gtid == GtidMode::Preserve);
         if !report.limits.is_empty() && is_preserved && gtid.is_none() {
@@ -90,7 +91,8 @@ pub async fn suites(args: &SuitesArgs, as_json: bool) -> anyhow::Result<bool> {
     if !as_json {
         print!("{}", reports.summary());
     }
-    // If the client or a server failed, nothing was compared. Such a run must not look like agreement.
+    // If the client or a server failed in every file, nothing was compared. Such a run must not count as a
+    // success.
     anyhow::ensure!(ran > 0, "no file was run: all selected files are skipped");
     let trouble = reports.files.iter().find_map(|file| file.trouble.as_deref()).unwrap_or_default();
     anyhow::ensure!(reports.compared() > 0, "nothing was compared in any file: {trouble}");

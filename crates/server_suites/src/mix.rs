@@ -1,4 +1,5 @@
-//! Mixes of random statements: parts of several test files, with changes of settings between them. No I/O.
+//! Mixes of random statements: parts of several test files, with changes of settings between them. This
+//! module does no I/O.
 
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};

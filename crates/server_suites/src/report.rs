@@ -57,7 +57,7 @@ pub struct FileReport {
     pub limits: Vec<String>,
     /// Differences between native replica and target.
     pub differences: Vec<ContentDifference>,
-    /// Why the trial could not continue with the same servers; `None` if it could.
+    /// Why the trial could not continue with the same servers; `None` if it could continue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }

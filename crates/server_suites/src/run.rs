@@ -25,8 +25,8 @@ use crate::args::SuitesArgs;
 
 /// Time limit of a statement that runs without the suites' client.
 const STATEMENT_PATIENCE: Duration = Duration::from_secs(20);
-/// Number of files after which the servers are started from scratch. This limits the effect of what a file
-/// leaves behind.
+/// Number of files after which the servers are started from scratch. This limits the effect of objects and
+/// settings that a file leaves on the servers.
 const FILES_PER_SERVERS: usize = 60;
 
 /// An item to run.
@@ -150,7 +150,7 @@ impl Runner {
         Ok((progress.report, statements))
     }
 
-    /// Starts new servers if there are none, or if the present ones have run enough files.
+    /// Starts new servers if there are none, or if the present servers have run enough files.
     async fn ensure_servers(&mut self) -> anyhow::Result<()> {
         if self.set.as_ref().is_some_and(|set| set.files >= FILES_PER_SERVERS) {
             self.set = None;
@@ -177,7 +177,7 @@ impl Runner {
         );
         let (native, target) = servers.states().await?;
         let found = differences(&native, &target, None);
-        anyhow::ensure!(found.is_empty(), "new servers differ: {found:?}");
+        anyhow::ensure!(found.is_empty(), "the contents of new servers differ: {found:?}");
         servers.baseline = native;
         self.set = Some(ServerSet { servers, proxy, var, rotation, files: 1, _folder: folder });
         Ok(())
@@ -276,7 +276,7 @@ async fn run_client(
                 compare(servers, inject, false, progress).await?;
                 // The time limit applies to the file, without the time that the comparison needs.
                 deadline += started.elapsed();
-                // This only fails if the client has ended.
+                // An error is ignored: it means that the client has ended.
                 let _ = go.send(());
             }
             () = tokio::time::sleep_until(deadline) => {
@@ -332,7 +332,7 @@ async fn run_statements(
     Ok(())
 }
 
-/// Waits for both followers, and compares their contents. During a file, it does so only if the last
+/// Waits for both followers, and compares their contents. During a file, it compares only if the last
 /// comparison is not recent.
 async fn compare(
     servers: &mut TestServers,
@@ -359,8 +359,9 @@ async fn compare(
         progress.is_injected = true;
         target = servers.states().await?.1;
     }
-    // MariaDB prints the expressions in a definition as the session that opened the table understood them. With
-    // another character set it prints one and the same definition in another way.
+    // MariaDB prints the expressions in a definition as the session that opened the table understood them. So
+    // the same definition is printed differently if another session with another character set opened the
+    // table. Therefore tables whose definitions differ are opened again before they are compared.
     let definitions = tables_with_other_definitions(&native, &target);
     if !definitions.is_empty() && servers.close_tables(&definitions).await? {
         (native, target) = servers.states().await?;
@@ -368,8 +369,8 @@ async fn compare(
     let found = match native == target {
         true => Vec::new(),
         false => {
-            // While a statement is held, nothing is committed, so the primary shows which follower is right.
-            // It cannot be read if a client has locked a table.
+            // While a statement is held, nothing is committed, so the contents of the primary show which
+            // follower is right. They cannot be read if a client has locked a table.
             let primary = tokio::time::timeout(PRIMARY_PATIENCE, servers.primary_state()).await;
             let primary = primary.ok().and_then(Result::ok);
             differences(&native, &target, primary.as_ref())
@@ -476,7 +477,8 @@ fn record_difference(progress: &mut FileProgress, what: &str, native: String, ta
     progress.tainted = true;
 }
 
-/// Records that a follower does not work any more. This counts as a difference, whatever happened before.
+/// Records that a follower does not work any more. This always counts as a difference, even after a skipped
+/// transaction.
 fn record_failure(progress: &mut FileProgress, text: String) {
     progress.tainted = false;
     record_difference(progress, "following", String::new(), text);

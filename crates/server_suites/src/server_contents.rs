@@ -9,8 +9,8 @@ use tailwater_wire::sql_quote::quote_identifier;
 
 /// Databases that belong to the server itself or to the channel. They are not compared.
 const SYSTEM_DATABASES: [&str; 5] = ["mysql", "information_schema", "performance_schema", "sys", "tailwater"];
-/// Maximum number of rows that are kept of a table. A larger table is represented by its row count and a
-/// checksum.
+/// Maximum number of rows of a table that are kept as text. A larger table is represented by its row count
+/// and a checksum.
 const ROWS_KEPT_MAX: usize = 2000;
 
 /// The contents of a server: lines of text by object name.
@@ -237,7 +237,8 @@ fn is_volatile(column: &str) -> bool {
     ["password_last_changed", "last_update"].iter().any(|name| column.eq_ignore_ascii_case(name))
 }
 
-/// Turns an error of the server into success. Any other error means that the connection is broken.
+/// Ignores an error that the server reports. Any other error is returned, because it means that the
+/// connection is broken.
 pub fn ignore_refusal<T>(answer: Result<T, SessionError>) -> Result<(), SessionError> {
     match answer {
         Ok(_) | Err(SessionError::Server { .. }) => Ok(()),
@@ -258,7 +259,7 @@ fn printable<'a>(columns: usize, value: impl Fn(usize) -> Option<&'a [u8]>) -> S
 }
 
 fn hash(text: &str) -> u64 {
-    // The hash FNV-1a. A sum over all rows compares tables well enough for a trial.
+    // This is the hash FNV-1a. A sum of the hashes of all rows is enough to compare tables in a trial.
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }

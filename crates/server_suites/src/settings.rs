@@ -1,4 +1,5 @@
-//! Chooses the settings of a file from a seed and the file's name, so that a run can be repeated. No I/O.
+//! Chooses the settings of a file from a seed and the file's name, so that a run can be repeated. This module
+//! does no I/O.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;

@@ -36,7 +36,7 @@ fn words(statement: &[u8], count: usize) -> Vec<String> {
     let mut rest = text.trim_start();
     loop {
         rest = match rest {
-            // A version comment: a server of at least this version executes the text inside.
+            // This is a version comment. A server of at least that version executes the text inside.
             _ if rest.starts_with("/*!") || rest.starts_with("/*m!") => {
                 let inside = rest.trim_start_matches("/*").trim_start_matches('m').trim_start_matches('!');
                 inside.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start()
@@ -289,7 +289,7 @@ fn statement_of(payload: &[u8], capabilities: u32) -> Option<&[u8]> {
     if capabilities & CLIENT_QUERY_ATTRIBUTES == 0 {
         return Some(rest);
     }
-    // A query with attributes is not inspected.
+    // The packet must have no query attributes. A query with attributes is not inspected.
     rest.strip_prefix(&[0, 1])
 }
 

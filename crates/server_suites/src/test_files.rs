@@ -134,7 +134,8 @@ struct Exclusions {
 pub struct KnownRefusal {
     /// Code of the channel's error.
     pub code: String,
-    /// Text in the error's message. Given if the code also covers refusals that are faults.
+    /// Text that the error's message must contain. It is set if the code also covers refusals that are
+    /// faults.
     pub message: Option<String>,
     /// Why the refusal is not a fault.
     pub reason: String,
@@ -247,7 +248,7 @@ fn unusable(folder: &Path, path: &Path) -> anyhow::Result<Option<String>> {
         if !seen.insert(path.clone()) || seen.len() > 50 {
             continue;
         }
-        // If the name of a sourced file contains a variable, the file is not found. It is ignored.
+        // If the name of a sourced file contains a variable, the file cannot be found and is ignored.
         let Ok(bytes) = fs::read(&path) else { continue };
         let text = String::from_utf8_lossy(&bytes);
         for line in text.lines().map(str::trim).filter(|line| !line.starts_with('#')) {

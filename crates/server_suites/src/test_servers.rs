@@ -69,7 +69,7 @@ pub struct TestServers {
     pub trial: Trial,
     /// The native replica.
     pub native: Server,
-    /// The target of the channel. The field only keeps the server running.
+    /// The target of the channel. The only purpose of the field is to keep the server running.
     _target: Server,
     /// Connection to the primary as superuser.
     pub on_primary: SuperuserClient,
@@ -127,7 +127,7 @@ impl TestServers {
             ServerSpec::new(kind)
                 .name(name)
                 .options(shared_options(kind, rotation))
-                // A channel sends rows to its target as statements, which are longer than row events.
+                // A channel may send rows to its target as statements, which are longer than row events.
                 .option("--max-allowed-packet=1G")
                 .option(format!("--server-id={id}"))
         };
@@ -140,13 +140,15 @@ impl TestServers {
         // The primary must not wait for ACKs of a daemon that has ended.
         trial.set_asynchronous().await?;
         native.replicate_from(&trial.primary).await?;
-        // The channel reads from the primary how columns with the old temporal layout are declared.
+        // This account needs the privilege to read column definitions: the channel reads from the primary how
+        // columns with the old temporal layout are declared.
         let account = trial.primary.replication_options().user;
         trial
             .primary
             .sql(&format!("SET SESSION sql_log_bin=0; GRANT SELECT ON *.* TO {account}@'%'"))
             .await?;
-        // The default of MariaDB's replication is `slave_ddl_exec_mode=IDEMPOTENT`.
+        // The channel gets the same mode as native replication. MariaDB's default is
+        // `slave_ddl_exec_mode=IDEMPOTENT`.
         let mode = match kind.flavour() {
             Flavour::MySql => "strict",
             Flavour::MariaDb => "idempotent",

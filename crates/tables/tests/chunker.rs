@@ -296,7 +296,10 @@ async fn mysql_reads_rows_of_integer_ranges_once() -> Result<()> {
             while let Some(batch) = stream.next_batch().await? {
                 values += batch.iter().count();
             }
-            ensure!(values > 0 && rows.rows.len() == values, "the binary protocol returned {values} rows for {sql}");
+            ensure!(
+                values > 0 && rows.rows.len() == values,
+                "the binary protocol returned {values} rows for {sql}"
+            );
         }
     }
     Ok(())

@@ -148,7 +148,10 @@ async fn definitions_recreate_their_objects(kind: ServerKind) -> Result<()> {
         let row = row.first().map(|row| (row.get_i64(0), row.get_i64(1)));
         // The server counts all values in the cache of a sequence as used.
         ensure!(row == Some((Some(5), Some(88))), "{row:?}");
-        ensure!(connection.query("SELECT NEXTVAL(done)").await.is_err(), "NEXTVAL succeeded, although the sequence is exhausted");
+        ensure!(
+            connection.query("SELECT NEXTVAL(done)").await.is_err(),
+            "NEXTVAL succeeded, although the sequence is exhausted"
+        );
     }
     Ok(())
 }

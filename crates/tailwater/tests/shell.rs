@@ -137,7 +137,11 @@ impl Ran {
     pub fn stdout_lacks(self, all: &[&str]) -> Self {
         let text = self.text();
         for unwanted in all {
-            assert!(!text.contains(unwanted), "{}: standard output contains {unwanted:?}, which is not expected", self.words);
+            assert!(
+                !text.contains(unwanted),
+                "{}: standard output contains {unwanted:?}, which is not expected",
+                self.words
+            );
         }
         self
     }

@@ -125,7 +125,9 @@ mod tests {
         /// A target that applies the source's changes in order is never reported as different, whatever its
         /// lag and speed are. This requires that no version of a row occurs twice.
         #[test]
-        fn a_target_that_applies_changes_in_order_never_differs(steps in prop::collection::vec((0..3u16, 0..4u16, 0..3u16), 1..40)) {
+        fn a_target_that_applies_changes_in_order_never_differs(
+            steps in prop::collection::vec((0..3u16, 0..4u16, 0..3u16), 1..40),
+        ) {
             let (mut trial, mut source, mut applied) = (RowTrial::default(), 0u16, 0u16);
             for (during, lag, later) in steps {
                 let before = source;

@@ -7,7 +7,8 @@ use super::ServerFamily;
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
     /// Measure the commit rate of the primary without semi-sync, with a native semi-sync replica, and with
-    /// Tailwater; the rate of capturing an existing binlog; the memory use with a huge transaction.
+    /// Tailwater. Also measure the rate of capturing an existing binlog, and the memory use with a huge
+    /// transaction.
     Capture {
         /// Server family of the primary. Default: both.
         #[arg(long, value_enum)]
@@ -16,8 +17,9 @@ pub enum BenchCommand {
         #[arg(long)]
         quick: bool,
     },
-    /// Measure how fast replicas catch up from Tailwater's log and from the source itself; how much readers
-    /// slow commits down; the added delay; the memory use with 50 readers; the size of the archived log.
+    /// Measure how fast replicas catch up from Tailwater's log and from the source itself. Also measure how
+    /// much readers slow commits down, the added delay, the memory use with 50 readers, and the size of the
+    /// archived log.
     Serve {
         /// Server family of the primary. Default: both.
         #[arg(long, value_enum)]
@@ -53,7 +55,7 @@ pub struct TablesBench {
     /// Server family. Default: both.
     #[arg(long, value_enum)]
     pub server: Option<ServerFamily>,
-    /// Rows in each set of tables.
+    /// Number of rows in each set of tables.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1000..))]
     pub rows: Option<u64>,
     /// Measure only this set of tables.
@@ -87,7 +89,8 @@ pub struct ApplyBench {
     /// Measure only native replication or only Tailwater; no ratio is printed then.
     #[arg(long, value_enum)]
     pub only: Option<Side>,
-    /// Number of transactions in each backlog, except the backlogs for slow syncs.
+    /// Number of transactions in each backlog. The backlogs for measurements with slow syncs keep their own
+    /// sizes.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1000..))]
     pub transactions: Option<u32>,
     /// Take fewer and shorter measurements, and try only a few of the native settings.
@@ -145,7 +148,7 @@ pub enum DelaySource {
     Lossless,
 }
 
-/// Which of the two is measured.
+/// Whether native replication or Tailwater is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Side {
     /// Only native replication.
@@ -170,12 +173,12 @@ pub enum ApplyWorkload {
     SecondaryIndexes,
     /// Transactions of one small insert or update.
     SmallTransactions,
-    /// DDL on small tables and views; each statement is a transaction.
+    /// DDL on small tables and views, with each statement as its own transaction.
     Statements,
 }
 
 impl ApplyWorkload {
-    /// All workloads, with the one of the headline figure first.
+    /// All workloads. The first one is the workload of the headline figure.
     pub const ALL: [Self; 7] = [
         Self::OltpWriteOnly,
         Self::OltpInsert,
@@ -227,10 +230,10 @@ pub struct SwitchoverBench {
     /// Server family. Default: both.
     #[arg(long, value_enum)]
     pub server: Option<ServerFamily>,
-    /// Number of round trips, two switchovers each.
+    /// Number of round trips. Each round trip has two switchovers.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub rounds: u16,
-    /// Only two round trips.
+    /// Measure only two round trips.
     #[arg(long, conflicts_with = "rounds")]
     pub quick: bool,
 }

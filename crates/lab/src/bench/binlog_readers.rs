@@ -18,7 +18,7 @@ pub fn from_the_oldest(server_id: u32) -> DumpRequest {
     DumpRequest::new(server_id, DumpStart::FilePosition { file: String::new(), position: 4 })
 }
 
-/// Requests the stream after everything that a server has now.
+/// Requests the stream from the current end of the server's binlog.
 ///
 /// # Errors
 /// If the server does not answer.
@@ -144,7 +144,7 @@ impl ArrivalRecorder {
     /// # Errors
     /// If the stream broke.
     pub async fn finish(self) -> anyhow::Result<HashMap<Bytes, Instant>> {
-        // Waits for transactions that are still being sent, because they count too.
+        // Waits until transactions that are still being sent have arrived, because they count too.
         tokio::time::sleep(Duration::from_millis(500)).await;
         self.stop.cancel();
         self.task.await?

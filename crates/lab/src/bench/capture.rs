@@ -18,7 +18,8 @@ const COMMITS: &str = "commits per second on the primary";
 const RAW: &str = "raw capture of an existing binlog";
 const MEMORY: &str = "peak memory while one huge transaction passes";
 
-/// Number of clients for the headline figure: enough for group commit, and few enough for two cores.
+/// Number of clients for the headline figure. It is high enough for group commit, and low enough for two
+/// cores.
 const HEADLINE_CLIENTS: u32 = 16;
 
 struct CapturePlan {

@@ -11,12 +11,12 @@ use tailwater_wire::Flavour;
 
 use crate::trial::{Trial, TrialDurability, TrialFolder, TrialSpec, primary_options};
 
-/// The variants of who acknowledges the primary's commits.
+/// What acknowledges the primary's commits in a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckVariant {
     /// No semi-sync: a commit exists only on the primary.
     NoSemiSync,
-    /// A native replica, which writes its relay log without fsync, acknowledges, and applies.
+    /// A native replica that writes its relay log without fsync, acknowledges commits, and applies them.
     NativeReplica,
     /// A native replica that does not apply: only its I/O thread runs.
     NativeReceiver,
@@ -51,7 +51,7 @@ impl AckVariant {
     }
 }
 
-/// A primary with a native replica and a relay. At most one of the two is attached to the primary.
+/// A primary with a native replica and a relay. At most one of these two is attached to the primary.
 #[derive(Debug)]
 pub struct Stage {
     /// The primary and the relay.
@@ -96,7 +96,8 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Attaches `variant` to the primary instead of the current variant. Returns when a commit completes.
+    /// Attaches `variant` to the primary instead of the current variant. Returns after a commit has
+    /// completed.
     ///
     /// # Errors
     /// If the variant cannot be attached.
@@ -198,9 +199,9 @@ impl Stage {
         Ok(())
     }
 
-    /// Makes the replica skip everything that was written during the turns of other variants, because
+    /// Makes the replica skip everything that was written while other variants were measured, because
     /// applying it would only take time. The load only inserts rows with new keys, so later transactions do
-    /// not depend on the skipped ones.
+    /// not depend on skipped ones.
     async fn replica_skips_to_now(&self) -> anyhow::Result<()> {
         let one = |rows: Vec<String>| rows.into_iter().next().unwrap_or_default();
         match self.replica.kind().flavour() {

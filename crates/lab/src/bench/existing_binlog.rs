@@ -12,7 +12,7 @@ use tailwater_session::{ConnectOptions, Connection};
 use super::capture_setup::{AckVariant, Stage, plain_primary};
 use crate::trial::{SOURCE_NAME, TrialDurability, TrialFolder, serve_config, serve_options};
 
-/// A primary whose binlog has at least a given number of bytes.
+/// A primary whose binlog already has at least the requested number of bytes.
 #[derive(Debug)]
 pub struct ExistingBinlog {
     server: Server,
@@ -132,7 +132,8 @@ impl ExistingBinlog {
     async fn captured(&self, relay: &mut ChildProcess, folder: &Path) -> anyhow::Result<()> {
         let begin = Instant::now();
         let log = folder.join("log").join(SOURCE_NAME);
-        // The durable end is read from the index, which never contains more than what is durable.
+        // The end of the durable log is read from the index, which never contains transactions that are not
+        // durable yet.
         while durable_bytes(&log) < self.bytes() {
             ensure!(relay.is_running(), "the relay has ended; see {}", folder.join("relay.log").display());
             if begin.elapsed() > Duration::from_secs(300) {
@@ -159,7 +160,7 @@ impl ExistingBinlog {
         Ok((rate, memory_mib))
     }
 
-    /// Captures the whole binlog with Tailwater, and restarts Tailwater, which then serves the log.
+    /// Captures the whole binlog with Tailwater, and then restarts Tailwater to serve the log.
     ///
     /// # Errors
     /// If the relay fails.
@@ -167,7 +168,7 @@ impl ExistingBinlog {
         let port = ReservedPort::pick()?;
         let (mut relay, folder) = self.start_tailwater(&serve_config(port.number()))?;
         self.captured(&mut relay, &folder).await?;
-        // Restarted, because the peak memory of capturing must not count for serving.
+        // Restart Tailwater, because its peak memory while it captures must not count as memory for serving.
         relay.terminate(Duration::from_secs(30)).await?;
         let relay = start_relay(&folder)?;
         let options = serve_options(port.number());
@@ -235,7 +236,8 @@ pub fn native_tool(kind: ServerKind) -> &'static str {
 
 /// Returns how much of a log is durable, in bytes.
 pub fn durable_bytes(log: &Path) -> u64 {
-    // Before the relay has created its log, there is nothing to read. That is not an error.
+    // Before the relay has created its log, the log cannot be opened. That counts as 0 bytes and is not an
+    // error.
     let segments = LogDir::open_read_only(log).and_then(|log| log.segments());
     segments.map_or(0, |segments| segments.iter().map(|segment| segment.bytes).sum())
 }

@@ -41,7 +41,7 @@ pub struct Peer {
 /// The measurements of one variant in one setting, over all repeats.
 #[derive(Debug, Clone, Serialize)]
 pub struct Measurement {
-    /// Which of the benchmark's measurements this is.
+    /// The name of the measurement within the benchmark.
     pub measurement: &'static str,
     /// The setting, such as the server, the durability and the number of clients.
     pub setting: BTreeMap<&'static str, String>,
@@ -51,9 +51,9 @@ pub struct Measurement {
     pub unit: &'static str,
     /// The median of the repeats.
     pub median: f64,
-    /// The least value.
+    /// The lowest value of the repeats.
     pub min: f64,
-    /// The greatest value.
+    /// The highest value of the repeats.
     pub max: f64,
     /// The value of each repeat.
     pub values: Vec<f64>,
@@ -67,7 +67,7 @@ pub fn setting(pairs: &[(&'static str, &str)]) -> BTreeMap<&'static str, String>
     pairs.iter().map(|(key, value)| (*key, (*value).to_owned())).collect()
 }
 
-/// What a benchmark ran on.
+/// Facts about the machine that a benchmark ran on.
 #[derive(Debug, Serialize)]
 pub struct MachineInfo {
     /// CPU model.
@@ -124,7 +124,7 @@ fn fdatasync_us(folder: &std::path::Path) -> anyhow::Result<f64> {
 }
 
 impl Measurement {
-    /// Creates a row from the repeats of a variant.
+    /// Creates a measurement from the values of a variant's repeats.
     pub fn new(
         measurement: &'static str,
         setting: BTreeMap<&'static str, String>,
@@ -156,10 +156,12 @@ impl BenchReport {
         let machine = &self.machine;
         let headline = match self.ratio.is_nan() {
             true if self.peers.is_empty() && self.ours.is_finite() => {
-                format!("{:.0} {}, no peer was measured", self.ours, self.unit)
+                format!("{:.0} {}, no other tool was measured", self.ours, self.unit)
             }
             true => "one side was not measured".to_owned(),
-            false => format!("{:.0} {}, ratio {:.2} to the best peer", self.ours, self.unit, self.ratio),
+            false => {
+                format!("{:.0} {}, ratio {:.2} to the best other tool", self.ours, self.unit, self.ratio)
+            }
         };
         // Writing to a String cannot fail.
         let _ = writeln!(

@@ -85,8 +85,8 @@ async fn catching_up(
     let mut archive = ExistingBinlog::make(kind, plan.log_bytes).await?;
     let mut served = archive.serve_by_tailwater().await?;
     let version = archive.version().to_owned();
-    // Slightly fewer bytes than the files have, because the last bytes of a server's binlog files may not be
-    // events.
+    // A reader must get slightly fewer bytes than the files have, because the last bytes of a server's binlog
+    // files may not be events.
     let bytes_min = archive.bytes() * 99 / 100;
     let source = archive.source();
     for &readers in plan.catching_up {

@@ -29,7 +29,7 @@ const CANDIDATE: &str = "db2";
 /// Number of transactions that a replica applies at the same time; MySQL's default. One worker cannot keep up
 /// with clients that commit in groups.
 const APPLIERS: u32 = 4;
-/// How often a switchover is tried again after it was rolled back.
+/// Maximum number of attempts to switch over, if the attempts are rolled back.
 const TRIES_MAX: u32 = 5;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The phases of the write pause, with their names in the report.
@@ -48,7 +48,7 @@ struct WritePause {
     commits_per_second: f64,
     /// The duration of each phase, from the audit record.
     phases: Vec<(&'static str, f64)>,
-    /// Whether the time limit of the pause was exceeded, so that the switchover was rolled back.
+    /// Whether the switchover was rolled back, because it exceeded the time limit of the write pause.
     is_undone: bool,
 }
 
@@ -92,7 +92,7 @@ pub async fn switchover(options: &SwitchoverBench) -> anyhow::Result<BenchReport
             "a switchover that took longer than one second (--max-write-pause-ms) was rolled back; it \
              counts as `undone`, with the write pause that the clients measured, and was tried again"
                 .to_owned(),
-            "at the end, every commit that a client saw acknowledged was on the last primary".to_owned(),
+            "at the end, every commit that was acknowledged to a client was on the last primary".to_owned(),
         ],
     })
 }
@@ -125,8 +125,8 @@ async fn round_trips(kind: ServerKind, rounds: u16) -> anyhow::Result<Vec<WriteP
     let folder = TrialFolder::new(None)?;
     let mut spec = TrialSpec {
         kind,
-        // Reduced, as on the replicas: Tailwater syncs the log before a commit is acknowledged, and all
-        // servers share one disk.
+        // Durability is reduced, as on the replicas: Tailwater syncs the log before a commit is acknowledged,
+        // and all servers share one disk.
         durability: TrialDurability::Reduced,
         options: Vec::new(),
         ack: AckMode::Durable,
@@ -246,7 +246,7 @@ async fn wait_for_account(followers: &[Server]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until the manager has probed the new primary and could switch over again.
+/// Waits until the manager reports the new primary and is ready for another switchover.
 async fn wait_seen(trial: &Trial, name: &str) -> anyhow::Result<()> {
     let started = Instant::now();
     loop {

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 pub const PAUSE: Duration = Duration::from_millis(5);
 /// How long a client pauses after no server accepted its row.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
-/// Time limit for the answer of a server. Afterwards the client closes the connection.
+/// Time limit for the answer of a server. After that time the client closes the connection.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// Creates the account of the clients, to which `read_only` applies, and their table.
@@ -62,11 +62,10 @@ impl ClusterWriters {
         Self { committed, stop, clients: tasks }
     }
 
-    /// Returns the longest time between two commits of any clients that ended between the moments `from` and
-    /// `until`.
+    /// Returns the longest time without a commit of any client between the moments `from` and `until`. It may
+    /// start at the last commit before `from`.
     ///
-    /// # Errors
-    /// If there was no commit before `from`, or none after the interval.
+    /// # Errors If there was no commit before `from`, or no commit ended the pause.
     pub fn longest_pause(&self, from: Instant, until: Instant) -> anyhow::Result<Duration> {
         let mut times: Vec<_> = locked(&self.committed).iter().map(|row| row.at).collect();
         times.sort_unstable();
@@ -96,8 +95,8 @@ impl ClusterWriters {
     }
 }
 
-/// Returns the longest interval between two of the sorted moments `times`, from the last moment before `from`
-/// up to `until`.
+/// Returns the longest interval between two consecutive moments of the sorted `times`, from the last moment
+/// before `from` up to `until`.
 fn longest_pause(times: &[Instant], from: Instant, until: Instant) -> anyhow::Result<Duration> {
     let before =
         times.iter().rposition(|at| *at <= from).context("no client has written before the switchover")?;
@@ -105,7 +104,8 @@ fn longest_pause(times: &[Instant], from: Instant, until: Instant) -> anyhow::Re
     let times = times.get(before..behind).unwrap_or_default();
     let pauses = times.windows(2).map(|pair| pair[1].duration_since(pair[0]));
     let longest = pauses.max().context("no client has written after the switchover")?;
-    // An interval that has not ended is not caused by the switchover: the clients have stopped writing.
+    // A pause that has not ended is an error: the clients have stopped writing, which a switchover does not
+    // explain.
     let last = times.last().map_or(Duration::ZERO, |last| until.duration_since(*last));
     ensure!(last <= longest, "no client has written for {last:?}");
     Ok(longest)
@@ -130,7 +130,7 @@ impl WriterClient {
         let (mut at, mut refusals) = (0, 0);
         let mut number = 0;
         while !stop.is_cancelled() {
-            // A row whose outcome is unknown is not tried again, so each row has a new number.
+            // A row whose outcome is unknown is not written again, so each attempt has a new number.
             number += 1;
             if self.links[at].insert(self.number, number).await {
                 let row = CommittedRow { client: self.number, number, at: Instant::now() };
@@ -169,7 +169,8 @@ impl WriterConnection {
     }
 
     async fn try_insert(&mut self, client: u32, number: u32) -> bool {
-        // If the exchange is interrupted, the connection is not used again.
+        // The connection is taken out and only put back after an answer. So an interrupted exchange discards
+        // it.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => match Connection::connect(&self.options).await {
@@ -206,7 +207,8 @@ mod tests {
         assert_eq!(longest(520, 650), Some(Duration::from_millis(90)));
         assert_eq!(longest(599, 605), Some(Duration::from_millis(90)));
         assert_eq!(longest(400, 605), Some(Duration::from_millis(500)));
-        // An interval that has not ended, no write after the interval, no write before it.
+        // These cases are errors: a pause that has not ended, no write after the switchover, and no write
+        // before it.
         assert_eq!(longest(520, 1400), None);
         assert_eq!(longest(1500, 1600), None);
         assert_eq!(longest_pause(&times[1..], at(400), at(605)).ok(), None);

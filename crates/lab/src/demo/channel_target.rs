@@ -28,7 +28,7 @@ pub struct ChannelTarget {
     socket: PathBuf,
 }
 
-/// The state of the channel's target at the end of the demo.
+/// The result of comparing the channel's target at the end of the demo.
 #[derive(Debug, Default)]
 pub struct ChannelTargetOutcome {
     /// Number of source transactions applied since Tailwater's last start.

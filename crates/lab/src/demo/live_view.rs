@@ -17,7 +17,7 @@ pub struct LiveView {
 }
 
 impl LiveView {
-    /// Creates a view that prints text for people, or else JSON lines.
+    /// Creates a view that prints text if `for_people` is true, otherwise JSON lines.
     pub fn new(for_people: bool) -> Self {
         let live = if for_people && std::io::stderr().is_terminal() {
             let style = ProgressStyle::with_template("          {spinner} {msg}").ok();

@@ -69,7 +69,8 @@ pub fn choose_server(family: ServerFamily, series: Option<&str>) -> anyhow::Resu
 }
 
 /// Returns the counters after the clients have received the acknowledgements that were sent just before the
-/// kill. Waits at most two seconds: later commits count as commits without the relay.
+/// kill. Waits at most two seconds. Commits that are acknowledged later count as acknowledged without the
+/// relay.
 async fn wait_for_last_acknowledgements(counters: &Counters) -> WorkloadSnapshot {
     let mut before = counters.snapshot();
     for _ in 0..20 {

@@ -50,7 +50,7 @@ impl NativeReplicas {
     pub async fn start(kind: ServerKind, count: u32) -> anyhow::Result<Self> {
         let mut servers = Vec::new();
         for number in 1..=count {
-            // The primary has number 1.
+            // The replicas start at number 2, because the primary has number 1.
             servers.push(start_candidate(kind, 1 + number).await?);
         }
         Ok(Self { servers })

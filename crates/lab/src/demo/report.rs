@@ -19,11 +19,11 @@ pub struct DemoReport {
     pub in_log: u64,
     /// Number of acknowledged transactions that are not in the log: must be 0.
     pub missing_in_log: u64,
-    /// Number of transactions in the log with fewer, more or other row changes than the client made.
+    /// Number of transactions in the log whose row changes differ from the changes that the client made.
     pub not_whole_in_log: u64,
     /// Number of transactions that are in the log more than once: must be 0.
     pub twice_in_log: u64,
-    /// Number of transactions in the log for which the client got no answer. This is correct.
+    /// Number of transactions in the log for which the client got no answer. Such transactions are allowed.
     pub unacknowledged_in_log: u64,
     /// Number of transactions that were acknowledged while Tailwater was down: must be 0.
     pub acknowledged_while_relay_was_away: u64,
@@ -58,7 +58,7 @@ pub struct DemoReport {
     pub commit_p99_ms: f64,
     /// The longest time without any commit, in milliseconds. It is the time while the relay was down.
     pub longest_stall_ms: f64,
-    /// How often Tailwater was killed and restarted.
+    /// Number of times that Tailwater was killed and restarted.
     pub relay_restarts: u32,
     /// Tailwater's peak memory, in bytes.
     pub relay_memory_bytes_max: u64,

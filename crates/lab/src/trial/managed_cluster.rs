@@ -30,7 +30,7 @@ pub async fn start_candidate(kind: ServerKind, number: u32) -> anyhow::Result<Se
     start_candidate_with(kind, number, &[]).await
 }
 
-/// As [`start_candidate`], with more server options.
+/// Starts a replica as [`start_candidate`] does, with more server options.
 ///
 /// # Errors
 /// The errors of [`start_candidate`].
@@ -69,8 +69,8 @@ impl Trial {
         self.manage_at(&all, manager)
     }
 
-    /// As [`Trial::manage`], but the servers are at other ports of loopback, such as those of faulty links.
-    /// The primary must be among them, at the port given to [`Trial::write_config`].
+    /// Does the same as [`Trial::manage`], but the servers are at other loopback ports, such as those of
+    /// faulty links. The primary must be among them, at the port given to [`Trial::write_config`].
     ///
     /// # Errors
     /// If the configuration cannot be written.
@@ -145,7 +145,7 @@ impl Trial {
         let text = String::from_utf8_lossy(&ran.stdout);
         ensure!(
             ran.status.success(),
-            "tailwater rejoin: {}: {text}{}",
+            "tailwater rejoin failed: {}: {text}{}",
             ran.status,
             String::from_utf8_lossy(&ran.stderr)
         );
@@ -210,7 +210,8 @@ pub fn report(config: &Path) -> Option<ClusterReport> {
 pub async fn wait_writable(server: &Server) -> anyhow::Result<()> {
     let started = Instant::now();
     loop {
-        let read_only = server.sql("SELECT @@global.read_only").await.context("is it writable?")?;
+        let read_only =
+            server.sql("SELECT @@global.read_only").await.context("read whether the server is read-only")?;
         if read_only == ["0"] {
             return Ok(());
         }

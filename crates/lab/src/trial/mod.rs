@@ -75,7 +75,7 @@ pub struct Trial {
     environment: Vec<(OsString, OsString)>,
     served: ReservedPort,
     relay: Option<ChildProcess>,
-    /// Whether the primary is asynchronous: its commits wait for no acknowledgement.
+    /// Whether the primary is asynchronous: its commits do not wait for an ACK.
     asynchronous: bool,
 }
 
@@ -171,8 +171,8 @@ impl Trial {
         program.clone_into(&mut self.spec.program);
     }
 
-    /// Makes the primary asynchronous, and lets the relay use its default log durability for an asynchronous
-    /// source. Takes effect at the relay's next start.
+    /// Turns semi-sync off on the primary, and lets the relay use its default log durability for an
+    /// asynchronous source. Takes effect at the relay's next start.
     ///
     /// # Errors
     /// If the configuration cannot be written, or the primary refuses a statement.
@@ -222,7 +222,7 @@ impl Trial {
         self.relay.as_mut()
     }
 
-    /// Starts the relay process. [`Trial::wait_captured`] waits until it captures.
+    /// Starts the relay process. [`Trial::wait_captured`] waits until the relay captures.
     ///
     /// # Errors
     /// If the relay cannot be started.
@@ -284,7 +284,7 @@ impl Trial {
         }
     }
 
-    /// Starts the killed primary again without semi-sync, to read what its own disk has kept.
+    /// Starts the killed primary again without semi-sync, to read which commits its own disk has kept.
     ///
     /// # Errors
     /// If the primary does not start.
@@ -339,7 +339,7 @@ pub struct TrialFolder {
 }
 
 impl TrialFolder {
-    /// The folder `keep`, or a new temporary folder.
+    /// Uses the folder `keep`, or creates a temporary folder if `keep` is `None`.
     ///
     /// # Errors
     /// If the folder cannot be created.
@@ -365,7 +365,7 @@ impl TrialFolder {
 impl Drop for TrialFolder {
     fn drop(&mut self) {
         if self.temporary {
-            // A folder that cannot be removed is not a failure of the trial.
+            // An error is ignored: a folder that cannot be removed is not a failure of the trial.
             let _ = std::fs::remove_dir_all(&self.path);
         }
     }

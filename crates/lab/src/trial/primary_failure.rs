@@ -61,11 +61,14 @@ pub async fn replace(
         PrimaryFailure::Silent => trial.primary.pause()?,
     }
     let primary = trial.wait_failed_over(PRIMARY_NAME).await?;
-    // By now the clients have received every acknowledgement of the dead primary, and none of the new
+    // At this point the clients have received every acknowledgement of the dead primary, and none of the new
     // primary.
     let ledger = copy_of(workload.ledger());
     let acknowledged_before = workload.counters().snapshot().acknowledged;
-    let server = servers.iter().find(|server| server.name() == primary).context("the new primary")?;
+    let server = servers
+        .iter()
+        .find(|server| server.name() == primary)
+        .context("the new primary is not among the replicas")?;
     workload.redirect(server.connect_options());
     let (first, _, others) = futures_util::future::select_all(clients).await;
     others.iter().for_each(JoinHandle::abort);
@@ -92,8 +95,8 @@ pub(crate) fn first_commit(options: ConnectOptions) -> JoinHandle<anyhow::Result
         let mut connection = Connection::connect(&options).await?;
         loop {
             ensure!(Instant::now() < until, "{} accepts no writes", options.endpoint);
-            // The superuser can write to a read-only server. So this waits until other clients can write,
-            // too.
+            // The superuser can write to a read-only server. So the client waits until `read_only` is off and
+            // other clients can write, too.
             let asked = connection.query("SELECT @@global.read_only").await?;
             let is_writable = asked.rows.first().and_then(|row| row.get_str(0)) == Some("0");
             if is_writable && connection.execute("CREATE DATABASE IF NOT EXISTS tw_demo").await.is_ok() {
@@ -104,8 +107,8 @@ pub(crate) fn first_commit(options: ConnectOptions) -> JoinHandle<anyhow::Result
     })
 }
 
-/// Returns the time from the failure until the start of the run, in milliseconds. The start is a part of the
-/// run's name.
+/// Returns the time from the failure until the start of the run, in milliseconds. The name of the run
+/// contains its start time.
 fn start_ms(audit: &Audit, killed_at: SystemTime) -> anyhow::Result<u64> {
     let started = audit.id.split('-').next().unwrap_or_default();
     let started = chrono::NaiveDateTime::parse_from_str(started, "%Y%m%dT%H%M%S%3fZ")?.and_utc();
@@ -116,7 +119,7 @@ fn start_ms(audit: &Audit, killed_at: SystemTime) -> anyhow::Result<u64> {
 /// Returns the time of the first event that satisfies the condition, in milliseconds.
 fn at_ms(audit: &Audit, condition: impl Fn(RunPhase, &AuditEvent) -> bool) -> anyhow::Result<u64> {
     let step = audit.steps.iter().find(|step| condition(step.phase, &step.note));
-    step.map(|step| step.at_ms).with_context(|| format!("the audit record lacks the event: {audit}"))
+    step.map(|step| step.at_ms).with_context(|| format!("the audit record lacks an expected event: {audit}"))
 }
 
 fn writable_ms(audit: &Audit) -> anyhow::Result<u64> {

@@ -61,8 +61,8 @@ pub fn prove(log: &Path, ledger: &Ledger, flavour: Flavour, data: &Path) -> anyh
 /// Compares a segment with the source's own binlog file in the folder `data`. Returns the offset of the first
 /// byte that differs; `None` if all are the same.
 ///
-/// One bit may differ: the source sets a flag for "in use" in its newest file on the disk, but not in its
-/// stream.
+/// One bit may differ: the source sets the flag "in use" in its newest file on the disk, but not in the
+/// stream that it sends.
 ///
 /// # Errors
 /// If the segment or the file cannot be read, or the segment starts in the middle of a file.
@@ -77,7 +77,7 @@ pub fn compare_with_source(segment: &SegmentSummary, data: &Path) -> anyhow::Res
         let count = (segment.bytes - offset).min(1 << 20) as usize;
         ours.read_exact(&mut buffers.0[..count])?;
         if let Err(error) = original.read_exact(&mut buffers.1[..count]) {
-            bail!("{} is shorter than the log's copy of it: {error}", original_path.display());
+            bail!("{} is shorter than its copy in the log: {error}", original_path.display());
         }
         if offset == 0 {
             clear_in_use(&mut buffers.0[..count]);

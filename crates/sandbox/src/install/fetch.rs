@@ -1,8 +1,8 @@
 //! Downloads servers as Debian packages and unpacks them into the cache, without root and without changing
 //! the system.
 //!
-//! apt resolves and downloads the packages with its own state: package lists, cache, and an empty list of
-//! installed packages. So it downloads all dependencies including the C library. `dpkg-deb` unpacks the
+//! apt resolves and downloads the packages with a separate state: package lists, cache, and an empty list of
+//! installed packages. So apt downloads all dependencies including the C library. `dpkg-deb` unpacks the
 //! packages. Nothing is installed, and no script of a package runs.
 
 use std::fs;
@@ -25,7 +25,7 @@ const KEYRINGS: [&str; 2] =
 /// Folders of packages that a server does not need.
 const UNNEEDED_FOLDERS: [&str; 4] = ["usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info"];
 
-/// The packages of a tree: of a server, or of its test suites.
+/// The packages that are unpacked into one folder (a tree): those of a server, or those of its test suites.
 pub(super) struct PackageSet {
     /// The Debian release.
     pub(super) suite: &'static str,
@@ -147,7 +147,8 @@ impl std::fmt::Display for InstallProgress {
 }
 
 impl Install {
-    /// Like [`Install::find`], but downloads the server if it is missing: some 60 MB. Blocks meanwhile.
+    /// Finds a server as [`Install::find`] does, but downloads it if it is missing: about 60 MB. Blocks
+    /// during the download.
     ///
     /// # Errors
     /// [`SandboxError::Install`] with apt's output. An interrupted attempt leaves no tree that counts as
@@ -260,7 +261,8 @@ impl Fetch {
             self.apt_watched(&alone, "downloading packages", &mut watch)?;
         }
         self.unpack(progress)?;
-        // Disk space is worth more than saving a second download.
+        // The downloaded packages are deleted, because the disk space is worth more than avoiding a second
+        // download.
         remove_tree(&self.state).on_path("remove", &self.state)
     }
 
@@ -371,8 +373,8 @@ impl Fetch {
             format!("Dir::State::Status={state}/status"),
             format!("Dir::Cache={state}/cache"),
             format!("Dir::Cache::Archives={}", self.packages.display()),
-            // In some releases, apt's own lock on this folder would need root. This process locks the folder
-            // itself.
+            // In some releases, apt could lock this folder only as root. So apt's lock is disabled, and this
+            // process locks the folder itself.
             "Debug::NoLocking=1".to_owned(),
             // As root, apt would download as a user that is not allowed to write to this folder.
             "APT::Sandbox::User=root".to_owned(),
@@ -502,7 +504,8 @@ mod tests {
         fs::remove_dir_all(&source).expect("remove the source");
     }
 
-    /// Files of an interrupted attempt do not count as installed, and the next attempt succeeds.
+    /// Files that an interrupted attempt left do not count as an installed server, and the next attempt
+    /// succeeds.
     #[test]
     fn an_interrupted_unpacking_is_repeated() {
         if crate::process::on_path(std::ffi::OsStr::new("dpkg-deb")).is_none() {
@@ -527,8 +530,8 @@ mod tests {
         build(&fetch.packages, "mysql-server-core", "9.7.1-1", "usr/sbin/mysqld");
         let loader = format!("usr/lib/{}-linux-gnu/ld-linux.so.2", std::env::consts::ARCH);
         build(&fetch.packages, "libc6", "2.40-1", &loader);
-        // Files of the first attempt: half of a tree under the final name, which the program itself never
-        // leaves, and half of a work folder.
+        // These are the files of a first attempt: half of a tree under the final name, which the program
+        // itself never leaves there, and half of a work folder.
         for half in [&fetch.root, &fetch.work] {
             fs::create_dir_all(half.join("usr/sbin")).expect("folder");
             fs::write(half.join("usr/sbin/mysqld"), b"\x7fEL").expect("half a file");
@@ -543,7 +546,8 @@ mod tests {
         assert!(!fetch.root.join("stray").exists() && !fetch.work.exists());
         assert!(lines.last().is_some_and(|line| line.contains("9.7.1-1 is ready in")), "{lines:?}");
 
-        // Without the server's own package the tree is not marked as complete, and the existing tree is kept.
+        // If the server's own package is missing, the new tree is not marked as complete, and the existing
+        // tree is not replaced.
         fs::remove_file(fetch.packages.join("mysql-server-core_9.7.1-1_all.deb")).expect("remove");
         assert!(fetch.unpack(&mut |_| {}).is_err());
         assert!(Install::find(kind, &cache).is_ok());

@@ -30,13 +30,14 @@ pub struct Install {
     /// The program loader of the C library that the unpacked programs were built for. `None` for a server of
     /// the system.
     loader: Option<tree::ProgramLoader>,
-    /// Name of this build among others of the same kind. The template data directory has the same name.
+    /// Name that distinguishes this build from other builds of the same kind. The template data directory has
+    /// the same name.
     build: String,
 }
 
 impl Install {
-    /// Finds a server: a complete one in the cache, else one of the right release series on the system
-    /// (`PATH`).
+    /// Finds a server: a complete installation in the cache, otherwise a server of the right release series
+    /// on the system (`PATH`).
     ///
     /// # Errors
     /// [`SandboxError::NotInstalled`] names the searched paths.
@@ -90,7 +91,8 @@ impl Install {
         &self.root
     }
 
-    /// Returns a name of this build among others of the same kind, for example for folder names.
+    /// Returns a name that distinguishes this build from other builds of the same kind, for example for
+    /// folder names.
     pub fn build(&self) -> &str {
         &self.build
     }

@@ -35,7 +35,7 @@ pub(super) fn debian_mirror(etc_apt: &Path) -> Option<String> {
         match path.extension()?.to_str()? {
             "list" => text.lines().find_map(one_line),
             "sources" => stanzas(&text).iter().find_map(|stanza| deb822(stanza)),
-            // apt also ignores files with other names.
+            // Files with other names are ignored, as apt does.
             _ => None,
         }
     })
@@ -45,7 +45,7 @@ pub(super) fn debian_mirror(etc_apt: &Path) -> Option<String> {
 fn one_line(line: &str) -> Option<String> {
     let line = line.split('#').next()?.trim();
     let rest = line.strip_prefix("deb")?;
-    // Not `deb-src`.
+    // A space or tab must follow `deb`, so that `deb-src` does not match.
     let rest = rest.strip_prefix([' ', '\t'])?.trim_start();
     let rest = match rest.strip_prefix('[') {
         Some(options) => options.split_once(']')?.1,

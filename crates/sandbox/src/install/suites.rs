@@ -37,8 +37,8 @@ pub struct TestSuites {
 }
 
 impl TestSuites {
-    /// Finds the suites in the cache, else downloads them: 30 MB for MariaDB, 340 MB for MySQL. Blocks
-    /// meanwhile.
+    /// Finds the suites in the cache, or downloads them: 30 MB for MariaDB, 340 MB for MySQL. Blocks during
+    /// the download.
     ///
     /// # Errors
     /// [`SandboxError::NotInstalled`] if the server itself is missing; [`SandboxError::Install`] with apt's

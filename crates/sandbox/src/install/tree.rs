@@ -38,7 +38,7 @@ impl InstallMarker {
         Self { recipe: RECIPE, server, packages }
     }
 
-    /// Reads the mark of a tree. The error tells why the tree cannot be used.
+    /// Reads the file that marks a tree as complete. The error is the reason why the tree cannot be used.
     pub(super) fn read(root: &Path, kind: ServerKind) -> Result<Self, String> {
         let path = root.join(MARKER_FILE);
         let text = match fs::read(&path) {
@@ -62,8 +62,8 @@ impl InstallMarker {
         Ok(marker)
     }
 
-    /// Marks a tree as complete. All files are synced to disk before the mark, so that after a power failure
-    /// a marked tree has no empty files.
+    /// Marks a tree as complete. All files are synced to disk before the marker file is written, so that
+    /// after a power failure a marked tree has no empty files.
     pub(super) fn write(&self, root: &Path) -> io::Result<()> {
         let folder = File::open(root)?;
         rustix::fs::syncfs(&folder)?;
@@ -90,8 +90,8 @@ impl PackageVersion {
 }
 
 /// The program loader of the tree's C library. Programs from a newer Debian release need their own C library,
-/// but the loader path in the program (`/lib64/...`) is that of this machine. With the tree's loader they run
-/// without chroot and without root.
+/// but the loader path in the program (`/lib64/...`) names the loader of this machine. With the tree's
+/// loader, the programs run without chroot and without root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProgramLoader {
     pub(super) path: PathBuf,
@@ -102,8 +102,8 @@ pub(super) struct ProgramLoader {
 impl ProgramLoader {
     pub(super) fn find(root: &Path) -> Option<Self> {
         let triple = format!("{}-linux-gnu", std::env::consts::ARCH);
-        // Not through `lib64/`: before Debian's merge of /usr that is an absolute link, which leads out of
-        // the tree.
+        // The loader is not searched in `lib64/`: in releases before Debian's merge of /usr, that is an
+        // absolute link, which leads out of the tree.
         let path = ["usr/lib", "lib"].iter().find_map(|lib| {
             let entries = fs::read_dir(root.join(lib).join(&triple)).ok()?;
             entries.flatten().map(|entry| entry.path()).find(|path| {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_valid_only_for_its_release_series() {
+    fn a_completion_mark_is_valid_only_for_its_release_series() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let server = version("mariadb-server-core", "1:10.11.18-0+deb12u1");
         let marker = InstallMarker::new(server.clone(), vec![server, version("libc6", "2.36-9")]);

@@ -15,7 +15,8 @@ use tailwater_wire::{Flavour, WireError};
 
 use super::{Ledger, LedgerCheck, LedgerReport, LoggedTransaction};
 
-/// Maximum length of an event. The workload writes no longer events, so a longer one means damage.
+/// Maximum length of an event. The workload writes shorter events, so a longer event means that the file is
+/// damaged.
 const EVENT_BYTES_MAX: u32 = 256 << 20;
 /// Maximum number of table maps in one transaction. The workload has five tables.
 const TABLE_MAPS_MAX: usize = 10_000;
@@ -186,7 +187,7 @@ impl BinlogReader {
             }
             EventBody::Rows(rows) => {
                 let Some(map) = self.tables.get(&rows.table_id) else {
-                    // The placeholder row id only ends a statement.
+                    // A row event with the dummy table id has no rows and only ends a statement.
                     return Ok(());
                 };
                 let images = rows.images(EVENT_BYTES_MAX as usize)?;
@@ -200,7 +201,7 @@ impl BinlogReader {
     }
 }
 
-/// Fills `bytes`. Returns false if the input ends before.
+/// Fills `bytes`. Returns false if the input ends before `bytes` is full.
 fn read_whole(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
     match input.read_exact(bytes) {
         Ok(()) => Ok(true),

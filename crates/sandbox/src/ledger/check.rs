@@ -17,9 +17,9 @@ use crate::workload::schema::{
 pub struct LoggedTransaction {
     /// Id of the transaction, from its ledger row.
     id: Option<TransactionId>,
-    /// Number of row changes and their digest, as the ledger row states them.
+    /// Number of row changes and their digest, as recorded in the ledger row.
     stated: Option<(i64, i64)>,
-    /// Number of ledger rows in the transaction. More than one is wrong.
+    /// Number of ledger rows in the transaction. More than one is an error.
     ledger_rows: u32,
     changes: i64,
     digest: i64,
@@ -149,7 +149,7 @@ fn stamp_of(image: &Image<'_>, map: &TableMap, stamp_index: usize) -> Result<i64
 #[derive(Debug)]
 pub struct LedgerCheck<'a> {
     ledger: &'a Ledger,
-    /// For each worker, how often each sequence number was seen. The count stops at its maximum.
+    /// For each worker, how often the log has each sequence number. The count stops at its maximum.
     seen: BTreeMap<u32, Vec<u8>>,
     /// For each worker, the sequence number of its last transaction.
     last: BTreeMap<u32, u64>,
@@ -220,7 +220,8 @@ impl LedgerReport {
 }
 
 impl<'a> LedgerCheck<'a> {
-    /// Starts a comparison. The workload should have ended: what is acknowledged later counts as missing.
+    /// Starts a comparison. The workload should have ended: a transaction that is acknowledged later counts
+    /// as missing.
     pub fn new(ledger: &'a Ledger) -> Self {
         Self { ledger, seen: BTreeMap::new(), last: BTreeMap::new(), report: LedgerReport::default() }
     }
@@ -250,7 +251,8 @@ impl<'a> LedgerCheck<'a> {
         if logged.stated.is_some_and(|stated| stated != (i64::from(entry.changes), entry.digest)) {
             report.incomplete.add(id);
         }
-        // The ledger has this sequence number, so the vector does not become longer than the ledger's.
+        // The ledger has an entry with this sequence number, so this vector does not become longer than the
+        // ledger's vector.
         let seen = self.seen.entry(id.worker).or_default();
         let index = id.sequence as usize - 1;
         if seen.len() <= index {
@@ -267,7 +269,8 @@ impl<'a> LedgerCheck<'a> {
         *last = id.sequence.max(*last);
     }
 
-    /// Ends the comparison. What the ledger has and the log does not have is missing.
+    /// Ends the comparison. Acknowledged transactions of the ledger that the log does not have are reported
+    /// as missing.
     pub fn finish(mut self) -> LedgerReport {
         self.ledger.for_each(|id, entry| match entry.outcome {
             CommitOutcome::Acknowledged => {

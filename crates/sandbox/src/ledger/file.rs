@@ -49,7 +49,7 @@ pub(super) fn read(path: &Path, mut each: impl FnMut(TransactionId, LedgerEntry)
     let text = fs::read_to_string(path)?;
     let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
     let wrong = |number: usize| {
-        let message = format!("{}, line {number}: not a line of a ledger", path.display());
+        let message = format!("{}, line {number}: the line is not in the format of a ledger", path.display());
         io::Error::new(io::ErrorKind::InvalidData, message)
     };
     let mut lines = whole.lines();

@@ -1,4 +1,5 @@
-//! The outcome of each transaction as the clients know it. A log or a server is compared with it.
+//! The ledger: the outcome of each transaction as the clients know it. Checks compare a log or a server with
+//! it.
 
 mod binlog;
 mod check;
@@ -38,7 +39,7 @@ pub enum CommitOutcome {
     Acknowledged,
     /// The commit was sent, and no answer arrived.
     Unknown,
-    /// Certainly not committed: the transaction failed or was abandoned before the commit was sent.
+    /// The transaction is certainly not committed: it failed or was abandoned before the commit was sent.
     Failed,
 }
 
@@ -113,7 +114,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the entry of a transaction; `None` if it was never finished or never existed.
+    /// Returns the entry of a transaction; `None` if the ledger has no outcome for it.
     pub fn get(&self, id: TransactionId) -> Option<LedgerEntry> {
         let index = usize::try_from(id.sequence.checked_sub(1)?).ok()?;
         *self.lock().get(&id.worker)?.get(index)?
@@ -150,8 +151,8 @@ impl Ledger {
         self.workers.lock()
     }
 
-    /// Compares the ledger with the rows of `tw_load.tw_ledger` on a server. Shows what a restarted or
-    /// promoted server has lost.
+    /// Compares the ledger with the rows of `tw_load.tw_ledger` on a server. The result shows which
+    /// transactions a restarted or promoted server has lost.
     ///
     /// # Errors
     /// Any error of the connection.
@@ -236,12 +237,12 @@ pub struct ServerReport {
     pub unlisted: u64,
 }
 
-/// Transactions with a fault: their number, and the first ones.
+/// Transactions that violate a check: their number, and the first of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Violations {
     /// Number of transactions.
     pub count: u64,
-    /// The first ones.
+    /// The first of these transactions.
     pub first: Vec<TransactionId>,
 }
 
@@ -250,7 +251,7 @@ impl fmt::Display for ServerReport {
         let Self { rows, missing, altered, failed_but_present, unlisted, .. } = self;
         write!(
             f,
-            "of {rows} rows {} are missing, {} altered, {} present although their commit failed, {unlisted} not in the ledger",
+            "the table has {rows} rows; {} are missing, {} altered, {} present although their commit failed, {unlisted} not in the ledger",
             missing.count, altered.count, failed_but_present.count
         )
     }

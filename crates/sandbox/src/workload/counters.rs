@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Number of seconds for which commits per second are stored. Later commits count only in the totals.
+/// Number of seconds for which commits per second are stored. Commits after that time count only in the
+/// totals.
 const SECONDS_MAX: usize = 4 * 3600;
 
 /// Latencies are counted in buckets. There are 16 buckets for each power of two, so the error is at most 6 %.
@@ -32,8 +33,8 @@ impl Histogram {
         self.max_us.fetch_max(us, Relaxed);
     }
 
-    /// Returns the duration that this share of all durations do not exceed (0.5: the median). Zero if there
-    /// are none.
+    /// Returns the quantile of the durations: the fraction `share` of them do not exceed it (0.5: the
+    /// median). Zero if there are no durations.
     pub fn quantile(&self, share: f64) -> Duration {
         let counts: Vec<u64> = self.buckets.iter().map(|bucket| bucket.load(Relaxed)).collect();
         let total: u64 = counts.iter().sum();

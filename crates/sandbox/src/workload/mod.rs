@@ -1,9 +1,9 @@
 //! Clients that put load on a server and keep a ledger of the outcome of each transaction.
 //!
 //! Each worker is one connection that runs transactions one after another. Each transaction inserts a row
-//! into `tw_load.tw_ledger` with its id, the number of its row changes and their digest. So a reader of the
-//! binlog can identify a transaction, and can check that it is complete, from the log alone. The [`Ledger`]
-//! holds what the server acknowledged to the client.
+//! into `tw_load.tw_ledger` with its id, the number of its row changes and their digest. So from the binlog
+//! alone, a reader can identify a transaction and check that it is complete. The [`Ledger`] holds what the
+//! server acknowledged to the client.
 
 mod counters;
 mod plan;
@@ -33,7 +33,7 @@ pub enum TransactionMix {
         /// Maximum length of a document's text in bytes.
         body_bytes_max: usize,
     },
-    /// One autocommitted INSERT, which needs one round trip. For measurements.
+    /// One autocommitted INSERT, which needs one round trip. It is used for measurements.
     SingleInsert {
         /// Length of the text in the row, 0 to 1024 bytes.
         payload_bytes: usize,
@@ -66,8 +66,8 @@ pub struct WorkloadSpec {
 }
 
 impl WorkloadSpec {
-    /// Specifies a mixed load on `connections` connections. It runs until it is stopped, and continues over
-    /// restarts of the server.
+    /// Specifies a mixed load on `connections` connections. The load runs until it is stopped, and continues
+    /// after restarts of the server.
     pub fn new(connections: u32) -> Self {
         Self {
             connections,
@@ -144,7 +144,7 @@ impl Workload {
         &self.counters
     }
 
-    /// Returns the ledger, which holds what is known about each transaction.
+    /// Returns the ledger, which holds the known outcome of each transaction.
     pub fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }
@@ -192,7 +192,7 @@ fn error_of(result: Result<Result<(), SessionError>, JoinError>) -> Option<Sessi
     match result {
         Ok(result) => result.err(),
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        // Only dropping the workload cancels its tasks.
+        // The tasks are cancelled only when the workload is dropped, so this case has no result.
         Err(_) => None,
     }
 }

@@ -15,7 +15,8 @@ const ITEMS_MAX: u64 = 5;
 /// Number of bits of an id that a worker can use. The higher bits hold the worker's number.
 const ID_BITS: u32 = 40;
 
-/// A statement, and the number of rows that it must change if the rows are as the worker left them.
+/// A statement, and the number of rows that it must change if the worker's rows are unchanged since its last
+/// transaction.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PlannedStatement {
     pub(crate) sql: String,
@@ -75,8 +76,8 @@ impl TransactionPlanner {
         }
     }
 
-    /// Forgets the worker's rows. After a lost connection it is unknown which rows exist. The rows stay in
-    /// the tables.
+    /// Makes the planner forget the worker's rows, because it is unknown after a lost connection which rows
+    /// exist. The rows stay in the tables.
     pub(crate) fn forget(&mut self) {
         self.orders.clear();
         self.documents.clear();
@@ -203,7 +204,7 @@ impl TransactionPlanner {
         let mut sku = String::new();
         self.random.ascii(&mut sku, 12);
         let quantity = self.random.below(60_000) as i64 - 30_000;
-        // A binary fraction, so that each program that reads its digits gets the same number.
+        // The number is a binary fraction, so that each program that parses its digits gets the same number.
         let weight = self.random.below(1 << 30) as f64 / 1024.0;
         let label = match self.random.below(3) {
             0 => None,
@@ -267,8 +268,8 @@ impl TransactionPlanner {
         let from = self.random.below(ACCOUNTS as u64) as i64;
         let to = (from + 1 + self.random.below(ACCOUNTS as u64 - 1) as i64) % ACCOUNTS;
         let amount = 1 + self.random.below(1000) as i64;
-        // The accounts are updated in the order of their ids. So two transfers wait for each other, but never
-        // deadlock.
+        // The accounts are updated in the order of their ids. So two transfers may wait for each other, but
+        // never deadlock.
         let mut moves = [(from, -amount), (to, amount)];
         moves.sort_unstable();
         let mut changes = ChangeDigest::default();
@@ -370,7 +371,10 @@ mod tests {
         assert_eq!(first, run(11));
         assert_ne!(first, run(12));
         for table in WorkloadTable::ALL {
-            assert!(first.iter().any(|sql| sql.contains(table.name())), "{table:?} is never written to");
+            assert!(
+                first.iter().any(|sql| sql.contains(table.name())),
+                "no planned transaction writes to {table:?}"
+            );
         }
         assert!(first.iter().any(|sql| sql.starts_with("DELETE")));
     }

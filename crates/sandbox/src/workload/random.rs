@@ -35,8 +35,8 @@ impl SeededRandom {
         ];
         let mut left = length;
         while left > 0 {
-            // Ten characters are made from one random number, because most of the workload's work is
-            // generating text.
+            // Ten characters are made from one random number, because the workload spends most of its CPU
+            // time on generating text.
             let mut bits = self.next();
             for _ in 0..left.min(10) {
                 out.push(ALPHABET[(bits & 63) as usize]);
@@ -46,7 +46,7 @@ impl SeededRandom {
         }
     }
 
-    /// Like [`Self::text`], but each character has one byte.
+    /// Does the same as [`Self::text`], but each character has one byte.
     pub(crate) fn ascii(&mut self, out: &mut String, length: usize) {
         const ALPHABET: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
         let mut left = length;

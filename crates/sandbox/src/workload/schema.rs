@@ -7,7 +7,7 @@ pub const SCHEMA: &str = "tw_load";
 
 /// Number of accounts. All workers share them.
 pub(crate) const ACCOUNTS: i64 = 1000;
-/// Balance of each account at first. Transfers do not change the sum.
+/// Initial balance of each account. Transfers do not change the sum of all balances.
 pub(crate) const FIRST_BALANCE: i64 = 1_000_000;
 
 /// A table of the workload.

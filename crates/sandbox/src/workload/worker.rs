@@ -12,18 +12,18 @@ use super::plan::{PlannedStatement, TransactionPlan, TransactionPlanner};
 use super::{TransactionMix, WorkerCommand, WorkloadSpec};
 use crate::ledger::{CommitOutcome, Ledger, LedgerEntry, TransactionId};
 
-/// A worker gives up after this many consecutive failures that are not failures of the connection. Probably
-/// the tables are not as it expects.
+/// A worker gives up after this many consecutive errors of statements, which mean that the tables are
+/// probably not as it expects. Failures of the connection do not count.
 const REFUSALS_MAX: u32 = 100;
 
 /// How an attempt of a transaction failed.
 enum TransactionEnd {
     Acknowledged,
-    /// Certainly not committed. The connection can still be used.
+    /// The transaction is certainly not committed. The connection can still be used.
     Refused(SessionError),
-    /// Certainly not committed. The connection cannot be used any more.
+    /// The transaction is certainly not committed. The connection cannot be used any more.
     Broken,
-    /// Perhaps committed. The connection cannot be used any more.
+    /// The transaction may be committed. The connection cannot be used any more.
     Unknown,
 }
 
@@ -160,7 +160,7 @@ impl WorkloadWorker {
                 TransactionEnd::Refused(error) => {
                     self.record(&plan, CommitOutcome::Failed);
                     self.counters.failed();
-                    // The worker's rows are not as it expects: the server has lost some.
+                    // The worker's rows are not as it expects, because the server has lost some of them.
                     self.planner.forget();
                     refusals += 1;
                     if refusals >= REFUSALS_MAX {
@@ -238,8 +238,8 @@ async fn run(
         Err(error) => error,
     };
     match &error {
-        // If the connection failed, an autocommitted statement may have committed. An error of the server
-        // means that it did not.
+        // An autocommitted statement may have committed if the connection failed, or if the server reported
+        // an error that can occur after the write to the binlog.
         SessionError::Server { error: server, .. } if autocommit && !refused_before_commit(server.number) => {
             return Err(TransactionEnd::Unknown);
         }

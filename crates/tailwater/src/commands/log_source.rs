@@ -80,7 +80,11 @@ pub fn source_name(folder: &Path) -> anyhow::Result<String> {
     // still has a name.
     let folder = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
     let name = folder.file_name().and_then(|name| name.to_str());
-    Ok(name.with_context(|| format!("{} has no folder name, so its log has no name in the archive", folder.display()))?.to_owned())
+    Ok(name
+        .with_context(|| {
+            format!("{} has no folder name, so its log has no name in the archive", folder.display())
+        })?
+        .to_owned())
 }
 
 fn logs_with_archive(path: &Path, store: &Arc<dyn ArchiveStore>) -> anyhow::Result<Vec<(PathBuf, LogDir)>> {

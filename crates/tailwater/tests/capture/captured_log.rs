@@ -272,7 +272,10 @@ fn cat(shell: &Shell, gtid: &str) -> Result<()> {
 fn times(shell: &Shell, gtid: &str) -> Result<()> {
     let lines = shell.run("log stats log/primary --top 100 --output json")?.exits(0).json()?;
     let all = lines[0]["biggest"].as_array().context("transactions")?;
-    let second = all.iter().find(|one| one["gtid"] == gtid).context("the report does not list the second transaction")?;
+    let second = all
+        .iter()
+        .find(|one| one["gtid"] == gtid)
+        .context("the report does not list the second transaction")?;
     // A time in whole seconds covers the whole second.
     let commit_us = second["commit_us"].as_u64().context("the transaction has no commit time")?;
     let exact = lines[0]["span"]["exact_clock"] == true;
@@ -317,9 +320,17 @@ fn raw(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
         // The low byte of the flags of the format description event. The flag is LOG_EVENT_BINLOG_IN_USE_F.
         bytes[4 + 17] &= !1;
         let one = shell.run(&format!("log cat --raw log/primary/{number:010}.binlog"))?.exits(0);
-        ensure!(one.bytes() == bytes, "the output of --raw for segment {number} differs from {}", path.display());
+        ensure!(
+            one.bytes() == bytes,
+            "the output of --raw for segment {number} differs from {}",
+            path.display()
+        );
         let own = rest.split_off(..bytes.len()).context("--raw prints too little")?;
-        ensure!(own == bytes, "the bytes of segment {number} in the output of --raw for the whole log differ from {}", path.display());
+        ensure!(
+            own == bytes,
+            "the bytes of segment {number} in the output of --raw for the whole log differ from {}",
+            path.display()
+        );
     }
     ensure!(rest.is_empty(), "--raw prints {} bytes more", rest.len());
     Ok(())
@@ -352,7 +363,10 @@ fn verify(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
     let row = events.iter().find(|event| event["event"] == "insert").context("an insert")?;
     let mut bytes = std::fs::read(&damaged)?;
     // The last occurrence is in the row. MariaDB logs the text of the statement before the row.
-    let found = bytes.windows(19).rposition(|window| window == b"order 2 was changed").context("the damaged row was not found")?;
+    let found = bytes
+        .windows(19)
+        .rposition(|window| window == b"order 2 was changed")
+        .context("the damaged row was not found")?;
     bytes[found] ^= 0x20;
     std::fs::write(&damaged, &bytes)?;
     let name = damaged.file_name().unwrap_or_default().to_string_lossy().into_owned();

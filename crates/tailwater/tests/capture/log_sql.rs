@@ -242,6 +242,9 @@ fn continues_after_it(shell: &Shell, file: &Path, reason: &str) -> Result<()> {
     }
     ensure!(!open && !text.contains("VALUES (2") && !text.contains("INTO `tt`.`x`"), "{text}");
     let rows = shell.run(&format!("log cat --rows {}", file.display()))?.exits(0);
-    ensure!(rows.text().contains("INSERT INTO `tt`"), "log cat --rows must print the rows, even if SQL cannot express the transaction");
+    ensure!(
+        rows.text().contains("INSERT INTO `tt`"),
+        "log cat --rows must print the rows, even if SQL cannot express the transaction"
+    );
     Ok(())
 }

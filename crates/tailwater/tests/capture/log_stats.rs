@@ -90,7 +90,10 @@ async fn stats_are_equal_for_all_inputs(kind: ServerKind, compressed: bool) -> R
         of_files = json(&shell, &format!("log stats {}", paths.join(" ")))?;
         of_server = json(&shell, &format!("log stats {server}"))?;
     }
-    ensure!(of_files == of_server, "statistics of the binlog files: {of_files}\nstatistics of the server: {of_server}");
+    ensure!(
+        of_files == of_server,
+        "statistics of the binlog files: {of_files}\nstatistics of the server: {of_server}"
+    );
     ensure!(
         transactions(of_log.clone()) == transactions(of_files.clone()),
         "statistics of the log: {of_log}\nstatistics of the binlog files: {of_files}"
@@ -212,7 +215,10 @@ fn check_report(report: &Value, kind: ServerKind, compressed: bool) -> Result<()
     // While the big statement ran, nothing was committed, so the report must have a gap with the GTID of the
     // big transaction.
     let gaps = report["gaps"].as_array().context("gaps")?;
-    let gap = gaps.iter().find(|gap| gap["during"]["gtid"] == big["gtid"]).context("the report has no gap during the big transaction")?;
+    let gap = gaps
+        .iter()
+        .find(|gap| gap["during"]["gtid"] == big["gtid"])
+        .context("the report has no gap during the big transaction")?;
     ensure!(gap["seconds"].as_f64() >= Some(3.0), "{gap}");
     let gtid = big["gtid"].as_str().context("a GTID")?;
     let findings = report["findings"].as_array().context("findings")?;

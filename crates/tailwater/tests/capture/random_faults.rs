@@ -302,10 +302,14 @@ impl Round<'_> {
 
     async fn faults(&mut self, plan: &Plan, summary: &mut Summary) -> Result<()> {
         for (number, fault) in plan.faults.iter().enumerate() {
-            self.progress().await.with_context(|| format!("the cluster failed before fault {number}, {fault:?}"))?;
+            self.progress()
+                .await
+                .with_context(|| format!("the cluster failed before fault {number}, {fault:?}"))?;
             let last = number + 1 == plan.faults.len();
             let stop_load = last && plan.durability == TrialDurability::Reduced;
-            self.fault(*fault, stop_load).await.with_context(|| format!("the cluster failed during fault {number}, {fault:?}"))?;
+            self.fault(*fault, stop_load)
+                .await
+                .with_context(|| format!("the cluster failed during fault {number}, {fault:?}"))?;
             summary.kills.add(fault.kills());
         }
         if self.workload.is_some() {

@@ -16,8 +16,8 @@ use crate::shell::{PROGRAM, Shell};
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How far the clock is set wrong, in milliseconds. The next constant is the maximum lag, in seconds, that a
-/// replica or channel may report.
+/// How far the clock is set wrong, in milliseconds. The next constant, `LAG_SECONDS_MAX`, is the maximum lag
+/// that a replica or channel may report.
 const BESIDE_MS: i64 = 1_000_000;
 const LAG_SECONDS_MAX: u64 = 500;
 

@@ -61,7 +61,11 @@ fn sandbox_servers_are_started_listed_and_stopped() -> Result<()> {
     let up = up.says(&["mariadb-10.11-1: 10.11.", "on 127.0.0.1:", "SQL:", "binlog:", "data:"]).text();
     shell.run("sandbox list")?.exits(0).says(&[&up]);
     // The command is run as a user would paste it.
-    let sql = up.lines().find_map(|line| line.trim().strip_prefix("SQL:")).context("the output has no SQL command")?.trim();
+    let sql = up
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("SQL:"))
+        .context("the output has no SQL command")?
+        .trim();
     let answer = shell.bash(&format!("{sql} -N -e 'SELECT @@max_connections'"))?.exits(0);
     ensure!(answer.text().trim() == "67", "{answer:?}");
 

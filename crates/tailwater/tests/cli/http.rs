@@ -110,7 +110,10 @@ async fn manager_and_http_listener_share_their_probes() -> Result<()> {
         let variables = "'Com_show_replica_status', 'Connections'";
         let rows = beside.sql(&format!("SHOW GLOBAL STATUS WHERE Variable_name IN ({variables})")).await?;
         let value = |name: &str| -> Result<u128> {
-            let row = rows.iter().find(|row| row.starts_with(name)).context("the server has no such status variable")?;
+            let row = rows
+                .iter()
+                .find(|row| row.starts_with(name))
+                .context("the server has no such status variable")?;
             Ok(row.trim_start_matches(name).trim().parse()?)
         };
         Ok((value("Com_show_replica_status")?, value("Connections")?))
@@ -132,7 +135,10 @@ async fn manager_and_http_listener_share_their_probes() -> Result<()> {
         }
         let (probes, connections) = (count().await?.0 - probes, count().await?.1 - connections);
         let limit = started.elapsed().as_millis() / INTERVAL_MS + 2;
-        ensure!(probes > 0 && probes <= limit, "with HTTP requests: {asks}; the server was probed {probes} times, expected at most {limit}");
+        ensure!(
+            probes > 0 && probes <= limit,
+            "with HTTP requests: {asks}; the server was probed {probes} times, expected at most {limit}"
+        );
         // The queries that count the probes use connections too.
         ensure!(
             connections <= limit + 3,

@@ -137,6 +137,9 @@ async fn reconnecting_clients_get_no_false_acknowledgement(kind: ServerKind) -> 
     }
     let acknowledged = acknowledged.load(Ordering::Relaxed);
     ensure!(acknowledged == 0, "{acknowledged} clients got an OK for a commit that no other server has");
-    ensure!(old.sql("SELECT COUNT(*) FROM shop.t").await? != ["0"], "no commit of a client waited for an ACK, so the test has shown nothing");
+    ensure!(
+        old.sql("SELECT COUNT(*) FROM shop.t").await? != ["0"],
+        "no commit of a client waited for an ACK, so the test has shown nothing"
+    );
     Ok(())
 }

@@ -112,7 +112,10 @@ pub async fn wait_for_statement(server: &Server, like: &str, wanted: bool) -> Re
     let question = format!("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '{like}%'");
     let started = Instant::now();
     while (server.sql(&question).await? != ["0"]) != wanted {
-        ensure!(started.elapsed() < PATIENCE, "whether a session runs a statement like {like}: expected {wanted}");
+        ensure!(
+            started.elapsed() < PATIENCE,
+            "whether a session runs a statement like {like}: expected {wanted}"
+        );
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok(())

@@ -224,7 +224,10 @@ proptest! {
             table.chunks.iter().max().map_or(0.0, |&rows| chunk_cost(rows) + table.indexes_cost())
         };
         let longest = tables.iter().map(one).fold(0.0, f64::max);
-        prop_assert!(ours <= all / cores + longest * 1.001 + 1.0, "the load took {ours}, but the bound is {all} on {cores} cores plus {longest}");
+        prop_assert!(
+            ours <= all / cores + longest * 1.001 + 1.0,
+            "the load took {ours}, but the bound is {all} on {cores} cores plus {longest}"
+        );
     }
 }
 
@@ -246,5 +249,8 @@ fn the_order_is_close_to_the_lower_bound() {
         ours += one / f64::from(many);
         turns += other / f64::from(many);
     }
-    assert!(ours < 1.08 && ours < turns, "the load took {ours} times the lower bound on average, {turns} by turns");
+    assert!(
+        ours < 1.08 && ours < turns,
+        "the load took {ours} times the lower bound on average, {turns} with taking turns"
+    );
 }

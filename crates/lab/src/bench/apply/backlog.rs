@@ -1,5 +1,5 @@
-//! A source with a backlog, and the initial data for the targets: a copy of the source from before the
-//! backlog.
+//! A source with a backlog, and the initial data of the targets, which is a copy of the source's data before
+//! the backlog.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -75,8 +75,8 @@ pub fn superuser(server: &Server) -> ConnectOptions {
 
 impl Backlog {
     /// Starts a source, fills its tables, keeps a copy of them, and lets clients write the `transactions`.
-    /// The last object in the backlog is the table `finished`. No applier creates it before everything else
-    /// is applied.
+    /// The last statement in the backlog creates the table `finished`. No applier creates it before
+    /// everything else is applied.
     ///
     /// # Errors
     /// If the source fails.
@@ -94,7 +94,7 @@ impl Backlog {
         let mut source = Server::start(spec).await?;
         source.create_replication_user().await?;
         fill(&source, workload).await?;
-        // After a clean stop all data is on disk, and no client writes during the copy.
+        // The source is stopped cleanly, so that all data is on disk and no client writes during the copy.
         source.stop().await?;
         let base = folder.join("base");
         copy_folder(source.data(), &base)?;
@@ -128,7 +128,7 @@ impl Backlog {
         copy_folder(&self.base, to)
     }
 
-    /// Compares a target with the source, whose data must be unchanged since the backlog was written.
+    /// Compares a target with the source. The source's data must be unchanged since the backlog was written.
     ///
     /// # Errors
     /// If they differ.
@@ -160,11 +160,11 @@ async fn fill(source: &Server, workload: ApplyLoad) -> anyhow::Result<()> {
         Flavour::MariaDb => "RESET MASTER",
     };
     connection.execute(reset).await?;
-    // A target starts at a GTID, as every replica that is made from a copy. This row gives the source its
-    // first GTID.
+    // A target starts to replicate at a GTID, as every replica that is made from a copy does. This row gives
+    // the source its first GTID.
     connection.execute(&format!("INSERT INTO {SCHEMA}.beacon VALUES (0)")).await?;
-    // The list of pages in the buffer pool is dumped when the source stops, so that each target loads the
-    // same pages at its start.
+    // The source writes the list of its buffer pool pages to disk when it stops, so that each target loads
+    // the same pages at its start.
     connection.execute("SET GLOBAL innodb_buffer_pool_dump_pct = 100").await?;
     if flavour == Flavour::MariaDb {
         connection.execute("SET GLOBAL gtid_slave_pos = @@global.gtid_binlog_pos").await?;
@@ -223,8 +223,8 @@ fn is_conflict(error: &SessionError) -> bool {
     error.server_error().is_some_and(|error| matches!(error.number, DEADLOCK | LOCK_WAIT))
 }
 
-/// Returns the name and checksum of each table. The table of beacons is left out, and views, which have no
-/// checksum.
+/// Returns the name and checksum of each table. The table of beacons is left out, and so are views, which
+/// have no checksum.
 ///
 /// # Errors
 /// If the server does not answer.
@@ -244,8 +244,8 @@ pub async fn checksums(server: &Server) -> anyhow::Result<Vec<String>> {
     sums.context("the server gives no checksum of a table")
 }
 
-/// Copies a folder to a new one and syncs it, so that the kernel does not write it back during a measurement.
-/// Never uses reflinks, because the first write to a shared block takes longer.
+/// Copies a folder to a new one and syncs the copy, so that the kernel does not write it back during a
+/// measurement. The copy does not use reflinks, because the first write to a shared block takes longer.
 ///
 /// # Errors
 /// If the copy fails.
@@ -281,7 +281,7 @@ pub async fn wait_until(
 ) -> anyhow::Result<()> {
     let begin = Instant::now();
     while !is().await? {
-        ensure!(begin.elapsed() < patience, "{what}: did not happen within {} s", patience.as_secs());
+        ensure!(begin.elapsed() < patience, "{what}: not finished within {} s", patience.as_secs());
         tokio::time::sleep(Duration::from_millis(4)).await;
     }
     Ok(())

@@ -9,7 +9,8 @@ use tailwater_wire::Flavour;
 pub enum ReplayOrder {
     /// Commits become visible in the order of the source.
     Source,
-    /// Commits become visible in any order, as long as transactions that depend on each other keep theirs.
+    /// Commits become visible in any order in which transactions that depend on each other keep the order of
+    /// the source.
     Independent,
 }
 
@@ -55,7 +56,7 @@ pub enum NativeSettings {
     Mariadb {
         /// The value of `slave_parallel_mode`.
         mode: ParallelMode,
-        /// Number of workers; 0 means the thread that reads the relay log.
+        /// Number of workers. With 0, the thread that reads the relay log also applies.
         workers: u32,
     },
     /// MySQL: `replica_parallel_workers` and `replica_preserve_commit_order`, with write sets.
@@ -80,7 +81,7 @@ impl NativeSettings {
                     }
                 };
                 let single = Self::Mariadb { mode: ParallelMode::None, workers: 0 };
-                // One worker, in addition to the thread that reads the relay log.
+                // This setting has one worker in addition to the thread that reads the relay log.
                 let one = Self::Mariadb { mode: ParallelMode::Conservative, workers: 1 };
                 let more = modes
                     .iter()
@@ -102,7 +103,8 @@ impl NativeSettings {
         matches!(self, Self::Mariadb { workers: 0, .. } | Self::Mysql { workers: 1, .. })
     }
 
-    /// Returns the statements that set these settings. No transaction may be being applied.
+    /// Returns the statements that set these settings. The target must not be applying transactions when they
+    /// run.
     pub fn statements(self) -> Vec<String> {
         match self {
             Self::Mariadb { mode, workers } => vec![

@@ -21,21 +21,21 @@ use crate::bench::report::{BenchReport, MachineInfo, Measurement};
 use crate::demo::choose_server;
 use crate::trial::{TrialFolder, ensure_installed};
 
-/// The share of the clients' commit rate without replication that counts as half load. Half of it, halved
-/// again because source and target share the machine.
+/// The share of the clients' commit rate without replication that counts as half load: half of the rate,
+/// halved again because source and target share the machine.
 const HALF_LOAD_SHARE: f64 = 0.25;
-/// Number of transactions from which the clients' commit rate is measured.
+/// Number of transactions that the clients commit to measure their commit rate.
 const PACE_TRANSACTIONS: u32 = 6_000;
 const ROWS: u32 = 250_000;
 
-/// Measures one stream that several followers apply, one at a time.
+/// One measured stream, which several followers apply, one at a time.
 #[derive(Debug, Clone, Copy)]
 pub struct DelayMeasurement {
     /// The version of the source and the targets.
     pub kind: ServerKind,
     /// The workload of the clients.
     pub workload: ApplyLoad,
-    /// What commits on the source wait for.
+    /// The ACK for which commits on the source wait.
     pub promise: SourceAckMode,
     /// The load of the clients.
     pub load: LoadLevel,
@@ -47,9 +47,10 @@ pub struct DelayMeasurement {
     pub repeats: usize,
 }
 
-/// Returns the followers that are measured: native replication with these settings, and others. At half load
-/// each is also measured with the ACK mode of the other. Not at full load, because there native replication
-/// does not recover from its lag, and cannot keep up if it syncs each event.
+/// Returns the followers that are measured: native replication with these settings, and Tailwater. At half
+/// load, native replication is also measured with Tailwater's log syncs and the reverse. This is not measured
+/// at full load, because there native replication does not recover from its lag, and cannot keep up if it
+/// syncs each event.
 pub fn followers(
     natives: &[NativeSettings],
     ours: bool,
@@ -80,8 +81,8 @@ impl DelayMeasurement {
         followers: &[MeasuredFollower],
         say: &impl Fn(&str),
     ) -> anyhow::Result<Delays> {
-        // A new source, because each follower must first catch up with the transactions of earlier
-        // measurements.
+        // Each measurement has a new source, because a follower must first apply all transactions of earlier
+        // measurements on the same source.
         let mut steady = SteadySource::start(self.kind, self.workload, 0).await?;
         let delays = self.measure_on(&mut steady, followers, say).await?;
         steady.stop().await?;
@@ -167,8 +168,8 @@ pub async fn delay(options: &DelayBench) -> anyhow::Result<BenchReport> {
             let load = LoadLevel::Half;
             let stream = DelayMeasurement { kind, workload, promise, load, rate, seconds, repeats };
             let mut followers = followers(&natives(kind.flavour(), options.quick), true, promise, load);
-            // With a sync for each event native replication would lag by minutes, or delay the clients.
-            // `bench apply` shows this.
+            // Native replication with a sync for each event is left out: it would lag by minutes, or delay
+            // the clients. `bench apply` shows this.
             followers.retain(|follower| !matches!(follower, MeasuredFollower::NativeSynced(_)));
             let delays = stream.measure_on(&mut steady, &followers, &say).await?;
             rows.extend(delays.iter().map(|(follower, delays)| stream.row(*follower, delays)));

@@ -52,7 +52,7 @@ pub use self::delay::delay;
 /// The delay that is added to every sync of the disk under slow-sync conditions.
 pub const SYNC_DELAY: Duration = Duration::from_millis(2);
 /// The maximum rate of a steady stream, as a share of the source's rate while the source had the machine to
-/// itself. Later source and target share the machine, so clients rarely reach this rate.
+/// itself. During the measurement, source and target share the machine, so clients rarely reach this rate.
 const STEADY_SHARE_MAX: f64 = 0.5;
 
 /// Runs the benchmark for one server family, or for both.
@@ -141,7 +141,7 @@ impl ApplyRun {
             self.bar.inc(1);
         }
         let version = stage.backlog.source.version().to_owned();
-        // The data of the source is not needed any more.
+        // The data of the source is not needed any more, so the source is killed.
         stage.backlog.source.kill().await?;
         Ok(version)
     }
@@ -202,7 +202,7 @@ impl ApplyRun {
     }
 
     /// Tries each native setting on a slice of the backlog. Returns the best settings, and also the
-    /// single-threaded setting if the plan wants it.
+    /// single-threaded setting if the plan requires it.
     async fn screen_settings(
         &mut self,
         kind: ServerKind,
@@ -240,9 +240,9 @@ impl ApplyRun {
         Ok(best)
     }
 
-    /// Measures the delay of commits at two rates. One is half of the rate at which native replication
-    /// applies at its best, if the source reaches it while it shares the machine. The other is half of the
-    /// rate that the source reached with native replication.
+    /// Measures the delay of commits at two rates. The first is half of the rate at which the best native
+    /// replication applies, if the source reaches that rate while it shares the machine. The second is half
+    /// of the rate that the source reached with native replication.
     async fn run_steady_streams(&mut self, kind: ServerKind, plan: &ApplyPlan) -> anyhow::Result<()> {
         let (Some(planned), Some(pace)) =
             (plan.workloads.iter().find(|planned| planned.workload == HEADLINE), self.pace.take())
@@ -283,8 +283,8 @@ impl ApplyRun {
 struct ApplyPace {
     /// The native settings that were measured in full, with their rates; the best first.
     natives: Vec<(NativeSettings, f64)>,
-    /// The rate of the best native setting, in transactions per second. NaN, which means no limit, if none
-    /// was measured.
+    /// The rate of the best native setting, in transactions per second. If none was measured, it is NaN,
+    /// which means no limit.
     native_rate: f64,
     written_rate: f64,
 }

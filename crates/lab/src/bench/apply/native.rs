@@ -53,7 +53,7 @@ async fn connect(backlog: &Backlog, target: &mut ReplayTarget) -> anyhow::Result
     Ok(())
 }
 
-/// Sets how the target applies transactions. It must not be applying any.
+/// Sets how the target applies transactions. The target must not be applying transactions at that time.
 ///
 /// # Errors
 /// If the server refuses a statement.
@@ -107,15 +107,16 @@ pub async fn screen(
     all: &[NativeSettings],
 ) -> anyhow::Result<Vec<(NativeSettings, f64)>> {
     receive(backlog, target).await?;
-    // Each setting needs two slices, because transactions are still applied until a pause takes effect. One
-    // more slice is for the warm-up.
+    // Each setting needs two slices, because the target applies further transactions until a stop takes
+    // effect. Two more slices are for the warm-up.
     let slice = backlog.transactions / (2 * all.len() as u64 + 2);
     let mut rates = Vec::new();
     for (number, native) in all.first().into_iter().chain(all).enumerate() {
         set(target, *native).await?;
         let before = target.applied().await?;
         apply(target).await?;
-        // The rate counts from a fifth of the slice on, because it must not include the start of the workers.
+        // The rate is measured from a fifth of the slice on, because it must not include the start of the
+        // workers.
         let first = (applied_from(target, before + slice / 5).await?, Instant::now());
         let last = applied_from(target, before + slice).await?;
         let seconds = first.1.elapsed().as_secs_f64();
@@ -131,7 +132,7 @@ pub async fn screen(
 /// Waits until at least this number of transactions is applied, and returns how many are applied.
 async fn applied_from(target: &mut ReplayTarget, wanted: u64) -> anyhow::Result<u64> {
     let mut applied = 0;
-    wait_until("a slice of the backlog", PATIENCE, async || {
+    wait_until("applying a slice of the backlog", PATIENCE, async || {
         applied = target.applied().await?;
         Ok(applied >= wanted)
     })

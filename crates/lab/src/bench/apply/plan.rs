@@ -47,7 +47,7 @@ pub struct ReplayCondition {
     pub conditions: Conditions,
     /// The number of replays by each contender. The contenders take turns.
     pub repeats: usize,
-    /// The number of native settings that are measured in full. They are the best ones on a slice of the
+    /// The number of native settings that are measured in full: those that were fastest on a slice of the
     /// backlog. If it is 0, no setting is tried on a slice.
     pub natives: usize,
     /// Whether single-threaded native replication is also measured in full.
@@ -83,8 +83,8 @@ const QUICK_HEADLINE_CONDITIONS: &[ReplayCondition] = &[condition(Conditions::FU
 const QUICK_SLOW_CONDITIONS: &[ReplayCondition] = &[condition(Conditions::SLOW, 1, 0, true)];
 const QUICK_CONDITIONS: &[ReplayCondition] = &[condition(Conditions::FULL, 1, 1, false)];
 
-/// Returns the number of rows before the backlog, of transactions, and of transactions with slow syncs (0:
-/// not measured). A quick run has fewer.
+/// Returns three numbers: rows before the backlog, transactions in the backlog, and transactions in the
+/// backlog for slow syncs (0: not measured). A quick run has fewer.
 fn size(workload: ApplyWorkload) -> (u32, u32, u32) {
     match workload {
         ApplyWorkload::OltpWriteOnly => (250_000, 85_000, 6_000),
@@ -98,7 +98,8 @@ fn size(workload: ApplyWorkload) -> (u32, u32, u32) {
 }
 
 impl ApplyPlan {
-    /// Plans all workloads, or only one. `transactions_wanted` replaces the length of each backlog.
+    /// Plans all workloads, or only the workload `only`. `transactions_wanted` replaces the length of each
+    /// backlog.
     pub fn new(only: Option<ApplyWorkload>, quick: bool, transactions_wanted: Option<u32>) -> Self {
         let (rows_divisor, transactions_divisor) = if quick { (4, 6) } else { (1, 1) };
         let mut planned = Vec::new();

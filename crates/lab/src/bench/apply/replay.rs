@@ -14,9 +14,9 @@ use super::tailwater::{self, ApplyDaemon, CapturedLog};
 use super::target::ReplayTarget;
 use crate::trial::TrialFolder;
 
-/// Interval of the queries whether the target has finished.
+/// Interval between two queries that test whether the target has finished.
 const POLL_INTERVAL: Duration = Duration::from_millis(8);
-/// Interval of the checks for errors of the contender.
+/// Interval between two checks for errors of the contender.
 const CHECK: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(900);
 
@@ -37,8 +37,8 @@ pub struct ReplaySetup {
 #[derive(Debug, Clone, Copy)]
 pub struct Replay {
     /// The time from the start command (`START REPLICA`, `tailwater channel start`) until the last
-    /// transaction was visible on the target, in seconds. The servers and the daemon were running before, and
-    /// the target or Tailwater's log already had the whole backlog.
+    /// transaction was visible on the target, in seconds. Before that command, the servers and the daemon
+    /// were running, and the target's relay log or Tailwater's log already had the whole backlog.
     pub seconds: f64,
     /// The CPU time of target and Tailwater together, in seconds.
     pub cpu_seconds: f64,

@@ -47,7 +47,7 @@ pub struct SteadySource {
 /// What commits of the source's clients wait for (the ACK mode).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceAckMode {
-    /// Commits wait for nothing.
+    /// Commits do not wait for an ACK.
     None,
     /// Each commit waits for an ACK of the follower: lossless semi-sync.
     Lossless,
@@ -71,7 +71,7 @@ pub enum MeasuredFollower {
     /// Native replication that syncs received events before it applies and acknowledges them, as Tailwater
     /// does.
     NativeSynced(NativeSettings),
-    /// Tailwater, with its default log durability or another log durability.
+    /// Tailwater with one of its commit orders and this log durability.
     Ours(ReplayOrder, LogDurability),
 }
 
@@ -95,9 +95,9 @@ impl std::fmt::Display for MeasuredFollower {
 /// The load of the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadLevel {
-    /// The greatest rate of the clients, up to a limit. Source, target and follower share one machine.
+    /// The highest rate that the clients reach, up to a limit. Source, target and follower share one machine.
     Most,
-    /// Half of the greatest rate.
+    /// Half of the highest rate.
     Half,
 }
 
@@ -192,8 +192,8 @@ impl SteadySource {
         self.catch_up(&source, &mut target, daemon.as_mut())
             .await
             .with_context(|| format!("following: {follower}"))?;
-        // Not set earlier: with a sync for each event, the transactions of earlier measurements would take
-        // minutes.
+        // The setting is made only now: with a sync for each event, the target would need minutes for the
+        // transactions of earlier measurements.
         if matches!(follower, MeasuredFollower::NativeSynced(_)) {
             target.connection.execute("SET GLOBAL sync_relay_log = 1").await?;
         }
@@ -218,7 +218,7 @@ impl SteadySource {
             .iter()
             .filter_map(|(id, sent)| Some(seen.get(id)?.saturating_duration_since(*sent).as_secs_f64() * 1e3))
             .collect();
-        ensure!(delays_ms.len() == sent.len(), "{} of {} beacons arrived", delays_ms.len(), sent.len());
+        ensure!(delays_ms.len() == sent.len(), "only {} of {} beacons arrived", delays_ms.len(), sent.len());
         delays_ms.sort_by(f64::total_cmp);
         if self.promise == SourceAckMode::Lossless {
             let status = self.backlog.source.semi_sync_status().await?;
@@ -253,7 +253,7 @@ impl SteadySource {
         connection.execute(&insert_beacon(beacon)).await?;
         connection.close().await;
         let question = format!("SELECT id FROM {SCHEMA}.beacon WHERE id={beacon}");
-        wait_until("the first beacon", PATIENCE, async || {
+        wait_until("waiting for the first beacon", PATIENCE, async || {
             if let Some(daemon) = &mut daemon {
                 daemon.ensure_running()?;
             }
@@ -284,7 +284,7 @@ impl SteadySource {
                     arrivals.wait();
                     connection.execute(&insert_beacon(beacon)).await?;
                     sent.push((beacon, Instant::now()));
-                    // If the reader has ended, its own error is reported at the end.
+                    // The send fails if the reader has ended. The reader's own error is reported at the end.
                     let _ = committed.send(beacon);
                     beacon += 1;
                 }
@@ -300,7 +300,7 @@ impl SteadySource {
     /// Waits until the target has the same data as the source.
     async fn ensure_equal(&self, target: &ReplayTarget) -> anyhow::Result<()> {
         let want = checksums(&self.backlog.source).await?;
-        wait_until("the target's data to be the source's", PATIENCE, async || {
+        wait_until("waiting until the target has the same data as the source", PATIENCE, async || {
             Ok(checksums(&target.server).await? == want)
         })
         .await
@@ -320,15 +320,15 @@ fn insert_beacon(id: u64) -> String {
     format!("INSERT INTO {SCHEMA}.beacon VALUES ({id})")
 }
 
-/// Returns the value that the given percentage of the sorted values does not exceed; NaN if there are no
+/// Returns the percentile of the sorted values: `percent` of them do not exceed it. NaN if there are no
 /// values.
 fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted.get((sorted.len().saturating_sub(1)) * percent / 100).copied().unwrap_or(f64::NAN)
 }
 
-/// The moments of commits at a set average rate, independent of other clients: the intervals are
-/// exponentially distributed. With equal intervals, clients would synchronise with each other and with the
-/// beacons.
+/// The moments of a client's commits at a set average rate. The intervals are exponentially distributed, so
+/// the commits of different clients are independent. With equal intervals, clients would synchronise with
+/// each other and with the beacons.
 #[derive(Debug)]
 struct Arrivals {
     random: StdRng,
@@ -347,7 +347,7 @@ impl Arrivals {
     }
 
     /// Blocks the thread until the next commit, because the timers of tasks only have a resolution of a
-    /// millisecond. After a delay the next commits come sooner, so that the rate is kept.
+    /// millisecond. After a delay, the next commits follow sooner, so that the average rate stays the same.
     fn wait(&mut self) {
         let gap = self.gap();
         self.due += gap;
@@ -374,7 +374,7 @@ fn with_runtime<T: Send + 'static>(
 /// Returns the result of a thread of [`with_runtime`].
 async fn join<T: Send + 'static>(thread: JoinHandle<anyhow::Result<T>>) -> anyhow::Result<T> {
     let ended = tokio::task::spawn_blocking(|| thread.join()).await?;
-    ended.unwrap_or_else(|_| bail!("a measuring thread panicked"))
+    ended.unwrap_or_else(|_| bail!("a thread of the measurement panicked"))
 }
 
 /// Clients that commit at a set rate.
@@ -434,7 +434,7 @@ impl BeaconWatcher {
                 let (mut seen, started) = (HashMap::new(), Instant::now());
                 for beacon in beacons {
                     while !seen.contains_key(&beacon) {
-                        // Also finds later beacons, because beacons may arrive in another order.
+                        // The query also finds later beacons, because beacons may arrive in another order.
                         let question = format!("SELECT id FROM {SCHEMA}.beacon WHERE id >= {beacon}");
                         let rows = connection.query(&question).await?.rows;
                         let now = Instant::now();

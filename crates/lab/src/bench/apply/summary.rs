@@ -34,7 +34,7 @@ fn conditions_setting(
     ])
 }
 
-/// Returns the row of a contender's replays of one backlog.
+/// Returns the report row for a contender's replays of one backlog.
 pub fn replay_row(
     kind: ServerKind,
     act: &PlannedWorkload,
@@ -62,7 +62,7 @@ pub fn replay_row(
     row
 }
 
-/// Returns the row of a native setting's rate on its slice of the backlog.
+/// Returns the report row for the rate of a native setting on its slice of the backlog.
 pub fn screen_row(
     kind: ServerKind,
     act: &PlannedWorkload,
@@ -73,8 +73,8 @@ pub fn screen_row(
     Measurement::new(SCREEN, conditions_setting(kind, act, conditions), native.to_string(), UNIT, vec![rate])
 }
 
-/// Returns the row of a contender's delays in a steady stream. `rate` is the rate at which the clients should
-/// commit.
+/// Returns the report row for a contender's delays in a steady stream. `rate` is the rate at which the
+/// clients should commit.
 pub fn delay_row(
     kind: ServerKind,
     follower: MeasuredFollower,
@@ -124,8 +124,8 @@ pub fn summarise_delays(
         rows.map(|row| row.median).min_by(f64::total_cmp).unwrap_or(f64::NAN)
     };
     let native = least(&mut first.iter().filter(|row| is_native(row)));
-    // Rows with another ACK mode have a suffix in their name (see the names of `MeasuredFollower`), so they
-    // are not compared here.
+    // Rows with another log durability have a suffix in their name (see `MeasuredFollower`), so this
+    // comparison ignores them.
     let of_default = Contender::OURS.map(|ours| format!("{ours}, p50"));
     let ours = least(&mut first.iter().filter(|row| of_default.contains(&row.variant)));
     let peers = first.iter().filter(|row| is_native(row)).map(|row| Peer {
@@ -164,7 +164,7 @@ pub fn summarise(
     versions: &BTreeMap<&'static str, String>,
     machine: MachineInfo,
 ) -> BenchReport {
-    // Sorts the measurements into groups. In a group they keep the order in which they were made.
+    // Groups the rows by measurement. Within a group, rows keep the order in which they were measured.
     let rank = |row: &Measurement| [REPLAY, STEADY, SCREEN].iter().position(|name| *name == row.measurement);
     rows.sort_by_key(rank);
     let replays: Vec<&Measurement> = rows.iter().filter(|row| row.measurement == REPLAY).collect();

@@ -1,4 +1,4 @@
-//! Replay of a backlog by Tailwater: by a daemon with default settings, whose log has the backlog.
+//! Replay of a backlog by Tailwater. The daemon has default settings, and its log has the whole backlog.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -102,9 +102,9 @@ pub fn follow(
     ApplyDaemon::start(folder, &config, None)
 }
 
-/// Starts a daemon in a folder that has a log. The daemon applies nothing before [`ApplyDaemon::begin`]. This
-/// makes it comparable with a native replica, which is also running, and has received everything, before its
-/// replication starts.
+/// Starts a daemon in a folder that has a log. The daemon applies nothing before [`ApplyDaemon::begin`]. So
+/// the measurement is comparable with native replication: the replica is also running, and has received
+/// everything, before it starts to apply.
 ///
 /// # Errors
 /// If the daemon cannot be started, or ends.
@@ -190,8 +190,7 @@ impl ApplyDaemon {
     /// Fails if the daemon has ended, or if its channel has stopped with an error. In the second case the
     /// daemon itself continues.
     ///
-    /// # Errors
-    /// With the last lines of the daemon's output.
+    /// # Errors If so; the error has the last lines of the daemon's output.
     pub fn ensure_running(&mut self) -> anyhow::Result<()> {
         let running = self.process.is_running();
         let words = output_tail(&self.folder);

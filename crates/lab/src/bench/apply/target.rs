@@ -36,7 +36,7 @@ struct RemovedFolder(PathBuf);
 
 impl Drop for RemovedFolder {
     fn drop(&mut self) {
-        // A folder that cannot be deleted now is inside the benchmark's own folder, which is deleted later.
+        // An error is ignored: the folder is inside the benchmark's own folder, which is deleted later.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -70,7 +70,7 @@ impl ReplayTarget {
         let server = Server::start(spec).await?;
         let mut connection = Connection::connect(&superuser(&server)).await?;
         // Waits until the data is in memory. A replica that has run for a while has its data in memory, so
-        // loading it is not part of the measurement.
+        // the measurement does not include loading the data.
         wait_until("loading the buffer pool", LOAD_PATIENCE, async || {
             let answer = connection.query("SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_load_status'").await?;
             let status = answer.first().and_then(|row| row.get_str(1)).unwrap_or_default();

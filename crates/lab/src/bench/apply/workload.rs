@@ -14,10 +14,10 @@ pub const SCHEMA: &str = "tw_bench";
 const SYSBENCH_TABLES: u32 = 10;
 /// Number of columns of a wide row, including its key. Every third column is text.
 const WIDE_COLUMNS: u32 = 60;
-/// Number of characters in a text column of a wide row. With it a row has about 4 KiB.
+/// Number of characters in a text column of a wide row. With this length, a row has about 4 KiB.
 const WIDE_TEXT_CHARS: usize = 198;
-/// The exponent of the skewed distribution of the hot rows. With 1, the hottest of ten thousand rows gets
-/// about a tenth of all changes.
+/// The exponent of the skewed distribution of the hot rows. With 1, the most frequently changed of ten
+/// thousand rows gets about a tenth of all changes.
 const HOT_EXPONENT: f64 = 1.0;
 /// Number of rows in one statement that fills a table.
 const FILL_ROWS: u32 = 500;
@@ -227,7 +227,7 @@ impl LoadClient {
     pub fn next(&mut self) -> ClientTransaction {
         let statements = self.statements();
         let rows = statements.len() as u64;
-        // Each statement is a transaction of its own.
+        // A single statement is its own transaction without BEGIN and COMMIT.
         let sql = match statements.as_slice() {
             [one] => one.clone(),
             many => format!("BEGIN; {}; COMMIT", many.join("; ")),
@@ -274,8 +274,8 @@ impl LoadClient {
         ]
     }
 
-    /// Updates two rows from the skewed distribution, in the order of their keys. So clients wait for each
-    /// other but do not deadlock.
+    /// Updates two rows from the skewed distribution. It updates them in the order of their keys, so that
+    /// clients wait for each other but do not deadlock.
     fn hot(&mut self) -> Vec<String> {
         let Some(zipf) = &self.zipf else { return Vec::new() };
         let mut ids = [zipf.sample(&mut self.random), zipf.sample(&mut self.random)];
@@ -328,10 +328,10 @@ impl LoadClient {
     }
 }
 
-/// A random distribution of numbers from 1, in which a number is drawn less often the greater it is.
+/// A random distribution of the numbers from 1, in which greater numbers occur less often.
 #[derive(Debug)]
 struct Zipf {
-    /// The cumulative share of the draws up to each number.
+    /// For each number, the cumulative probability of all numbers up to it.
     cumulated: Vec<f64>,
 }
 
@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_gives_the_same_workload_and_another_seed_another() {
+    fn the_same_seed_gives_the_same_workload_and_another_seed_a_different_one() {
         for kind in ApplyWorkload::ALL {
             let workload = ApplyLoad { kind, rows: 1_000 };
             let run = |seed| {
@@ -382,7 +382,7 @@ mod tests {
         let (zipf, mut random) = (Zipf::new(10_000), StdRng::seed_from_u64(42));
         let ids: Vec<u32> = (0..10_000).map(|_| zipf.sample(&mut random)).collect();
         let first = ids.iter().filter(|id| **id == 1).count();
-        assert!((800..1_250).contains(&first), "seed 42: {first}");
+        assert!((800..1_250).contains(&first), "with seed 42, the first of the hot rows got {first} changes");
         assert!(ids.iter().all(|id| (1..=10_000).contains(id)) && ids.iter().any(|id| *id > 5_000));
     }
 

@@ -28,11 +28,11 @@ const CLIENTS: u32 = 8;
 const WARM_UP: Duration = Duration::from_secs(1);
 
 /// The lowest sensible `unanimous_detect_after_ms`, in milliseconds, with the default heartbeat of 250 ms, of
-/// which three must be missed. The headline figure is measured with the default. This value is measured in
-/// addition, because MHA runs with its fastest settings.
+/// which three must be missed. The headline figure is measured with the default. The lowest value is measured
+/// in addition, because MHA runs with its fastest settings.
 const UNANIMOUS_DETECT_AFTER_MS_MIN: u64 = 800;
 
-/// The server on which MHA still runs.
+/// The server version on which MHA still runs.
 const MHA_SERVER: ServerKind = ServerKind::Mariadb1011;
 
 /// Runs the benchmark for one server family, or for both.
@@ -105,9 +105,10 @@ const FIRST_COMMIT: &str = "first commit of a client";
 #[derive(Default)]
 struct FamilyResult {
     rows: Vec<Measurement>,
-    /// The median time until the first commit, on the slowest server, in milliseconds.
+    /// The median time until the first commit on the slowest server version, in milliseconds.
     slowest: f64,
-    /// The same time on the server with which MHA was measured.
+    /// The median time until the first commit on the server version with which MHA was measured, in
+    /// milliseconds.
     beside_mha: Option<f64>,
     mha: Option<Peer>,
     lost_by_mha: Vec<u64>,

@@ -131,7 +131,7 @@ async fn measure(
             .into();
     for repeat in 0..plan.repeats {
         for (checker, measured) in &mut runs {
-            // Each run has its own output file, so that the output of an earlier run does not count.
+            // Each run has its own output file, so that the output of an earlier run is not read again.
             let output = folder.join(format!("{}-{}-{repeat}", set.schema(), checker.name()));
             let run = checker.program(source, target, set)?.run(&[source], &output).await;
             let run = match run {

@@ -1,4 +1,4 @@
-//! Clients that commit small inserts, and how long their commits take.
+//! Clients that commit small inserts, and measure how long their commits take.
 
 use std::time::{Duration, Instant};
 

@@ -15,8 +15,8 @@ pub const OURS: &str = "tailwater";
 /// The contender of another tool whose files are synced when it ends, like Tailwater's.
 pub const SYNCED: &str = "mydumper, plain, whole tables, synced";
 
-/// The number of files of a big table in another tool's dump. With several files its threads can share the
-/// table.
+/// The number of files of a big table in another tool's dump. With several files, the threads of the tool can
+/// share the table.
 const PEER_PARTS: u64 = 16;
 
 /// The tools that dump, each with a dump format.
@@ -115,7 +115,7 @@ impl DumpTool {
             Self::MydumperWhole | Self::MydumperSynced | Self::MydumperParts | Self::MydumperGzip => {
                 let program = MeasuredProgram::new("mydumper")
                     .arguments(["--user=root", "--database", set.schema(), "--threads", &workers])
-                    // Of mydumper's ways to lock, this one holds the locks for the shortest time.
+                    // Of mydumper's lock methods, this one holds the locks for the shortest time.
                     .arguments(["--trx-consistency-only"])
                     .path_argument("--socket=", source.socket())
                     .path_argument("--outputdir=", folder);

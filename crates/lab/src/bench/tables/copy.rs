@@ -99,7 +99,7 @@ pub async fn measure(
                 run.memory_mib
             );
             let same = *copier != CopyTool::Ours || checksums(target, set, plan.rows).await? == wanted;
-            ensure!(same, "{} has copied other rows", contender::OURS);
+            ensure!(same, "{} has copied rows that differ from the source", contender::OURS);
             measured.push(run);
         }
     }

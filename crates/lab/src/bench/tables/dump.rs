@@ -76,8 +76,8 @@ async fn measure(
     rows: &mut Vec<Measurement>,
 ) -> anyhow::Result<()> {
     let kind = source.kind();
-    // A first dump that does not count. Without it, the first contender would have to wait for memory of the
-    // page cache.
+    // The first dump is not measured. Without it, the first measured tool would have to wait until the kernel
+    // frees memory for the page cache.
     run(DumpTool::OursPlain, source, set, plan.rows, folder).await?;
     let mut runs: Vec<(DumpTool, Vec<RunCost>, f64)> =
         DumpTool::ALL.map(|dumper| (dumper, Vec::new(), 0.0)).into();

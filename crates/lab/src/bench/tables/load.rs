@@ -132,8 +132,8 @@ async fn measure(
     Ok(())
 }
 
-/// Compares the target with the source. A difference is only reported if another tool loaded the rows, and is
-/// an error if Tailwater did.
+/// Compares the target with the source. If Tailwater loaded the rows, a difference is an error. If another
+/// tool loaded them, a difference is only reported.
 async fn check(
     plan: &TablesPlan,
     target: &Server,
@@ -154,7 +154,7 @@ async fn check(
     let name = loader.name(target.kind());
     ensure!(
         !name.starts_with(super::contender::OURS),
-        "{name} has loaded other rows into {}",
+        "the rows that {name} loaded into {} differ from the source",
         differs.join(", ")
     );
     Ok(Some(format!(

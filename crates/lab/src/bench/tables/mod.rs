@@ -76,12 +76,12 @@ struct Headline {
     name: &'static str,
     measurement: &'static str,
     ours: &'static str,
-    /// The tools that do everything that Tailwater does, if other tools do less. The notes of the report name
-    /// the latter.
+    /// The tools that do everything that Tailwater does. Tools that do less are not compared, and the notes
+    /// of the report name them.
     against: &'static [&'static str],
 }
 
-/// Creates the report from these rows. The headline figure is that of the first server, with the tables
+/// Creates the report from these rows. The headline figure is the figure of the first server with the tables
 /// modelled on sysbench.
 fn summarise(
     headline: &Headline,
@@ -149,7 +149,7 @@ fn ratios(headline: &Headline, rows: &[Measurement]) -> Vec<String> {
     peers_by_setting(headline, rows).filter(|(_, peers)| !peers.is_empty()).map(words).collect()
 }
 
-/// Returns further costs of the runs: the medians, and the peak memory.
+/// Returns further costs of the runs: the median CPU times, and the highest peak memory.
 fn further_costs(runs: &[RunCost]) -> BTreeMap<&'static str, f64> {
     let median = |of: fn(&RunCost) -> f64| {
         let mut values: Vec<_> = runs.iter().map(of).collect();
@@ -165,7 +165,7 @@ fn further_costs(runs: &[RunCost]) -> BTreeMap<&'static str, f64> {
 }
 
 /// Compares Tailwater with another tool, as text: the ratio of the medians, and the range of the ratio. The
-/// range goes from Tailwater's worst against the other tool's best to the reverse.
+/// range starts at Tailwater's worst run against the other tool's best run, and ends at the reverse.
 fn spread(ours: &Measurement, peer: &Measurement) -> String {
     format!(
         "{:.2} x {} ({:.2} .. {:.2})",
@@ -176,7 +176,7 @@ fn spread(ours: &Measurement, peer: &Measurement) -> String {
     )
 }
 
-/// Returns the part of a setting that all measurements have.
+/// Returns the parts of a setting that all measurements have in common.
 fn setting(kind: ServerKind, set: TablesData, rows: u64) -> BTreeMap<&'static str, String> {
     super::report::setting(&[("server", kind.name()), ("data", set.name()), ("rows", &rows.to_string())])
 }

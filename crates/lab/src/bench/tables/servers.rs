@@ -20,7 +20,7 @@ use crate::trial::primary_options;
 const FILL_ROWS: u64 = 50_000;
 /// Number of connections that fill the tables.
 const FILLERS: usize = 3;
-/// The greatest number of dirty pages of a server that counts as idle. The server's own threads always dirty
+/// A server with at most this number of dirty pages counts as idle. The server's own threads always modify
 /// some pages.
 const DIRTY_PAGES_MAX: u64 = 100;
 /// Time limit for a server to become idle.
@@ -68,9 +68,9 @@ pub async fn start_target(kind: ServerKind, rows: u64) -> anyhow::Result<Server>
     Ok(Server::start(spec).await?)
 }
 
-/// Empties a target and waits until it is idle. The server is not restarted, so it keeps its memory: touching
-/// memory for the first time takes a virtual machine longer than a load does, and only the first contender
-/// would pay for it.
+/// Empties a target and waits until it is idle. The server is not restarted, so it keeps its memory. On a
+/// virtual machine, the first use of memory takes longer than a load, and only the first contender would lose
+/// this time.
 ///
 /// # Errors
 /// If the server refuses a statement, or does not become idle.
@@ -98,8 +98,8 @@ pub async fn empty(target: &Server, set: TablesData) -> anyhow::Result<()> {
         ensure!(begin.elapsed() < REST_PATIENCE, "the target still has {dirty} dirty pages");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    // Both limits are restored, because the server has also lowered the second one: the second is never above
-    // the first.
+    // Both limits are restored: the second limit is never above the first, so the server has lowered it
+    // together with the first.
     for (variable, value) in [("innodb_max_dirty_pages_pct", most), ("innodb_max_dirty_pages_pct_lwm", from)]
     {
         connection.execute(&format!("SET GLOBAL {variable} = {value}")).await?;

@@ -24,7 +24,7 @@ pub struct BenchTable {
 }
 
 impl TablesData {
-    /// All sets of tables, with the one of the headline figure first.
+    /// All sets of tables. The first one is the set of the headline figure.
     pub const ALL: [Self; 2] = [Self::Sysbench, Self::Mixed];
 
     /// Returns the name in the report.
@@ -146,7 +146,7 @@ fn order_row(line: &mut Vec<u8>, random: &mut StdRng, number: u64) {
     match random.random_range(0..4) {
         0 => line.extend_from_slice(b"\\N\t"),
         _ => {
-            // Written with enough digits that two different values differ as text.
+            // The number is written with enough digits that two different values differ as text.
             put!(line, "{:e}\t", random.random::<f32>() * 100.0);
         }
     }
@@ -167,7 +167,7 @@ fn order_row(line: &mut Vec<u8>, random: &mut StdRng, number: u64) {
     line.push(b'\n');
 }
 
-/// Writes a value of nine bits as two bytes.
+/// Writes a random value of nine bits as two bytes.
 fn bits(line: &mut Vec<u8>, random: &mut StdRng) {
     let value: u16 = random.random_range(0..512);
     value.to_be_bytes().into_iter().for_each(|byte| escaped(line, byte));

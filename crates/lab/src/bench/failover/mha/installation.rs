@@ -10,7 +10,7 @@ use tailwater_sandbox::{Cache, Install};
 /// MHA's last release is from 2018. It needs these two changes to run with current versions of Perl and
 /// MariaDB.
 const FIXES: [ModulePatch; 2] = [
-    // MHA compares only a part of a version number. Perl warns about the unused components, and MHA makes
+    // MHA formats only a part of a version number. Perl warns about the unused components, and MHA makes
     // every warning fatal.
     ModulePatch {
         module: "NodeUtil.pm",
@@ -67,7 +67,8 @@ impl MhaTools {
         self.root.join("usr/sbin/sshd")
     }
 
-    /// Returns the library that makes a program read another list of accounts than the machine's.
+    /// Returns the library that makes a program read a list of accounts from a file instead of the machine's
+    /// list.
     pub fn accounts_library(&self) -> PathBuf {
         self.libraries().join("libnss_wrapper.so")
     }
@@ -77,8 +78,8 @@ impl MhaTools {
         self.root.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH))
     }
 
-    /// Creates in `folder` what the programs also need: the changed modules of MHA, and the server's client
-    /// programs under the names that MHA uses.
+    /// Creates further files that the programs need in `folder`: the changed modules of MHA, and the server's
+    /// client programs under the names that MHA uses.
     ///
     /// # Errors
     /// If a file cannot be written, or MHA has an unknown version.
@@ -124,7 +125,7 @@ impl MhaTools {
         let version = text.trim().trim_end_matches('.').rsplit(' ').next().unwrap_or_default();
         ensure!(
             ran.status.success() && !version.is_empty(),
-            "masterha_manager --version: {}",
+            "masterha_manager --version failed: {}",
             String::from_utf8_lossy(&ran.stderr)
         );
         Ok(version.to_owned())

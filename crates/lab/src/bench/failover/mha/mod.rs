@@ -27,7 +27,8 @@ use crate::trial::{TrialFolder, primary_options};
 const ACCOUNT: &str = "SET SESSION sql_log_bin = 0; CREATE USER mha@'%' IDENTIFIED BY 'mha'; \
                        GRANT ALL ON *.* TO mha@'%' WITH GRANT OPTION";
 
-/// The text that MHA prints when all checks have succeeded, and the text when it considers the primary dead.
+/// The text that MHA prints when all checks have succeeded. The next constant, `FAILURE_MESSAGE`, is the text
+/// that it prints when it considers the primary dead.
 const WATCHING_MESSAGE: &str = "waiting until MySQL doesn't respond";
 const FAILURE_MESSAGE: &str = "Master is not reachable from health checker!";
 
@@ -141,7 +142,7 @@ async fn replicate_by_position(primary: &Server, followers: &[Server]) -> anyhow
     Ok(())
 }
 
-/// Returns when the first of these commits completed, and its index.
+/// Waits for the first of these commits. Returns when it completed, and its index.
 async fn first_of(commits: Vec<JoinHandle<anyhow::Result<Instant>>>) -> anyhow::Result<(Instant, usize)> {
     let (first, which, others) = futures_util::future::select_all(commits).await;
     others.iter().for_each(JoinHandle::abort);

@@ -12,8 +12,8 @@ use tailwater_sandbox::{ChildProcess, ReservedPort};
 
 use super::installation::{MhaEnvironment, MhaTools};
 
-/// The chroot folder for the unprivileged part of an SSH server that runs as root. The SSH server has it as a
-/// constant.
+/// The chroot folder for the unprivileged part of an SSH server that runs as root. The path is compiled into
+/// the SSH server.
 const CHROOT_FOLDER: &str = "/run/sshd";
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -99,8 +99,8 @@ fn config_text(folder: &Path, port: u16, environment: &MhaEnvironment) -> String
 }
 
 /// Prepares what an SSH server that runs as root needs: an account `sshd` and a folder, which its Debian
-/// package would create. The account exists only in the file that this SSH server is made to read. The folder
-/// is created empty, as the package does.
+/// package would create. The account exists only in a file that this SSH server reads instead of the
+/// machine's list of accounts. The folder is created empty, as the package creates it.
 fn accounts(tools: &MhaTools, folder: &Path) -> anyhow::Result<Vec<(OsString, OsString)>> {
     let (users, groups) = (folder.join("passwd"), folder.join("group"));
     std::fs::write(
