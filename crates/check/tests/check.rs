@@ -309,7 +309,7 @@ impl<'s> StatementLog<'s> {
             "SELECT COUNT(*) FROM mysql.general_log WHERE argument LIKE 'SELECT %' AND LOCATE('{part}', argument) > 0 \
              AND LOCATE('general_log', argument) = 0"
         );
-        self.server.sql(&sql).await?.concat().trim().parse().context("a number")
+        self.server.sql(&sql).await?.concat().trim().parse().context("the count is not a number")
     }
 }
 
@@ -489,6 +489,6 @@ async fn a_lagging_target_causes_no_differences(kind: ServerKind) -> Result<()> 
     ensure!(report.is_equal() && report.tables == 2, "{report:?}");
     let mut connection = Connection::connect(&servers.source.connect_options()).await?;
     let marks = connection.query("SELECT COUNT(*) FROM tailwater.check_marks").await?;
-    ensure!(marks.scalar().context("a count")? == "0", "marks remain");
+    ensure!(marks.scalar().context("the query returned no count")? == "0", "marks remain");
     Ok(())
 }

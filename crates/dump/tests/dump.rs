@@ -331,15 +331,16 @@ async fn dump_under_load(load: &Load, server: &Server, has_binlog: bool) -> Resu
         let (manifest, method) = (report.manifest, report.method);
         let total = rows_of(&at, table(&manifest, "total")?)?;
         let [total] = total.as_slice() else { bail!("{total:?}") };
-        let total: u64 = String::from_utf8(total[0].clone().context("NULL")?)?.parse()?;
+        let total: u64 = String::from_utf8(total[0].clone().context("the value is NULL")?)?.parse()?;
         ensure!(
             total >= seen + 50,
             "the dump has {total} transactions, fewer than the {seen} before it plus 50"
         );
         for number in 0..3 {
             let rows = rows_of(&at, table(&manifest, &format!("load_{number}"))?)?;
-            let ids =
-                rows.into_iter().map(|row| Ok(String::from_utf8(row[0].clone().context("NULL")?)?.parse()?));
+            let ids = rows
+                .into_iter()
+                .map(|row| Ok(String::from_utf8(row[0].clone().context("the value is NULL")?)?.parse()?));
             let mut ids = ids.collect::<Result<Vec<u64>>>()?;
             ids.sort_unstable();
             let (rows, last) = (ids.len(), ids.last().copied());
@@ -570,7 +571,8 @@ async fn a_dump_ends_during_definition_changes(kind: ServerKind) -> Result<()> {
             ..options(server.connect_options(), &folder)
         };
         let dumping = dump(options, Arc::new(BulkProgress::default()), CancellationToken::new());
-        let report = tokio::time::timeout(PATIENCE, dumping).await.context("the dump hangs")??;
+        let report =
+            tokio::time::timeout(PATIENCE, dumping).await.context("the dump did not finish in time")??;
         let tables = report.manifest.tables.iter().filter(|table| table.table.starts_with("changing"));
         for table in tables.clone() {
             let found: u64 =

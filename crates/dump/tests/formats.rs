@@ -121,7 +121,7 @@ async fn files_of_statements_load_one_by_one(kind: ServerKind) -> Result<()> {
         for chunk in &table.chunks {
             ensure!(chunk.file.ends_with(".sql.zst"), "{}", chunk.file);
             let script = zstd::decode_all(&read(&chunk.file)?[..])?;
-            let written = chunk.written.context("written")?;
+            let written = chunk.written.context("the chunk is not written")?;
             ensure!((script.len() as u64, crc32fast::hash(&script)) == (written.bytes, written.crc32));
             pipe_into(&target, script)?;
         }

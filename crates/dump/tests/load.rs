@@ -201,20 +201,28 @@ async fn unsafe_loads_are_refused(kind: ServerKind) -> Result<()> {
     refused("TW-BULK-0025").await?;
     let mut changed = manifest.clone();
     changed.snapshots.push(manifest.snapshots[0].clone());
-    let table = changed.tables.iter_mut().find(|table| table.chunks.len() > 1).context("chunks")?;
-    table.chunks[0].written.as_mut().context("written")?.snapshot = 1;
+    let table = changed
+        .tables
+        .iter_mut()
+        .find(|table| table.chunks.len() > 1)
+        .context("no table has several chunks")?;
+    table.chunks[0].written.as_mut().context("the chunk is not written")?.snapshot = 1;
     dump_folders::write_manifest(folder.path(), &changed)?;
     refused("TW-BULK-0026").await?;
     dump_folders::write_manifest(folder.path(), &manifest)?;
     ensure!(all(&target).await?.is_empty(), "a refused load has left objects");
 
     // No rows of a damaged file are loaded. After the file is restored, the load resumes.
-    let table = manifest.tables.iter().find(|table| table.table == "keyed").context("keyed")?;
+    let table = manifest
+        .tables
+        .iter()
+        .find(|table| table.table == "keyed")
+        .context("the manifest has no table keyed")?;
     let file = folder.path().join(&table.chunks[3].file);
     let good = std::fs::read(&file)?;
     let rows = zstd::decode_all(&good[..])?;
     let mut wrong = rows.clone();
-    *wrong.last_mut().context("rows")? = b'x';
+    *wrong.last_mut().context("the file is empty")? = b'x';
     std::fs::write(&file, zstd::encode_all(&wrong[..], 1)?)?;
     refused("TW-BULK-0002").await?;
     std::fs::write(&file, &good[..good.len() / 2])?;

@@ -77,10 +77,10 @@ fn shown(field: &Field) -> Result<Option<String>> {
         Field::Date(days) => {
             let days = Days::new(u64::try_from(days + 719_162)?);
             let date = NaiveDate::from_ymd_opt(1, 1, 1).and_then(|first| first.checked_add_days(days));
-            date.context("a date")?.format("%Y-%m-%d").to_string()
+            date.context("the date is out of range")?.format("%Y-%m-%d").to_string()
         }
         Field::TimestampMicros(micros) => {
-            let moment = DateTime::from_timestamp_micros(*micros).context("a moment")?;
+            let moment = DateTime::from_timestamp_micros(*micros).context("the time is out of range")?;
             moment.format("%Y-%m-%d %H:%M:%S%.6f").to_string()
         }
         other => bail!("{other:?}"),
@@ -131,7 +131,7 @@ fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Rows> {
     let mut rows = Vec::new();
     for chunk in &entry.chunks {
         let path = folder.join(&chunk.file);
-        let written = chunk.written.context("written")?;
+        let written = chunk.written.context("the chunk is not written")?;
         let bytes = std::fs::read(&path)?;
         ensure!((bytes.len() as u64, crc32fast::hash(&bytes)) == (written.file_bytes, written.crc32));
         let reader = SerializedFileReader::new(File::open(&path)?)?;
@@ -321,7 +321,7 @@ async fn a_changed_file_is_dumped_again(kind: ServerKind) -> Result<()> {
             schema: entry.schema.clone(),
             table: entry.table.clone(),
             number: u32::try_from(number)?,
-            chunk: chunk.written.take().context("written")?,
+            chunk: chunk.written.take().context("the chunk is not written")?,
             nulled: std::mem::take(&mut chunk.nulled),
         };
         let file = chunk.file.clone();

@@ -52,7 +52,7 @@ pub async fn all(server: &Server) -> Result<BTreeMap<String, Vec<Vec<u8>>>> {
             }))
         };
         let list: Option<Vec<_>> = columns.rows.iter().map(column).collect();
-        let list = list.context("columns")?.join(", ");
+        let list = list.context("a column has no name or type")?.join(", ");
         let sql = format!("SELECT {list} FROM {}", qualified_name(&table.schema, &table.name));
         let rows = connection.query(&sql).await?.rows;
         let mut rows: Vec<_> = rows

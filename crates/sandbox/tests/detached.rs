@@ -47,7 +47,11 @@ async fn helper_owns_servers() -> Result<()> {
     let mut mariadb = Server::start(ServerSpec::new(ServerKind::Mariadb1011)).await?;
     mariadb.pause()?;
     for server in [&mysql, &mariadb] {
-        println!("owned {} {}", server.pid().context("a pid")?, server.data().display());
+        println!(
+            "owned {} {}",
+            server.pid().context("the server has no process id")?,
+            server.data().display()
+        );
     }
     tokio::time::sleep(Duration::from_secs(600)).await;
     Ok(())
@@ -64,7 +68,7 @@ async fn a_killed_process_leaves_no_servers_and_no_data() -> Result<()> {
     let cache = cache_with_servers_of(folder.path())?;
     let mut owner = helper("detached::helper_owns_servers")?.env("TAILWATER_CACHE", folder.path()).spawn()?;
     let mut owned = Vec::new();
-    for line in BufReader::new(owner.stdout.take().context("its output")?).lines() {
+    for line in BufReader::new(owner.stdout.take().context("the process has no standard output")?).lines() {
         let line = line?;
         // The test harness prints its own output on the same line.
         if let Some((_, words)) = line.split_once("owned ") {

@@ -340,13 +340,13 @@ mod tests {
 
     fn follower(has: &str, stopped: Option<&str>) -> FollowerState {
         let flavour = Flavour::MariaDb;
-        let has = GtidSet::parse(flavour, has).expect("a set");
+        let has = GtidSet::parse(flavour, has).expect("the GTID set is valid");
         FollowerState { has, stopped: stopped.map(|at| (gtid_in(flavour, at), at.to_owned())) }
     }
 
     #[test]
     fn which_follower_skips_depends_on_the_applied_gtids() {
-        let wanted = GtidSet::parse(Flavour::MariaDb, "0-1-9").expect("a set");
+        let wanted = GtidSet::parse(Flavour::MariaDb, "0-1-9").expect("the GTID set is valid");
         for (native, channel, want) in [
             (("0-1-9", None), ("0-1-9", None), CatchUpStep::Done),
             (("0-1-9", None), ("0-1-5", None), CatchUpStep::Wait),

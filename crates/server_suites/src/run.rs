@@ -161,7 +161,8 @@ impl Runner {
         }
         let rotation = ServerRotation::number(self.kind, self.sets_started + usize::try_from(self.seed % 3)?);
         self.sets_started += 1;
-        let mut servers = TestServers::start(self.kind, &rotation).await.context("start servers")?;
+        let mut servers =
+            TestServers::start(self.kind, &rotation).await.context("cannot start the servers")?;
         let folder = TrialFolder::new(None)?;
         let var = match &self.suites {
             Some(suites) => VarFolder::make(folder.path().join("var"), suites)?,
@@ -232,7 +233,7 @@ impl Runner {
     /// contents as before the file.
     async fn clean(&mut self, progress: &mut FileProgress) -> anyhow::Result<()> {
         let set = self.set.as_mut().context("no servers")?;
-        clean_up(&mut set.servers).await.context("clean up")?;
+        clean_up(&mut set.servers).await.context("cannot clean up after the file")?;
         let (native, target) = caught_up_contents(&mut set.servers, progress).await?;
         record_differences(differences(&native, &target, None), progress);
         let left = differences(&set.servers.baseline, &native, None);

@@ -289,7 +289,7 @@ mod tests {
         let folder = tempfile::tempdir()?;
         let write = |path: &str, text: &str| -> anyhow::Result<()> {
             let path = folder.path().join(path);
-            fs::create_dir_all(path.parent().context("a parent")?)?;
+            fs::create_dir_all(path.parent().context("the path has no folder")?)?;
             Ok(fs::write(path, text)?)
         };
         write("main/good.test", "select 1;\n# include/master-slave.inc\n")?;

@@ -212,11 +212,12 @@ mod tests {
 
     #[test]
     fn rows_are_converted_to_values_of_an_insert() {
-        let (statements, rows) = all(1 << 20, &[b"1\t\\N\n2\tit's \\\\ \\t\\0\\Z\\x\n"]).expect("rows");
+        let (statements, rows) =
+            all(1 << 20, &[b"1\t\\N\n2\tit's \\\\ \\t\\0\\Z\\x\n"]).expect("the rows are valid");
         let want = "INSERT INTO `s`.`t` (`a`,`j`) VALUES (_binary'1',NULL),\
                     (_binary'2',CONVERT(_binary'it\\'s \\\\ \t\\0\x1ax' USING utf8mb4))";
         assert_eq!((statements, rows), (vec![want.to_owned()], 2));
-        assert_eq!(all(1, &[]).expect("nothing"), (vec![], 0));
+        assert_eq!(all(1, &[]).expect("an empty file is valid"), (vec![], 0));
     }
 
     #[test]
@@ -241,9 +242,9 @@ mod tests {
             cuts.extend([0, whole.len()]);
             cuts.sort_unstable();
             let pieces: Vec<_> = cuts.windows(2).map(|pair| &whole[pair[0]..pair[1]]).collect();
-            let (statements, count) = all(bytes_max, &pieces).expect("rows");
+            let (statements, count) = all(bytes_max, &pieces).expect("the rows are valid");
             prop_assert_eq!(count, rows.len() as u64);
-            prop_assert_eq!(&statements, &all(bytes_max, &[whole]).expect("rows").0);
+            prop_assert_eq!(&statements, &all(bytes_max, &[whole]).expect("the rows are valid").0);
             let values: usize = statements.iter().map(|statement| statement.matches("CONVERT").count()).sum();
             prop_assert_eq!(values, rows.len());
             let one = |statement: &String| statement.matches("CONVERT").count() == 1;

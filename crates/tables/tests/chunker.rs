@@ -212,7 +212,7 @@ async fn check_case(connection: &mut Connection, case: &Case) -> Result<()> {
 /// Returns the numbers of the rows in all chunks of a table, in order, and the number of chunks.
 async fn read_chunks(connection: &mut Connection, table: &str) -> Result<(Vec<u64>, u32)> {
     connection.query(&format!("ANALYZE TABLE {}", qualified_name("chunks", table))).await?;
-    let info = TableInfo::read(connection, "chunks", table).await?.context("the table exists")?;
+    let info = TableInfo::read(connection, "chunks", table).await?.context("the table does not exist")?;
     let limits = ChunkSizeLimits { rows_first: 17, rows_max: 30, cost_max: u64::MAX };
     let plan = ChunkPlan {
         key: ChunkKey::choose(&info.keys).cloned(),
@@ -274,7 +274,8 @@ async fn mysql_reads_rows_of_integer_ranges_once() -> Result<()> {
         );
         connection.execute(&insert).await?;
         connection.query(&format!("ANALYZE TABLE chunks.{table}")).await?;
-        let info = TableInfo::read(&mut connection, "chunks", table).await?.context("the table exists")?;
+        let info =
+            TableInfo::read(&mut connection, "chunks", table).await?.context("the table does not exist")?;
         let plan = ChunkPlan {
             key: ChunkKey::choose(&info.keys).cloned(),
             partitions: info.partitions.clone(),
@@ -286,7 +287,7 @@ async fn mysql_reads_rows_of_integer_ranges_once() -> Result<()> {
             let range = ChunkRange { partition: partition.clone(), keys: KeyRange::Integers { from, to } };
             let sql = statement(&connection, &plan, table, &range, "*");
             let explained = connection.query(&format!("EXPLAIN FORMAT=TREE {sql}")).await?;
-            let explained = explained.scalar().context("a plan")?.to_owned();
+            let explained = explained.scalar().context("EXPLAIN returned no plan")?.to_owned();
             ensure!(explained.contains("Index range scan"), "{sql}: {explained}");
             ensure!(!explained.contains("Filter"), "{sql}: {explained}");
             let rows = connection.query(&sql).await?;
@@ -342,7 +343,7 @@ async fn random_tables_are_covered(kind: ServerKind) -> Result<()> {
         for column in 0..1 + random.below(3) {
             let (definition, value) = RANDOM_COLUMNS[random.below(RANDOM_COLUMNS.len() as u64) as usize];
             let row = &collations.rows[random.below(collations.rows.len() as u64) as usize];
-            let text = |column| row.get_str(column).context("a name");
+            let text = |column| row.get_str(column).context("the row has no name");
             let collation = format!("CHARACTER SET {} COLLATE {}", text(1)?, text(0)?);
             let null = if is_nullable { "NULL" } else { "NOT NULL" };
             definitions.push(format!("c{column} {} {null}", definition.replace("{collation}", &collation)));

@@ -154,7 +154,7 @@ fn is_name(name: &str) -> bool {
 #[test]
 fn invalid_exposition_is_rejected() {
     let good = "# HELP a_seconds x.\n# TYPE a_seconds gauge\n# UNIT a_seconds seconds\na_seconds{b=\"c\\\"\",a=\"d\"} 1.5\n# EOF\n";
-    let scrape = Scrape::parse(good).expect("an exposition");
+    let scrape = Scrape::parse(good).expect("the exposition is valid");
     assert_eq!(scrape.value(r#"a_seconds{a="d",b="c\""}"#), Some(1.5));
     assert!(scrape.has("a_seconds") && !scrape.has("a"));
     let sample = "a_seconds{b=\"c\\\"\",a=\"d\"} 1.5\n";

@@ -113,15 +113,15 @@ fn dependencies_follow_the_architecture() {
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
 
     let mut found = BTreeMap::new();
-    for package in metadata["packages"].as_array().expect("packages") {
-        let name = package["name"].as_str().expect("name").to_owned();
+    for package in metadata["packages"].as_array().expect("the metadata has packages") {
+        let name = package["name"].as_str().expect("each package has a name").to_owned();
         let dependencies: Vec<String> = package["dependencies"]
             .as_array()
-            .expect("dependencies")
+            .expect("each package has dependencies")
             .iter()
             // Only dependencies of the shipped code count. Tests may depend on crates that start servers.
             .filter(|dependency| dependency["kind"].is_null())
-            .map(|dependency| dependency["name"].as_str().expect("name").to_owned())
+            .map(|dependency| dependency["name"].as_str().expect("each package has a name").to_owned())
             .collect();
         found.insert(name, dependencies);
     }

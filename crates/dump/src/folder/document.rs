@@ -114,7 +114,7 @@ mod tests {
         let (manifest, has_checksum) = decode(OLDER.as_bytes()).expect("its totals match its entries");
         assert!(!has_checksum);
         assert_eq!((manifest.tables.len(), manifest.tables[1].chunks[0].written), (2, None));
-        let text = encode(&manifest).expect("it serialises");
+        let text = encode(&manifest).expect("the manifest serialises");
         assert_eq!(decode(&text), Ok((manifest, true)));
         let json: serde_json::Value = serde_json::from_slice(&text).expect("it is JSON for every program");
         assert_eq!(json["crc32"].as_str().map(str::len), Some(8));
@@ -122,7 +122,8 @@ mod tests {
 
     #[test]
     fn every_changed_bit_is_detected() {
-        let text = encode(&decode(OLDER.as_bytes()).expect("the file is valid").0).expect("it serialises");
+        let text =
+            encode(&decode(OLDER.as_bytes()).expect("the file is valid").0).expect("the manifest serialises");
         for at in 0..text.trim_ascii_end().len() {
             for bit in [1, 32] {
                 let mut changed = text.clone();
@@ -134,7 +135,7 @@ mod tests {
             assert!(decode(&text[..length]).is_err(), "a file that was cut to {length} bytes was accepted");
         }
         // JSON with other indentation or another order of fields, as a tool such as `jq .` may write it.
-        let compact: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+        let compact: serde_json::Value = serde_json::from_slice(&text).expect("the file is JSON");
         assert!(damaged(&compact.to_string()).contains("not at its end"));
     }
 

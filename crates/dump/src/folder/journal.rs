@@ -194,14 +194,14 @@ mod tests {
         }
         assert!(manifest.absorb(done.clone()).is_err());
         assert!(manifest.absorb(planned_entry(5, KeyRange::All, None)).is_err());
-        manifest.absorb(finished_entry(0, 1)).expect("it was planned");
+        manifest.absorb(finished_entry(0, 1)).expect("the chunk was planned");
         manifest.absorb(done).expect("all chunks are finished");
         assert_eq!((manifest.tables[0].rows, manifest.tables[0].chunks.len()), (6, 2));
         assert!(manifest.is_complete());
         assert_eq!(manifest.snapshots_used().len(), 2);
         assert_eq!(manifest.nulled().into_iter().collect::<Vec<_>>(), [(("s", "t", "c"), 3)]);
-        let json = serde_json::to_string_pretty(&manifest).expect("it serialises");
-        assert_eq!(serde_json::from_str::<Manifest>(&json).expect("it parses"), manifest);
+        let json = serde_json::to_string_pretty(&manifest).expect("the manifest serialises");
+        assert_eq!(serde_json::from_str::<Manifest>(&json).expect("the manifest parses"), manifest);
     }
 
     proptest! {

@@ -89,15 +89,15 @@ mod tests {
     #[test]
     fn a_file_does_not_exist_before_it_is_finished() {
         let files = MemoryFiles::default();
-        let mut file = files.create("a").expect("a new file");
-        file.write_all(b"text").expect("written");
+        let mut file = files.create("a").expect("the file is created");
+        file.write_all(b"text").expect("the text is written");
         assert!(files.open("a").is_err_and(|error| error.kind() == io::ErrorKind::NotFound));
-        assert_eq!(file.finish(true).expect("finished"), 4);
-        assert_eq!(files.list().expect("listed"), [("a".to_owned(), 4)]);
+        assert_eq!(file.finish(true).expect("the file is finished"), 4);
+        assert_eq!(files.list().expect("the files are listed"), [("a".to_owned(), 4)]);
         let mut text = String::new();
-        files.open("a").and_then(|mut file| file.read_to_string(&mut text)).expect("read");
+        files.open("a").and_then(|mut file| file.read_to_string(&mut text)).expect("the file is read");
         assert_eq!(text, "text");
-        files.remove("a").expect("removed");
-        assert_eq!(files.list().expect("listed"), []);
+        files.remove("a").expect("the file is removed");
+        assert_eq!(files.list().expect("the files are listed"), []);
     }
 }

@@ -225,11 +225,11 @@ mod tests {
     #[test]
     fn enum_values_with_index_zero_are_counted_per_batch() {
         let mut rows = BulkRows::new(2, 1 << 20, 1 << 20).counting_zeros(vec![None, Some("00".into())]);
-        let few = rows.push(b"00\t0\n00\t00\n1\t\\N\n2\t00\n").expect("rows");
+        let few = rows.push(b"00\t0\n00\t00\n1\t\\N\n2\t00\n").expect("the rows are valid");
         assert_eq!(few, []);
         let many = b"3\t00\n".repeat(2 * ZEROS_MAX as usize);
-        let mut batches = rows.push(&many).expect("rows");
-        batches.extend(rows.finish().expect("rows"));
+        let mut batches = rows.push(&many).expect("the rows are valid");
+        batches.extend(rows.finish().expect("the rows are valid"));
         let zeros: Vec<_> = batches.iter().map(|batch| batch.zeros).collect();
         assert_eq!(zeros, [ZEROS_MAX, ZEROS_MAX, 2]);
     }
@@ -254,7 +254,7 @@ mod tests {
             cuts.extend([0, file.len()]);
             cuts.sort_unstable();
             let pieces: Vec<_> = cuts.windows(2).map(|pair| &file[pair[0]..pair[1]]).collect();
-            let found = batches((batch_bytes_max, 1000), &pieces).expect("rows");
+            let found = batches((batch_bytes_max, 1000), &pieces).expect("the rows are valid");
             let wanted: Vec<_> = rows.iter().map(|row| put(row)).collect();
             prop_assert_eq!(found.concat(), wanted.concat());
             // Each batch must have whole rows and no room for the next row.

@@ -118,7 +118,7 @@ mod tests {
     /// sender.
     fn received(chunk: &LoadChunk) -> (Vec<u8>, bool, Result<(), BulkError>) {
         let (sender, mut receiver) = mpsc::channel(1000);
-        let files = LocalFiles::new(chunk.path.parent().expect("a folder"));
+        let files = LocalFiles::new(chunk.path.parent().expect("the path has a folder"));
         let result = send(&files, chunk, &sender);
         drop(sender);
         let (mut bytes, mut complete) = (Vec::new(), false);
@@ -136,8 +136,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let rows: Vec<u8> = (0..100_000u32).flat_map(|row| format!("{row}\trow\n").into_bytes()).collect();
         let path = folder.path().join("rows.tsv.zst");
-        let packed = zstd::encode_all(&rows[..], 1).expect("packed");
-        std::fs::write(&path, &packed).expect("written");
+        let packed = zstd::encode_all(&rows[..], 1).expect("the rows are compressed");
+        std::fs::write(&path, &packed).expect("the file is written");
         let good = chunk(path.clone(), FileCompression::Zstd, &rows);
         let (bytes, complete, result) = received(&good);
         assert!(bytes == rows && complete && result.is_ok());
@@ -148,15 +148,16 @@ mod tests {
             let (_, complete, result) = received(&wrong);
             assert!(!complete && result.is_err_and(|error| error.code() == "TW-BULK-0002"));
         }
-        std::fs::write(&path, &packed[..packed.len() / 2]).expect("written");
+        std::fs::write(&path, &packed[..packed.len() / 2]).expect("the file is written");
         let (_, complete, result) = received(&good);
         assert!(!complete && result.is_err_and(|error| error.code() == "TW-BULK-0002"));
-        std::fs::write(&path, &rows).expect("written");
+        std::fs::write(&path, &rows).expect("the file is written");
         let (_, complete, result) = received(&good);
         assert!(!complete && result.is_err_and(|error| error.code() == "TW-BULK-0002"));
         // The file has a few compressed kilobytes that expand to a gigabyte. None of these bytes may be sent.
-        let bomb = zstd::encode_all(std::io::Read::take(std::io::repeat(b'x'), 1 << 30), 1).expect("packed");
-        std::fs::write(&path, &bomb).expect("written");
+        let bomb = zstd::encode_all(std::io::Read::take(std::io::repeat(b'x'), 1 << 30), 1)
+            .expect("the rows are compressed");
+        std::fs::write(&path, &bomb).expect("the file is written");
         let (bytes, complete, result) = received(&LoadChunk { bytes: Some(1000), ..good.clone() });
         assert!(
             bytes.is_empty()

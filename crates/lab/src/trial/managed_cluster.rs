@@ -141,7 +141,7 @@ impl Trial {
     pub async fn rejoin(&self, server: &str) -> anyhow::Result<serde_json::Value> {
         let mut command = tokio::process::Command::new(&self.spec.program);
         command.args(["rejoin", "--output", "json", "-c"]).arg(&self.config).args([SOURCE_NAME, server]);
-        let ran = command.stdin(Stdio::null()).output().await.context("tailwater rejoin")?;
+        let ran = command.stdin(Stdio::null()).output().await.context("cannot run tailwater rejoin")?;
         let text = String::from_utf8_lossy(&ran.stdout);
         ensure!(
             ran.status.success(),

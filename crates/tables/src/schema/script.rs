@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_routine_body_gets_a_delimiter_that_it_does_not_contain() {
         let script = Script::default().then("USE `a`").then("CREATE PROCEDURE p() BEGIN\nDO 1;\nEND -- x");
-        let text = String::from_utf8(script.into_bytes()).expect("text");
+        let text = String::from_utf8(script.into_bytes()).expect("the script is UTF-8");
         let want = "USE `a`;\nDELIMITER ;;\nCREATE PROCEDURE p() BEGIN\nDO 1;\nEND -- x\n;;\nDELIMITER ;\n";
         assert_eq!(text, want);
         assert_eq!(statements(text.as_bytes()).len(), 2);

@@ -306,9 +306,9 @@ mod tests {
             let mut statements = StatementSplitter::new(1 << 20);
             let mut found = Vec::new();
             for pair in cuts.windows(2) {
-                found.extend(statements.push(&script.as_bytes()[pair[0]..pair[1]]).expect("short"));
+                found.extend(statements.push(&script.as_bytes()[pair[0]..pair[1]]).expect("no statement is too long"));
             }
-            found.extend(statements.finish().expect("whole"));
+            found.extend(statements.finish().expect("the last statement is complete"));
             let wanted: Vec<_> = wanted.into_iter().map(String::into_bytes).collect();
             prop_assert_eq!(found, wanted);
         }

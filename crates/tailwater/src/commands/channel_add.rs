@@ -69,7 +69,7 @@ pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Resul
 async fn has_progress(target: &ConnectOptions, name: &str) -> anyhow::Result<bool> {
     /// Error codes of a server without the progress tables: no such database, no such table.
     const NOT_THERE: [u16; 2] = [1049, 1146];
-    let mut target = Connection::connect(target).await.context("the target")?;
+    let mut target = Connection::connect(target).await.context("cannot connect to the target")?;
     let mut started = false;
     for kept in ["apply_progress WHERE", "apply_channel WHERE source <> '' AND"] {
         let sql = format!("SELECT COUNT(*) FROM tailwater.{kept} channel = {}", string_literal(name));
@@ -103,10 +103,10 @@ fn with_start_hint(error: anyhow::Error, name: &str) -> anyhow::Error {
 /// Refuses a clone if the source has enabled events and the target runs its event scheduler. The clone
 /// contains the events, so they would run on both servers.
 async fn refuse_running_events(source: &ConnectOptions, target: &ConnectOptions) -> anyhow::Result<()> {
-    let mut target = Connection::connect(target).await.context("the target")?;
+    let mut target = Connection::connect(target).await.context("cannot connect to the target")?;
     let runs = target.query("SELECT @@global.event_scheduler").await?.scalar() == Some("ON");
     target.close().await;
-    let mut source = Connection::connect(source).await.context("the source")?;
+    let mut source = Connection::connect(source).await.context("cannot connect to the source")?;
     let events = source
         .query("SELECT CONCAT(EVENT_SCHEMA, '.', EVENT_NAME) FROM information_schema.EVENTS WHERE STATUS = 'ENABLED' ORDER BY 1")
         .await?;
@@ -165,8 +165,8 @@ fn source(
 
 /// Refuses a source and a target of different families, because their GTIDs are not compatible.
 async fn ensure_same_family(source: &ConnectOptions, target: &ConnectOptions) -> anyhow::Result<()> {
-    let source = Connection::connect(source).await.context("the source")?;
-    let target = Connection::connect(target).await.context("the target")?;
+    let source = Connection::connect(source).await.context("cannot connect to the source")?;
+    let target = Connection::connect(target).await.context("cannot connect to the target")?;
     let (from, to) = (source.server().flavour, target.server().flavour);
     source.close().await;
     target.close().await;

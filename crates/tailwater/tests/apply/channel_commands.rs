@@ -198,7 +198,7 @@ async fn stop_and_start(shell: &Shell, trial: &Trial, target: &Server) -> Result
     ensure!(message == [second.clone()], "{message:?}");
     target.sql("DELETE FROM shop.t WHERE id = 2").await?;
     let before = second.replace(second.rsplit('-').next().unwrap_or_default(), "");
-    let number: u64 = second.rsplit('-').next().context("a number")?.parse()?;
+    let number: u64 = second.rsplit('-').next().context("the GTID has no number")?.parse()?;
     let seek = format!("channel seek -c tailwater.toml replica {before}{}", number - 1);
     shell.run(&seek)?.exits(0).says(&["would resume as if", "nothing was changed: repeat with --yes"]);
     shell.run(&format!("{seek} --yes"))?.exits(0);

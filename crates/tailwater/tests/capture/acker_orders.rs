@@ -91,7 +91,7 @@ impl Cluster {
 
     fn topology(&self) -> Result<Value> {
         let looks = self.shell.run("topology -c tailwater.toml --output json")?.exits(0).json()?;
-        Ok(looks.first().context("nothing printed")?["clusters"][0].clone())
+        Ok(looks.first().context("the command printed nothing")?["clusters"][0].clone())
     }
 
     /// Starts a commit on the primary that waits for an ACK.

@@ -117,7 +117,11 @@ impl Seen {
         // A local and an archived segment have different paths.
         listed.iter_mut().for_each(|line| drop(line.as_object_mut().and_then(|line| line.remove("path"))));
         let verified = shell.run(&format!("log verify {log} --output json {archive}"))?.exits(0).json()?;
-        Ok(Self { raw, listed, verified: verified.into_iter().next_back().context("a verdict")? })
+        Ok(Self {
+            raw,
+            listed,
+            verified: verified.into_iter().next_back().context("log verify printed nothing")?,
+        })
     }
 
     #[track_caller]
@@ -202,7 +206,7 @@ fn an_upload_succeeds_over_a_faulty_link(shell: &Shell, server: &S3Server) -> Re
     server.link.set_bandwidth(None);
     ensure!(server.has_failed());
     let lines = archived.exits(0).json()?;
-    let (report, segments) = lines.split_last().context("a report")?;
+    let (report, segments) = lines.split_last().context("log archive printed nothing")?;
     assert_eq!(
         segments.iter().map(|line| line["segment"].as_u64()).collect::<Vec<_>>(),
         [Some(1), Some(2), Some(3)]
@@ -315,7 +319,7 @@ fn https_is_used_and_certificates_are_verified() -> Result<()> {
     shell.set("AWS_ALLOW_HTTP", "false".into());
     let ls = format!("log ls --archive s3://{BUCKET}/x");
     shell.run(&ls)?.exits(1).stderr_has(&["TW-LOG-0014"]);
-    let authority = server.authority().context("an authority")?.to_owned();
+    let authority = server.authority().context("the server has no certificate authority")?.to_owned();
     shell.set("SSL_CERT_FILE", authority);
     shell.run(&ls)?.exits(1).stderr_has(&["TW-LOG-0013"]);
     Ok(())

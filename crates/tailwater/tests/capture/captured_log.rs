@@ -134,7 +134,7 @@ fn segment(shell: &Shell, number: usize) -> PathBuf {
 /// first one. That process has no secret on its command line.
 fn only_one_runs(shell: &Shell, trial: &mut Trial) -> Result<()> {
     shell.run("run -c tailwater.toml")?.exits(1).stderr_has(&["TW-CTL-0003", "in use by process"]);
-    let relay = trial.relay().context("the relay")?;
+    let relay = trial.relay().context("the relay is not running")?;
     ensure!(relay.is_running());
     let command_line = std::fs::read_to_string(format!("/proc/{}/cmdline", relay.pid()))?;
     ensure!(command_line.contains("run") && !command_line.contains(REPLICATION_PASSWORD), "{command_line}");
@@ -271,7 +271,7 @@ fn cat(shell: &Shell, gtid: &str) -> Result<()> {
 /// together contain everything.
 fn times(shell: &Shell, gtid: &str) -> Result<()> {
     let lines = shell.run("log stats log/primary --top 100 --output json")?.exits(0).json()?;
-    let all = lines[0]["biggest"].as_array().context("transactions")?;
+    let all = lines[0]["biggest"].as_array().context("the report has no list of transactions")?;
     let second = all
         .iter()
         .find(|one| one["gtid"] == gtid)
@@ -360,7 +360,8 @@ fn verify(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
     // In the second file, damage a byte of the row that contains the text 'order 2 was changed'.
     let damaged = segment(shell, 2);
     let events = shell.run(&format!("log cat {} --output json", damaged.display()))?.exits(0).json()?;
-    let row = events.iter().find(|event| event["event"] == "insert").context("an insert")?;
+    let row =
+        events.iter().find(|event| event["event"] == "insert").context("the output has no insert event")?;
     let mut bytes = std::fs::read(&damaged)?;
     // The last occurrence is in the row. MariaDB logs the text of the statement before the row.
     let found = bytes
@@ -379,7 +380,7 @@ fn verify(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
         problem["code"] == "TW-LOG-0003"
             && problem["path"].as_str().is_some_and(|path| path.ends_with(&name))
     );
-    let offset = problem["offset"].as_u64().context("an offset")?;
+    let offset = problem["offset"].as_u64().context("the problem has no offset")?;
     ensure!(
         row["offset"] == offset && offset < found as u64,
         "the reported problem is {problem}, but the damaged row is in {row}"

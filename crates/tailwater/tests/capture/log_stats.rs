@@ -182,7 +182,7 @@ async fn captured_files(trial: &Trial) -> Result<Vec<String>> {
 
 fn json(shell: &Shell, words: &str) -> Result<Value> {
     let mut lines = shell.run(&format!("{words} --output json"))?.exits(0).json()?;
-    let mut line = lines.pop().context("a line")?;
+    let mut line = lines.pop().context("log stats printed nothing")?;
     ensure!(lines.is_empty() && line["source"].is_string(), "{words}: {line}");
     line["source"].take();
     Ok(line)
@@ -206,7 +206,7 @@ fn check_report(report: &Value, kind: ServerKind, compressed: bool) -> Result<()
     ensure!(rows(&report["rows"]) == [2 * SMALL + BIG + 1500, 1501, 11], "{}", report["rows"]);
     let big = &report["biggest"][0];
     ensure!(rows(&big["rows"]) == [BIG, 0, 0] && big["tables"][0]["table"] == "audit", "{big}");
-    let tables = report["tables"]["by_rows"].as_array().context("tables")?;
+    let tables = report["tables"]["by_rows"].as_array().context("the report has no tables")?;
     let table = |name: &str| tables.iter().find(|table| table["table"] == name).context(name.to_owned());
     ensure!(rows(&table("orders")?["rows"]) == [2 * SMALL, 1, 10]);
     ensure!(rows(&table("keyless")?["rows"]) == [1500, 1500, 1]);
@@ -214,16 +214,19 @@ fn check_report(report: &Value, kind: ServerKind, compressed: bool) -> Result<()
 
     // While the big statement ran, nothing was committed, so the report must have a gap with the GTID of the
     // big transaction.
-    let gaps = report["gaps"].as_array().context("gaps")?;
+    let gaps = report["gaps"].as_array().context("the report has no gaps")?;
     let gap = gaps
         .iter()
         .find(|gap| gap["during"]["gtid"] == big["gtid"])
         .context("the report has no gap during the big transaction")?;
     ensure!(gap["seconds"].as_f64() >= Some(3.0), "{gap}");
-    let gtid = big["gtid"].as_str().context("a GTID")?;
-    let findings = report["findings"].as_array().context("findings")?;
+    let gtid = big["gtid"].as_str().context("the transaction has no GTID")?;
+    let findings = report["findings"].as_array().context("the report has no findings")?;
     let texts: Vec<&str> = findings.iter().filter_map(|finding| finding["text"].as_str()).collect();
-    let big = findings.iter().find(|finding| finding["kind"] == "big_transaction").context("a finding")?;
+    let big = findings
+        .iter()
+        .find(|finding| finding["kind"] == "big_transaction")
+        .context("no finding names a big transaction")?;
     let text = big["text"].as_str().unwrap_or_default();
     for part in [gtid, "200,000 rows inserted in shop.audit", "no other commit got through for "] {
         ensure!(text.contains(part) && big["weight"] == "alarm", "{part:?} is not in the findings {texts:?}");
@@ -247,7 +250,7 @@ fn check_report(report: &Value, kind: ServerKind, compressed: bool) -> Result<()
 
 fn check_page(shell: &Shell, report: &Value) -> Result<()> {
     let page = std::fs::read_to_string(shell.path().join("page.html"))?;
-    let gtid = report["biggest"][0]["gtid"].as_str().context("a GTID")?;
+    let gtid = report["biggest"][0]["gtid"].as_str().context("the transaction has no GTID")?;
     for part in ["<!DOCTYPE html>", gtid, "class=\"gap\"", "shop.audit", "</html>"] {
         ensure!(page.contains(part), "{part:?} is not in the page");
     }
@@ -256,7 +259,7 @@ fn check_page(shell: &Shell, report: &Value) -> Result<()> {
 }
 
 fn filters(shell: &Shell, paths: &[String], all: &Value) -> Result<()> {
-    let big_us = all["biggest"][0]["commit_us"].as_u64().context("a time")?;
+    let big_us = all["biggest"][0]["commit_us"].as_u64().context("the transaction has no commit time")?;
     let after = format!("@{}.{:06}", big_us / 1_000_000, big_us % 1_000_000 + 1);
     for what in ["log/primary".to_owned(), paths.join(" ")] {
         let only = json(shell, &format!("log stats {what} --table shop.audit"))?;

@@ -74,7 +74,7 @@ fn sandbox_servers_are_started_listed_and_stopped() -> Result<()> {
     ensure!(server["name"] == "mariadb-10.11-1" && server["running"] == true, "{server}");
     ensure!(server["role"] == "standalone" && server["commands"]["SQL"] == sql, "{server}");
     let pid = server["pid"].as_u64().context("the output has no process id")?;
-    let port = server["port"].as_u64().context("a port")?;
+    let port = server["port"].as_u64().context("the output has no port")?;
     ensure!(runs(pid));
 
     // The server keeps its data, port and options after a stop and after a crash.

@@ -42,7 +42,7 @@ async fn special_files_are_refused() -> Result<()> {
             let started = Instant::now();
             let ran = shell.run(&format!("load dumped {at}"))?.exits(1);
             ensure!(started.elapsed() < PATIENCE, "{}", file.display());
-            let name = file.file_name().context("a name")?.to_string_lossy().into_owned();
+            let name = file.file_name().context("the file has no name")?.to_string_lossy().into_owned();
             ran.stderr_has(&[&name, "regular file"]);
             std::fs::remove_file(&file)?;
             server.sql("DROP DATABASE IF EXISTS shop; DROP DATABASE IF EXISTS tailwater").await?;

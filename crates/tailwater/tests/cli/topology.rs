@@ -155,7 +155,7 @@ fn until(shell: &Shell, what: &str, condition: impl Fn(&Value) -> bool) -> Resul
     let started = Instant::now();
     loop {
         let looks = shell.run("topology -c tailwater.toml --output json")?.exits(0).json()?;
-        let cluster = looks.first().context("nothing printed")?["clusters"][0].clone();
+        let cluster = looks.first().context("the command printed nothing")?["clusters"][0].clone();
         if condition(&cluster) {
             return Ok(cluster);
         }

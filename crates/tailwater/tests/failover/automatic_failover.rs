@@ -260,7 +260,11 @@ async fn killed_primaries_are_replaced(kind: ServerKind) -> Result<()> {
     led.tailwater("manager acknowledge primary")?.exits(0).stdout_lacks(&["not acknowledged"]);
     let load = led.load(led.follower(&first)?, 11);
     more_commits(&load, 50).await?;
-    let at = led.followers.iter().position(|server| server.name() == first).context("the primary")?;
+    let at = led
+        .followers
+        .iter()
+        .position(|server| server.name() == first)
+        .context("the new primary is not among the followers")?;
     led.followers[at].kill().await?;
     let second = led.trial.wait_failed_over(&first).await?;
     ensure!(second != PRIMARY_NAME && second != first, "{second}");

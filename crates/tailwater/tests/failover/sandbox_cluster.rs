@@ -70,7 +70,7 @@ impl<'a> Cluster<'a> {
         let series = kind.series();
         let up = format!("sandbox up --server {family} --version {series} --semi-sync --count 3");
         let printed = shell.run(&up)?.exits(0).text();
-        let begins = printed.find("[log]").context("a configuration")?;
+        let begins = printed.find("[log]").context("no configuration was printed")?;
         let config = printed[begins..].split("\n# ").next().unwrap_or_default().to_owned();
         shell.write("tailwater.toml", &config)?;
         Ok(Self { shell, cache, kind, config })
@@ -182,7 +182,7 @@ impl<'a> Cluster<'a> {
         stream.write_all(b"GET /status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
-        let body = answer.split("\r\n\r\n").nth(1).context("a body")?;
+        let body = answer.split("\r\n\r\n").nth(1).context("the response has no body")?;
         Ok(serde_json::from_str(body)?)
     }
 }

@@ -87,7 +87,8 @@ fn program(server: &Server, shell: &Shell) -> Result<()> {
     let tool = server.tool("mariadb-backup")?;
     let mut script = String::from("#!/bin/sh\n");
     for (name, value) in tool.get_envs() {
-        let value = value.context("the command removes an environment variable, which the script cannot do")?;
+        let value =
+            value.context("the command removes an environment variable, which the script cannot do")?;
         script += &format!("export {}='{}'\n", name.to_string_lossy(), value.to_string_lossy());
     }
     let words = std::iter::once(tool.get_program()).chain(tool.get_args());

@@ -87,7 +87,7 @@ async fn killed_load_resumes(kind: ServerKind) -> Result<()> {
     let done = lines.last().context("no lines")?;
     ensure!(done["event"] == "done" && done["schema_version"] == 1, "{done}");
     ensure!(done["rows"] == 80_010 && done["tables"] == 3, "{done}");
-    let before = done["chunks_before"].as_u64().context("a number")?;
+    let before = done["chunks_before"].as_u64().context("chunks_before is not a number")?;
     ensure!(before >= enough && done["chunks_loaded"].as_u64() > Some(0), "{done}");
 
     let sums = "SELECT COUNT(*), SUM(CRC32(CONCAT(id, note))) FROM shop.orders; \

@@ -440,12 +440,15 @@ mod tests {
             nullable: *nullable,
         };
         let columns: Vec<_> = columns.iter().enumerate().map(column).collect();
-        Arc::new(ParquetTable::new(&TableName::new("s", "t"), &columns).expect("its columns"))
+        Arc::new(
+            ParquetTable::new(&TableName::new("s", "t"), &columns).expect("Parquet supports the columns"),
+        )
     }
 
     fn file(table: &Arc<ParquetTable>, bytes_max: usize) -> ParquetFile {
         let file = Box::new(Disk { bytes: 0, bytes_max });
-        ParquetFile::new(file, Path::new("t.parquet"), table, DumpCompression::None, 0).expect("a file")
+        ParquetFile::new(file, Path::new("t.parquet"), table, DumpCompression::None, 0)
+            .expect("the file is created")
     }
 
     /// A file that fails like a disk without free space.
@@ -503,14 +506,14 @@ mod tests {
         let table = table(&[("tinyint(4)", false), ("longtext", false)]);
         let mut file = file(&table, usize::MAX);
         for _ in 1..GROUP_ROWS_MAX / 4 {
-            assert_eq!(put(&mut file, &[Some(b"1"), Some(b"")]).expect("a row"), 12);
+            assert_eq!(put(&mut file, &[Some(b"1"), Some(b"")]).expect("the row is valid"), 12);
         }
         assert!(!file.is_group());
-        put(&mut file, &[Some(b"1"), Some(&vec![b'x'; GROUP_BYTES])]).expect("a row");
+        put(&mut file, &[Some(b"1"), Some(&vec![b'x'; GROUP_BYTES])]).expect("the row is valid");
         assert!(file.is_group());
-        file.write_group().expect("a group");
+        file.write_group().expect("the row group is written");
         assert!(!file.is_group() && file.rows_held == 0);
-        let WrittenParquet { nulled, .. } = file.end().expect("an end");
+        let WrittenParquet { nulled, .. } = file.end().expect("the file is finished");
         assert_eq!(nulled, []);
     }
 
@@ -524,7 +527,8 @@ mod tests {
             file.write_group()?;
             file.end()?.file.finish(true).map_err(|error| panic!("{error}"))
         };
-        let bytes = usize::try_from(write(usize::MAX).expect("it fits")).expect("few");
+        let bytes = usize::try_from(write(usize::MAX).expect("the disk has space"))
+            .expect("the size fits into usize");
         for bytes_max in [0, 50_000, bytes - 1] {
             let refused = write(bytes_max);
             let Err(BulkError::File { action: "write", path, source }) = refused else {

@@ -283,7 +283,7 @@ mod tests {
         let report = summarise(rows, Vec::new(), &versions, machine());
         assert_eq!((report.ours, report.ratio, report.peers.len()), (1_000.0, 5.0, 2));
         assert_eq!(report.peers[1].version, "10.11");
-        let note = report.notes.last().expect("a note");
+        let note = report.notes.last().expect("the report has notes");
         assert!(note.contains("independent 5.00 x its rate with 0.50 x"), "{note}");
         assert!(note.contains("source 3.00 x"), "{note}");
     }
@@ -322,7 +322,7 @@ mod tests {
         let rows = vec![row("mysql", "native, single-threaded", 1.0, 1.0)];
         let report = summarise(rows, Vec::new(), &BTreeMap::new(), machine());
         assert!(report.ours.is_nan() && report.ratio.is_nan());
-        let json = serde_json::to_value(&report).expect("JSON");
+        let json = serde_json::to_value(&report).expect("the report serialises");
         assert!(json["ratio"].is_null() && json["peers"][0]["value"] == 1.0);
     }
 }

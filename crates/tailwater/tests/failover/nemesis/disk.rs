@@ -39,7 +39,7 @@ impl Disk {
 
     fn resize(&self, size: &str) -> Result<()> {
         let mount = Command::new("mount").args(["-o", &format!("remount,size={size}")]).arg(&self.0).output();
-        let output = mount.context("mount")?;
+        let output = mount.context("cannot run mount")?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Ok(())
     }

@@ -162,7 +162,7 @@ async fn rounds(
     for round in 0..faults {
         let leader = cluster.wait_until_healthy().await?;
         clients.more_commits(random.random_range(20..200)).await?;
-        let fault = choose(&possible, random).context("a fault")?;
+        let fault = choose(&possible, random).context("no fault is possible")?;
         let what = format!("round {round}: {fault:?}, primary {leader}");
         let started = Instant::now();
         let stubborn = clients.load_of_server(cluster.server(&leader)?);
