@@ -126,7 +126,7 @@ async fn an_interrupted_copy_keeps_finished_tables(kind: ServerKind) -> Result<(
     ensure!(finished.len() as u64 == report.tables_before, "{finished:?}");
     let dropped = "SELECT argument FROM mysql.general_log WHERE argument LIKE 'ALTER TABLE%DROP KEY%'";
     let dropped = target.sql(dropped).await?;
-    // Indexes are only dropped from tables that start from scratch.
+    // The resumed copy drops indexes only of tables that it copies from scratch.
     let is_finished = |sql: &String| finished.iter().any(|table| sql.contains(&format!("`{table}`")));
     ensure!(!dropped.is_empty() && !dropped.iter().any(is_finished), "{finished:?}: {dropped:?}");
     ensure_equal(&all(&source).await?, &all(&target).await?)?;

@@ -283,7 +283,7 @@ async fn rows_stored_in_other_tables_are_not_changed(kind: ServerKind) -> Result
     let sums = "SELECT COUNT(*) FROM parts.a; SELECT COUNT(*) FROM parts.b; SELECT COUNT(*) FROM shop.t; SELECT id FROM shop.u";
     ensure!(target.sql(sums).await? == ["2", "1", "3", "4"], "{:?}", target.sql(sums).await?);
 
-    // A copy does not write to such a table, either.
+    // A copy must not write to a table that consists of other tables, either.
     target.sql("DROP DATABASE shop").await?;
     source.sql(&format!("DROP TABLE shop.t; CREATE TABLE shop.t (id INT) {whole}")).await?;
     let options =

@@ -308,7 +308,7 @@ fn is_same_number(source: &ColumnInfo, target: &ColumnInfo) -> bool {
 
 fn number(column: &ColumnInfo, is_same_kind: bool) -> String {
     let name = quote_identifier(&column.name);
-    // The server adds leading zeros only to the text of the value, so `+0` makes it a number without them.
+    // A BIT value, or a number that the server prints with leading zeros, becomes a plain number with `+0`.
     let needs_number = column.data_type == "bit" || column.column_type.contains("zerofill");
     match (is_same_kind, needs_number) {
         (false, _) => format!("CAST({name}+0 AS DECIMAL(65,30))"),

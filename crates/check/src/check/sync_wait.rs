@@ -42,7 +42,7 @@ const UNKNOWN_DATABASE: u16 = 1049;
 pub enum SyncPosition {
     /// The target must have this GTID set.
     Gtids(String),
-    /// The target's table of marks must have this name with at least this number.
+    /// The target's table of marks must have the mark with this name, with at least this number.
     Mark(String, u64),
     /// There is no position to wait for.
     None,

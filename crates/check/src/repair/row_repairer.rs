@@ -194,7 +194,7 @@ fn refused(target: &Connection, error: ServerError) -> Result<RepairAttempt, Bul
             advice: match (READ_ONLY.contains(&number), target.server().flavour) {
                 (false, _) => "grant it SELECT, INSERT, UPDATE and DELETE on the tables",
                 (true, Flavour::MySql) => {
-                    "grant it CONNECTION_ADMIN, which may write under read_only; under super_read_only no account may"
+                    "grant it CONNECTION_ADMIN, which allows writes under read_only; under super_read_only no account may"
                 }
                 (true, Flavour::MariaDb) => "grant it READ ONLY ADMIN",
             },

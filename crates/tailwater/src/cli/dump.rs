@@ -9,8 +9,8 @@ use super::{DeferIndexesArg, ServerArgs, ThrottleArgs};
 #[derive(Debug, Args)]
 pub struct DumpArgs {
     /// Destination: a folder, s3://BUCKET/PREFIX, or -. A folder or prefix must be new or empty; with
-    /// --resume it must hold an interrupted dump. - writes a stream of SQL for the mysql or mariadb client to
-    /// standard output.
+    /// --resume it must hold an interrupted dump. With -, a stream of SQL for the mysql or mariadb client is
+    /// written to standard output.
     #[arg(value_name = "PLACE")]
     pub place: String,
     #[command(flatten)]

@@ -276,7 +276,7 @@ fn times(shell: &Shell, gtid: &str) -> Result<()> {
         .iter()
         .find(|one| one["gtid"] == gtid)
         .context("the report does not list the second transaction")?;
-    // A time in whole seconds covers the whole second.
+    // If commit times are whole seconds, each commit counts for its whole second.
     let commit_us = second["commit_us"].as_u64().context("the transaction has no commit time")?;
     let exact = lines[0]["span"]["exact_clock"] == true;
     let after = if exact { commit_us + 1 } else { commit_us + 1_000_000 };
@@ -345,7 +345,7 @@ fn a_closed_pipe_is_not_an_error(shell: &Shell) -> Result<()> {
     Ok(())
 }
 
-/// `log verify` of an undamaged log, and of a log with one damaged byte.
+/// Checks `log verify` of an undamaged log, and of a log with one damaged byte.
 fn verify(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
     shell
         .run("log verify log")?

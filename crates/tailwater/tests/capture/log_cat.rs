@@ -245,8 +245,7 @@ async fn log_cat_prints_rows_as_mysql_97_does() -> Result<()> {
         ensure!(lines > 1000, "only {lines} lines of rows were compared with {settings}");
         rows.push(json_rows(&file)?);
     }
-    // In the second run the server logs only the changed parts of documents. The rows that result are the
-    // same.
+    // In the second run the server logs only the changed parts of documents. The resulting rows are the same.
     ensure!(rows[0].len() > 100 && rows[0].len() == rows[1].len());
     for (whole, partial) in rows[0].iter().zip(&rows[1]) {
         ensure!(whole == partial, "whole: {whole:?}\npartial: {partial:?}");

@@ -110,8 +110,8 @@ impl Led {
         Self::start_with_links(kind, manager, &[], &[]).await
     }
 
-    /// Starts the cluster. If `links` is set, there is a link between the relay and each server, the primary
-    /// first. `options` are server options of db2.
+    /// Starts the cluster. If `links` is not empty, each server has a network link to the relay, in the order
+    /// of `links` with the primary first. `options` are server options of db2.
     async fn start_with_links(
         kind: ServerKind,
         manager: &str,

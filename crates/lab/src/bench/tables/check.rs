@@ -104,7 +104,7 @@ async fn in_step(kind: ServerKind, set: TablesData, rows: u64) -> anyhow::Result
     fill(&source, set, rows).await?;
     fill(&target, set, rows).await?;
     target.replicate_from(&source).await?;
-    // pt-table-checksum finds the replica with this.
+    // pt-table-checksum reads the address of the replica from this table.
     let mut connection = Connection::connect(&source.socket_options()).await?;
     connection.execute("CREATE DATABASE percona").await?;
     connection

@@ -10,7 +10,7 @@ use tailwater_sandbox::{Cache, Install};
 /// MHA's last release is from 2018. It needs these two changes to run with current versions of Perl and
 /// MariaDB.
 const FIXES: [ModulePatch; 2] = [
-    // MHA formats only a part of a version number. Perl warns about the unused components, and MHA makes
+    // MHA compares only a part of a version number. Perl warns about the unused components, and MHA makes
     // every warning fatal.
     ModulePatch {
         module: "NodeUtil.pm",
