@@ -129,12 +129,12 @@ impl DemoReport {
         table.line(
             "  of these in tailwater's log",
             self.in_log,
-            "whole, with the rows that the clients wrote",
+            "complete, with the rows that the clients wrote",
         );
         table.zero("  of these missing in the log", self.missing_in_log);
-        table.zero("  in the log, but not whole or altered", self.not_whole_in_log);
+        table.zero("  in the log, but incomplete or altered", self.not_whole_in_log);
         table.zero("  twice in the log", self.twice_in_log);
-        table.zero("acknowledged while tailwater was away", self.acknowledged_while_relay_was_away);
+        table.zero("acknowledged while tailwater was down", self.acknowledged_while_relay_was_away);
     }
 
     fn put_replicas(&self, table: &mut ReportTable) {
@@ -147,9 +147,9 @@ impl DemoReport {
         table.line("  with tables equal to the ledger", of_replicas(self.replicas_equal_to_ledger), "");
         table.zero("  acknowledged, and missing on a replica", self.missing_on_replicas);
         table.line(
-            "replica fed by tailwater's applier",
+            "target of tailwater's channel",
             equal_or_not(self.applied_equal),
-            "its tables to the ledger and, by checksum, to a native replica's",
+            "compared with the ledger and, by checksum, with a native replica",
         );
         table.line(
             "  transactions applied since the restart",
@@ -161,13 +161,13 @@ impl DemoReport {
     fn put_primary(&self, table: &mut ReportTable) {
         let lost = match self.lost_by_primary {
             0 => "its disk kept everything this time",
-            _ => "the log has every one of them",
+            _ => "the log has all of these transactions",
         };
         table.line("lost by the primary's own disk", self.lost_by_primary, lost);
         table.line(
             "in flight at the kill, kept by the log",
             self.unacknowledged_in_log,
-            "never acknowledged; none is lost",
+            "the clients got no OK for these transactions; none is lost",
         );
         let mib = self.log_bytes as f64 / (1 << 20) as f64;
         table.line(
@@ -183,7 +183,7 @@ impl DemoReport {
         table.line(
             "longest stall of all clients (ms)",
             format!("{:.0}", self.longest_stall_ms),
-            "tailwater killed, away, and back",
+            "while tailwater was killed, down and restarted",
         );
     }
 
@@ -196,12 +196,15 @@ impl DemoReport {
         table.line(
             "  proven complete after (ms)",
             self.failover_proven_ms,
-            "tailwater stopped acknowledging: the old primary is fenced, the log has everything",
+            "tailwater sends no more ACKs: the old primary is fenced, and the log has every commit",
         );
         table.line(
             "  new primary after (ms)",
             self.failover_writable_ms,
-            &format!("{} has applied the log, waits for tailwater, takes writes", self.new_primary),
+            &format!(
+                "{} has applied the log, waits for tailwater's ACKs and accepts writes",
+                self.new_primary
+            ),
         );
         table.line(
             "  first commit of a client after (ms)",
@@ -212,7 +215,7 @@ impl DemoReport {
             "killed primary, a replica again",
             equal_or_not(self.rejoined_equal),
             &format!(
-                "in {} ms: {} undone, {} done again from the log, {} rows compared",
+                "in {} ms: {} undone, {} applied again from the log, {} rows compared",
                 self.rejoin_ms, self.rejoin_undone, self.rejoin_redone, self.rejoin_rows_compared
             ),
         );

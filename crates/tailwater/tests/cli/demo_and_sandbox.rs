@@ -108,7 +108,7 @@ fn sandbox_servers_are_started_listed_and_stopped() -> Result<()> {
     ensure!(std::net::TcpStream::connect(("127.0.0.1", port as u16)).is_err(), "the port is still in use");
     let left: Vec<_> =
         std::fs::read_dir(own.up())?.map(|entry| entry.map(|entry| entry.file_name())).collect();
-    ensure!(left.len() == 1, "more than the lock file is left: {left:?}");
+    ensure!(left.len() == 1, "files other than the lock file are left: {left:?}");
     shell.run("sandbox down")?.exits(0).stdout_lacks(&["stopped"]);
     ensure!(shell.run("sandbox list --output json")?.exits(0).json()? == Vec::<Value>::new());
     Ok(())

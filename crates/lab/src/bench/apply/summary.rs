@@ -249,8 +249,14 @@ fn ratios(setting: &BTreeMap<&'static str, String>, rows: &[&Measurement]) -> Op
             format!("{} {rate:.2} x its rate with {cpu:.2} x its CPU time", row.variant)
         })
         .collect();
-    (!figures.is_empty())
-        .then(|| format!("{}: best is {:?}; {}", words.join(", "), native.variant, figures.join("; ")))
+    (!figures.is_empty()).then(|| {
+        format!(
+            "{}: the best native setting is {:?}; {}",
+            words.join(", "),
+            native.variant,
+            figures.join("; ")
+        )
+    })
 }
 
 #[cfg(test)]
