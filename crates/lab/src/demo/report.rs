@@ -196,7 +196,7 @@ impl DemoReport {
         table.line(
             "  proven complete after (ms)",
             self.failover_proven_ms,
-            "tailwater sends no more ACKs: the old primary is fenced, and the log has every commit",
+            "tailwater sends no more ACKs: the old primary is fenced, the log has every acknowledged commit",
         );
         table.line(
             "  new primary after (ms)",
