@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tailwater_session::server::fuzzing::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tailwater_session::server::login_fuzzing::check(data));

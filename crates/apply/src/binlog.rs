@@ -31,11 +31,11 @@ mod long_row;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use tailwater_wire::cursor::{put_lenenc_bytes, put_lenenc_int};
-use tailwater_wire::event::{
+use tailwater_wire::binlog_event::{
     ChecksumAlgorithm, EVENT_HEADER_BYTES, EventBuilder, EventHeader, EventType, FormatDescription,
     RowsEvent, RowsKind,
 };
+use tailwater_wire::byte_cursor::{put_lenenc_bytes, put_lenenc_int};
 use tailwater_wire::{Flavour, ServerId, WireError};
 
 use crate::batch::{PlannedRow, RowGroup};
@@ -405,7 +405,7 @@ fn put_table_map(events: &mut Vec<u8>, group: &RowGroup<'_>, table_id: u64) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tailwater_wire::event::{BinlogEvent, EventBody};
+    use tailwater_wire::binlog_event::{BinlogEvent, EventBody};
 
     use super::*;
     use crate::batch::tests::model::{History, PLAIN, wishes};

@@ -3,7 +3,7 @@
 use tailwater_log::{LogError, LogPosition};
 use tailwater_session::{PrivateText, ServerError, SessionError};
 use tailwater_wire::WireError;
-use tailwater_wire::print::PrintError;
+use tailwater_wire::event_printer::PrintError;
 
 use crate::columns::ColumnMismatch;
 use crate::filter::FilterError;

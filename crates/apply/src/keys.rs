@@ -16,8 +16,8 @@
 
 mod hashing;
 
-use tailwater_wire::event::RowsEvent;
-use tailwater_wire::rows::{Image, TableMap};
+use tailwater_wire::binlog_event::RowsEvent;
+use tailwater_wire::row_event::{Image, TableMap};
 
 use self::hashing::{Hashes, ValuePlace};
 pub use self::hashing::{ValueKind, compares_ascii};

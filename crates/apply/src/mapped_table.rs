@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use tailwater_wire::rows::TableMap;
+use tailwater_wire::row_event::TableMap;
 
 use crate::columns::{ColumnMismatch, same_shape, target_columns};
 use crate::sql::{self, SqlMapping};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use tailwater_wire::WireError;
-use tailwater_wire::event::{IntVar, RandSeeds, RowsKind};
+use tailwater_wire::binlog_event::{IntVar, RandSeeds, RowsKind};
 use tailwater_wire::gtid::Gtid;
-use tailwater_wire::transaction::SourceDependency;
+use tailwater_wire::transaction_boundary::SourceDependency;
 
 use crate::error::ApplyError;
 pub use crate::log_span::LogSpan;
@@ -132,7 +132,7 @@ pub struct RowChanges {
     pub table: Arc<MappedTable>,
     /// The kind of change. After images of `PartialUpdate` contain JSON diffs.
     pub kind: RowsKind,
-    /// The flags of the rows event: see [`tailwater_wire::event::RowsEvent`].
+    /// The flags of the rows event: see [`tailwater_wire::binlog_event::RowsEvent`].
     pub flags: u16,
     /// The current time during the statement on the source, in seconds since 1970.
     pub timestamp: u32,
@@ -188,7 +188,7 @@ pub struct Statement {
     pub text: Bytes,
     /// The default database of the statement's session.
     pub database: Bytes,
-    /// The session variables in the format of the query event: [`tailwater_wire::event::StatusVars`].
+    /// The session variables in the format of the query event: [`tailwater_wire::binlog_event::StatusVars`].
     pub status_vars: Bytes,
     /// The thread ID on the source; it identifies temporary tables.
     pub thread_id: u32,

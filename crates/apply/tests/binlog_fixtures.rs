@@ -18,12 +18,12 @@ use tailwater_apply::transaction::{ApplyStep, LogSpan, RowChanges, Transaction, 
 use tailwater_apply::writeset::IndexId;
 use tailwater_log::{EntryFlags, EntryKind, LogEntry, LogPosition};
 use tailwater_wire::Flavour;
-use tailwater_wire::event::{
+use tailwater_wire::binlog_event::{
     BinlogEvent, EVENT_HEADER_BYTES, EventBody, EventHeader, EventType, FormatDescription, PayloadLimits,
     RowsKind,
 };
-use tailwater_wire::rows::{RowChangeIter, TableMap};
-use tailwater_wire::transaction::{TransactionStep, TransactionTracker};
+use tailwater_wire::row_event::{RowChangeIter, TableMap};
+use tailwater_wire::transaction_boundary::{TransactionStep, TransactionTracker};
 
 use crate::servers::split;
 
@@ -510,7 +510,7 @@ proptest! {
         if file.format.has_checksums() {
             for event in &mut events {
                 if let Some(body) = event.len().checked_sub(4).filter(|body| *body >= EVENT_HEADER_BYTES) {
-                    let checksum = tailwater_wire::event::compute_checksum(&event[..body]);
+                    let checksum = tailwater_wire::binlog_event::compute_checksum(&event[..body]);
                     event[body..].copy_from_slice(&checksum.to_le_bytes());
                 }
             }

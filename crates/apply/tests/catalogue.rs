@@ -6,8 +6,8 @@ use tailwater_apply::columns::{same_shape, target_columns};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require, shared};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
-use tailwater_wire::event::{BinlogEvent, EventBody, EventHeader, EventType, FormatDescription};
-use tailwater_wire::rows::TableMap;
+use tailwater_wire::binlog_event::{BinlogEvent, EventBody, EventHeader, EventType, FormatDescription};
+use tailwater_wire::row_event::TableMap;
 
 use crate::servers::{flush, newest_events};
 

@@ -11,9 +11,9 @@ use tailwater_apply::transaction::Accesses;
 use tailwater_apply::writeset::{Access, IndexId};
 use tailwater_sandbox::{ServerKind, require, shared};
 use tailwater_session::Connection;
-use tailwater_wire::event::{RowsEvent, RowsKind};
-use tailwater_wire::rows::column::type_code;
-use tailwater_wire::rows::{BinlogColumn, ColumnType, RowChangeIter, TableMap};
+use tailwater_wire::binlog_event::{RowsEvent, RowsKind};
+use tailwater_wire::row_event::table_map_column::type_code;
+use tailwater_wire::row_event::{BinlogColumn, ColumnType, RowChangeIter, TableMap};
 
 on_each_server!(printable_ascii_is_equal_only_in_either_case, equal_values_conflict);
 

@@ -11,7 +11,7 @@ use tailwater_apply::scheduler::CommitOrder;
 use tailwater_log::{AckMode, DurableState, LogHandle, LogOptions, LogPosition, LogWriter};
 use tailwater_sandbox::ServerKind;
 use tailwater_wire::Flavour;
-use tailwater_wire::event::EventHeader;
+use tailwater_wire::binlog_event::EventHeader;
 use tailwater_wire::gtid::GtidSet;
 use tempfile::TempDir;
 

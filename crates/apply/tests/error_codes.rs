@@ -6,7 +6,7 @@ use tailwater_apply::progress::AppliedSet;
 use tailwater_log::{LogError, LogPosition};
 use tailwater_session::{ServerError, SessionError};
 use tailwater_wire::WireError;
-use tailwater_wire::print::PrintError;
+use tailwater_wire::event_printer::PrintError;
 
 #[test]
 fn every_code_is_documented() {

@@ -13,8 +13,8 @@ use tailwater_log::{EntryFlags, EntryKind, LogEntry, LogPosition};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
-use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, FormatDescription, RowsKind};
-use tailwater_wire::transaction::{TransactionStep, TransactionTracker};
+use tailwater_wire::binlog_event::{EVENT_HEADER_BYTES, EventHeader, FormatDescription, RowsKind};
+use tailwater_wire::transaction_boundary::{TransactionStep, TransactionTracker};
 
 use crate::servers::{flush, newest_events};
 

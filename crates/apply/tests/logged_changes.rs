@@ -12,10 +12,10 @@ use tailwater_apply::writeset::{Access, IndexId, WritesetKey};
 use tailwater_sandbox::Server;
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
-use tailwater_wire::event::{
+use tailwater_wire::binlog_event::{
     ChecksumAlgorithm, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription, RowsEvent, RowsKind,
 };
-use tailwater_wire::rows::{Image, RowChangeIter, TableMap};
+use tailwater_wire::row_event::{Image, RowChangeIter, TableMap};
 
 /// Returns the tables of a database as targets for rows. Index IDs start at `first_index`.
 pub async fn targets(

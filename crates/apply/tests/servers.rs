@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use bytes::Bytes;
 use tailwater_sandbox::Server;
 use tailwater_session::Connection;
-use tailwater_wire::event::{BINLOG_MAGIC, EventHeader};
+use tailwater_wire::binlog_event::{BINLOG_MAGIC, EventHeader};
 
 /// Makes the server start a new binlog file.
 pub async fn flush(connection: &mut Connection) -> Result<()> {

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use tailwater_log::{LogPosition, SegmentSummary};
-use tailwater_wire::event::FIRST_EVENT_OFFSET;
+use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 use super::client_error::ClientError;
 

@@ -6,7 +6,7 @@ use tailwater_log::LogPosition;
 use tailwater_session::SessionError;
 use tailwater_session::server::{ClientSession, integer_column, text_column};
 use tailwater_wire::protocol::command::{ClientCommand, RegisterReplica};
-use tailwater_wire::protocol::response::OkPacket;
+use tailwater_wire::protocol::ok_err_eof_packets::OkPacket;
 use tracing::info;
 
 use super::client_error::ClientError;

@@ -11,7 +11,7 @@ use tailwater_binlog_server::statement::{
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
-use tailwater_wire::event::ChecksumAlgorithm;
+use tailwater_wire::binlog_event::ChecksumAlgorithm;
 use tailwater_wire::gtid::{MariadbBinlogState, MysqlGtidSet};
 
 use crate::support::PATIENCE;

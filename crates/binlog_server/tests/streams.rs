@@ -13,7 +13,7 @@ use tailwater_capture::resume::StartPolicy;
 use tailwater_log::{LogDir, LogEntry, LogPosition, LogReader};
 use tailwater_sandbox::ServerKind;
 use tailwater_session::{Connection, DumpRequest as SessionDumpRequest, DumpStart};
-use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, EventType, strip_checksum};
+use tailwater_wire::binlog_event::{EVENT_HEADER_BYTES, EventHeader, EventType, strip_checksum};
 use tailwater_wire::gtid::{Gtid, GtidSet, MariadbGtidList, MariadbPosition, MysqlGtidSet};
 use tailwater_wire::protocol::command::{ClientCommand, DumpFlags};
 use tailwater_wire::{Flavour, ServerId};

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use tailwater_wire::event::{
+use tailwater_wire::binlog_event::{
     ChecksumAlgorithm, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription, GtidEvent, QueryEvent,
 };
-use tailwater_wire::print::EventLocation;
-use tailwater_wire::transaction::{TransactionStart, TransactionStep, TransactionTracker};
+use tailwater_wire::event_printer::EventLocation;
+use tailwater_wire::transaction_boundary::{TransactionStart, TransactionStep, TransactionTracker};
 use tailwater_wire::{Flavour, WireError};
 
 use crate::event_content::{EventContent, RowsEventReader, extend_table_map};

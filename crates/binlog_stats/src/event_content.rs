@@ -1,11 +1,11 @@
 //! Parses the content of an event while its bytes are passed.
 
 use tailwater_wire::WireError;
-use tailwater_wire::event::compressed::PartDecoder;
-use tailwater_wire::event::{
+use tailwater_wire::binlog_event::compressed_event::PartDecoder;
+use tailwater_wire::binlog_event::{
     EventType, FormatDescription, PayloadDecoder, PayloadLimits, RowsEvent, RowsKind, TransactionPayload,
 };
-use tailwater_wire::rows::RowCounter;
+use tailwater_wire::row_event::RowCounter;
 
 use crate::tables::{TableNumber, TableRegistry};
 

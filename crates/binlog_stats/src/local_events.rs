@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use tailwater_log::{LogDir, LogError, LogPosition};
 use tailwater_wire::WireError;
-use tailwater_wire::event::{
+use tailwater_wire::binlog_event::{
     BINLOG_MAGIC, ChecksumChecker, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription,
     verify_checksum,
 };
-use tailwater_wire::print::EventLocation;
+use tailwater_wire::event_printer::EventLocation;
 
 use crate::{Collector, CollectorOptions, FIRST_CHUNK_BYTES_MIN, ReadProgress, StatsError};
 

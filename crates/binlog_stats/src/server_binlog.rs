@@ -2,10 +2,10 @@
 
 use rand::Rng;
 use tailwater_session::{ConnectOptions, Connection, DumpRequest, DumpStart, EventChunk, SessionError};
-use tailwater_wire::event::{
+use tailwater_wire::binlog_event::{
     ChecksumAlgorithm, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription, Rotate, verify_checksum,
 };
-use tailwater_wire::print::EventLocation;
+use tailwater_wire::event_printer::EventLocation;
 use tailwater_wire::{Flavour, WireError};
 
 use crate::{Collector, ReadProgress, StatsError};

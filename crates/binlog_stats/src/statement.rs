@@ -1,6 +1,6 @@
 //! Classifies a statement by its first words.
 
-use tailwater_wire::redact::private_statement;
+use tailwater_wire::sql_redaction::private_statement;
 
 /// The kind of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use tailwater_wire::rows::{RowLayout, TableMap};
+use tailwater_wire::row_event::{RowLayout, TableMap};
 use tailwater_wire::{Flavour, WireError};
 
 use crate::report::{RowCounts, TableShare, TableTotals};

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use tailwater_wire::event::{
+use tailwater_wire::binlog_event::{
     BINLOG_MAGIC, ChecksumAlgorithm, EventBuilder, EventHeader, EventType, FormatDescription, GtidEvent,
     LogicalClock, MariadbGtidEvent, QueryEvent,
 };
+use tailwater_wire::event_printer::EventLocation;
 use tailwater_wire::gtid::{MariadbGtid, MysqlGtid};
-use tailwater_wire::print::EventLocation;
 use tailwater_wire::{Flavour, ServerId};
 
 use crate::report::RowCounts;

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tailwater_wire::event::{EventHeader, EventType};
-use tailwater_wire::print::EventLocation;
+use tailwater_wire::binlog_event::{EventHeader, EventType};
+use tailwater_wire::event_printer::EventLocation;
 
 use crate::report::{
     BinlogReport, DdlStatement, EventTypeCount, Gap, ServerShare, SizeClass, TransactionKinds,

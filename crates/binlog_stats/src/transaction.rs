@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use tailwater_wire::WireError;
-use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, EventType, QueryEvent, RowsKind};
+use tailwater_wire::binlog_event::{EVENT_HEADER_BYTES, EventHeader, EventType, QueryEvent, RowsKind};
+use tailwater_wire::event_printer::EventLocation;
 use tailwater_wire::gtid::Gtid;
-use tailwater_wire::print::EventLocation;
 
 use crate::event_content::RowsEventTotals;
 use crate::report::{CompressionTotals, DdlStatement, RowCounts, TransactionSummary};

@@ -14,7 +14,7 @@
 use std::path::PathBuf;
 
 use tailwater_log::SourceIdentity;
-use tailwater_wire::event::FIRST_EVENT_OFFSET;
+use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 use tailwater_wire::gtid::GtidSet;
 
 use crate::CaptureError;

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use tailwater_log::{AckMode, LogError, LogWriter, SourceIdentity};
 use tailwater_session::{DumpStream, EventChunk};
-use tailwater_wire::event::{
+use tailwater_wire::binlog_event::{
     ChecksumAlgorithm, ChecksumChecker, EVENT_HEADER_BYTES, EventHeader, EventType, FIRST_EVENT_OFFSET,
     FormatDescription, Rotate, verify_checksum,
 };

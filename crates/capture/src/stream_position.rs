@@ -8,7 +8,7 @@
 //! offset.
 
 use bytes::Bytes;
-use tailwater_wire::event::{EventHeader, EventType, FIRST_EVENT_OFFSET};
+use tailwater_wire::binlog_event::{EventHeader, EventType, FIRST_EVENT_OFFSET};
 
 use crate::CaptureError;
 

@@ -12,7 +12,7 @@ use crate::driver::CaptureDriver;
 use crate::resume::{self, LogCoverage, ResumePoint, SourceState, StartPolicy};
 use crate::source;
 use crate::stream_position::{LogTail, Overlap, StreamKind};
-use tailwater_wire::event::FIRST_EVENT_OFFSET;
+use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// How long a stream may be silent before it counts as broken: three heartbeat periods; with short periods
 /// eight, up to 2 s. This is long enough for TCP to retransmit a packet that was lost twice, and for a source

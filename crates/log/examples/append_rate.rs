@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use tailwater_log::{AckMode, LogOptions, LogWriter, SourceIdentity};
-use tailwater_wire::event::{
+use tailwater_wire::binlog_event::{
     ChecksumAlgorithm, EventBuilder, EventHeader, FormatDescription, GtidEvent, QueryEvent,
 };
 use tailwater_wire::gtid::{MysqlGtid, MysqlGtidSet};

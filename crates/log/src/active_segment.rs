@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use tailwater_wire::WireError;
-use tailwater_wire::event::EventHeader;
+use tailwater_wire::binlog_event::EventHeader;
 
 use crate::error::LogError;
-use crate::flusher::{Flusher, SyncTarget};
-use crate::framing::{Framing, FramingAction};
-use crate::index::SegmentHeader;
-use crate::options::LogOptions;
-use crate::position::{LogEntry, LogPosition};
-use crate::segment::segment_name;
-use crate::shared_state::LogShared;
+use crate::index_entry_builder::{Framing, FramingAction};
+use crate::log_options::LogOptions;
+use crate::log_position::{LogEntry, LogPosition};
+use crate::segment_files::segment_name;
+use crate::segment_index::SegmentHeader;
+use crate::shared_log_state::LogShared;
 use crate::storage::LogFile;
-use tailwater_wire::event::FIRST_EVENT_OFFSET;
+use crate::sync_thread::{Flusher, SyncTarget};
+use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// If a write ends inside a transaction, it ends at a multiple of this number of bytes. So a crash can tear a
 /// sector of the disk only at the end of a transaction. Recovery uses this to distinguish a torn write from

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::atomic_json_file;
 use crate::error::LogError;
-use crate::index::SegmentHeader;
+use crate::segment_index::SegmentHeader;
 use crate::storage::Directory;
 
 pub(crate) const NAME: &str = "control.json";

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tailwater_wire::{Flavour, WireError};
 
 use crate::archive::ArchiveFailure;
-use crate::archive::seekable::SeekableDamage;
+use crate::archive::seekable_zstd::SeekableDamage;
 
 /// Why a log operation was refused or failed.
 #[derive(Debug, thiserror::Error)]

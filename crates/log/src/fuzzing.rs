@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::archive::RangedRead;
-use crate::archive::seekable::{FRAME_BYTES_MAX, SeekableReader};
+use crate::archive::seekable_zstd::{FRAME_BYTES_MAX, SeekableReader};
 
 /// The check reads at most this many bytes of content. The content may be longer, but reading it must not
 /// take more memory.

@@ -22,51 +22,51 @@
 mod active_segment;
 pub mod archive;
 mod atomic_json_file;
-mod buffer_pool;
 mod control_file;
+mod crash_recovery;
 mod error;
-mod flusher;
-mod framing;
 pub mod fuzzing;
-mod handle;
-mod index;
-mod index_file;
-mod options;
+mod index_entry_builder;
+mod log_handle;
+mod log_options;
+mod log_position;
+mod log_reader;
+mod log_verification;
+mod log_writer;
+mod newest_segment_recovery;
 mod persistent_readers;
-mod position;
 mod previous_gtids;
-mod reader;
-mod recovery;
-mod retention;
-mod segment;
-mod shared_state;
+mod purge_policy;
+mod read_buffer_pool;
+mod segment_files;
+mod segment_index;
+mod segment_index_reader;
+mod shared_log_state;
 mod storage;
-mod tail_recovery;
+mod sync_thread;
 mod torn_write;
-mod verify;
-mod writer;
 
 #[cfg(test)]
-#[path = "../tests/support/events.rs"]
+#[path = "../tests/support/binlog_generator.rs"]
 #[allow(missing_docs)]
-mod events;
+mod binlog_generator;
 #[cfg(test)]
-mod simulation;
+mod crash_simulation;
 
 pub use archive::{Archive, ArchiveStore};
 pub use atomic_json_file::AtomicJsonFile;
+pub use crash_recovery::{RecoveryReport, TailTruncation};
 pub use error::LogError;
-pub use handle::{LogDir, LogHandle, PromptSyncGuard, SegmentSummary};
-pub use options::{AckMode, LogOptions, Retention};
-pub use persistent_readers::PersistentReader;
-pub use position::{
+pub use log_handle::{LogDir, LogHandle, PromptSyncGuard, SegmentSummary};
+pub use log_options::{AckMode, LogOptions, Retention};
+pub use log_position::{
     EntryFlags, EntryKind, LogEntry, LogPosition, SourceIdentity, SourceTail, TransactionSpan,
 };
-pub use reader::LogReader;
-pub use recovery::{RecoveryReport, TailTruncation};
-pub use retention::{Purge, PurgeLimit, RetentionPin};
-pub use shared_state::{DurableState, LogState};
+pub use log_reader::LogReader;
+pub use persistent_readers::PersistentReader;
+pub use purge_policy::{Purge, PurgeLimit, RetentionPin};
+pub use shared_log_state::{DurableState, LogState};
 pub use storage::blocking;
 
-pub use verify::{LogProblem, Verification, VerifyProgress};
-pub use writer::{AppendedChunk, LogWriter};
+pub use log_verification::{LogProblem, Verification, VerifyProgress};
+pub use log_writer::{AppendedChunk, LogWriter};

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::atomic_json_file;
 use crate::error::LogError;
-use crate::position::LogPosition;
+use crate::log_position::LogPosition;
 use crate::storage::Directory;
 
 pub(crate) const NAME: &str = "readers.json";
@@ -147,7 +147,7 @@ impl PersistentReaders {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::simulated::SimulatedDirectory;
+    use crate::storage::simulated_disk::SimulatedDirectory;
 
     #[test]
     fn readers_round_trip_and_damage_is_reported() {

@@ -1,7 +1,7 @@
 //! Parses the event in which a source states the GTIDs of all transactions before one of its binlog files.
 
 use tailwater_wire::WireError;
-use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription};
+use tailwater_wire::binlog_event::{EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription};
 use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MariadbGtidList, MysqlGtidSet};
 
 /// Returns the set in a complete previous-GTIDs or GTID-list event, or `None` for any other event.

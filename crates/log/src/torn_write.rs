@@ -8,11 +8,11 @@
 
 use std::path::Path;
 
-use tailwater_wire::event::checksum::compute_checksum;
-use tailwater_wire::event::{CHECKSUM_BYTES, EVENT_HEADER_BYTES, EventHeader, verify_checksum};
+use tailwater_wire::binlog_event::checksum::compute_checksum;
+use tailwater_wire::binlog_event::{CHECKSUM_BYTES, EVENT_HEADER_BYTES, EventHeader, verify_checksum};
 
 use crate::error::LogError;
-use crate::segment::BadEvent;
+use crate::segment_files::BadEvent;
 use crate::storage::LogFile;
 
 /// The smallest unit that a disk writes atomically, in bytes.

@@ -8,8 +8,8 @@ use std::process::Command;
 use tailwater_log::{LogError, LogOptions, LogState, LogWriter};
 use tailwater_wire::Flavour;
 
-use crate::support::capture::{begin_file, open, options, read_all, transact};
-use crate::support::events::Source;
+use crate::support::binlog_generator::Source;
+use crate::support::synthetic_capture::{begin_file, open, options, read_all, transact};
 
 /// Passes the directory to a child process that runs this test under a limit.
 const LIMITED: &str = "TAILWATER_TEST_FULL_DISK_DIRECTORY";
@@ -57,7 +57,7 @@ fn check(directory: &Path) {
     let log = directory.join("log");
     let mut writer = open(&log);
     let mut source = Source::new(Flavour::MySql);
-    source.begin_file(tailwater_wire::event::ChecksumAlgorithm::Crc32);
+    source.begin_file(tailwater_wire::binlog_event::ChecksumAlgorithm::Crc32);
     let found = read_all(&log);
     assert!(found.len() >= durable, "the log holds {} transactions, but {durable} were durable", found.len());
     // A source with the same seed generates the same bytes, which must be in the log.

@@ -1,19 +1,19 @@
 //! Tests of the log with real files.
 
 mod support {
-    pub mod capture;
-    pub mod events;
-    pub mod store;
+    pub mod binlog_generator;
+    pub mod in_memory_archive;
+    pub mod synthetic_capture;
 }
 
-mod archive;
-mod error_codes;
-mod flusher;
+mod crash_recovery;
+mod documented_error_codes;
 mod full_disk;
-mod fuzz_replay;
-mod reader;
-mod real_files;
-mod recovery;
-mod retention;
-mod verification;
-mod writer_lock;
+mod fuzz_corpus_replay;
+mod log_reader;
+mod log_verification;
+mod real_binlog_files;
+mod segment_archive;
+mod segment_purge;
+mod single_writer_lock;
+mod sync_thread;

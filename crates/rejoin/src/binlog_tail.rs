@@ -6,14 +6,14 @@ use std::path::Path;
 
 use bytes::{Bytes, BytesMut};
 use tailwater_log::{EntryFlags, EntryKind, LogEntry, LogPosition};
-use tailwater_session::dump::{DumpRequest, DumpStart};
+use tailwater_session::binlog_dump::{DumpRequest, DumpStart};
 use tailwater_session::{ConnectOptions, Connection};
-use tailwater_wire::event::header::BINLOG_MAGIC;
-use tailwater_wire::event::{
+use tailwater_wire::binlog_event::event_header::BINLOG_MAGIC;
+use tailwater_wire::binlog_event::{
     ChecksumAlgorithm, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription,
 };
 use tailwater_wire::gtid::GtidSet;
-use tailwater_wire::transaction::{TransactionStep, TransactionTracker};
+use tailwater_wire::transaction_boundary::{TransactionStep, TransactionTracker};
 use tailwater_wire::{Flavour, WireError};
 
 use tailwater_apply::ApplyError;

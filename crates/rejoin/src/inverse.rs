@@ -15,9 +15,9 @@
 use bytes::{Bytes, BytesMut};
 use smallvec::smallvec;
 use tailwater_wire::WireError;
-use tailwater_wire::event::{RowsEvent, RowsKind};
-use tailwater_wire::redact::{SHOWN_BYTES_MAX, public_statement};
-use tailwater_wire::rows::Image;
+use tailwater_wire::binlog_event::{RowsEvent, RowsKind};
+use tailwater_wire::row_event::Image;
+use tailwater_wire::sql_redaction::{SHOWN_BYTES_MAX, public_statement};
 
 use crate::error::RejoinError;
 use tailwater_apply::transaction::{

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use tailwater_log::{LogDir, LogEntry, LogPosition, SegmentSummary};
-use tailwater_wire::event::{
+use tailwater_wire::binlog_event::{
     EVENT_HEADER_BYTES, EventBody, EventHeader, EventType, FormatDescription, MariadbGtidEvent,
     strip_checksum,
 };
@@ -18,7 +18,7 @@ use crate::identity::Identity;
 use tailwater_apply::decode::statement::defines;
 use tailwater_apply::transaction::{ApplyStep, Transaction, TransactionContent};
 
-pub(crate) use tailwater_wire::event::FIRST_EVENT_OFFSET;
+pub(crate) use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// The longest DDL statement that is examined, in bytes. A longer statement proves nothing.
 const STATEMENT_BYTES_MAX: u32 = 1 << 20;

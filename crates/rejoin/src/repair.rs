@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use tailwater_log::{LogDir, LogEntry, LogPosition, LogReader};
 use tailwater_session::{ConnectOptions, Connection, SessionError, TextRow};
 use tailwater_wire::Flavour;
-use tailwater_wire::event::EventType;
+use tailwater_wire::binlog_event::EventType;
 use tailwater_wire::gtid::{Gtid, GtidSet};
 use tracing::info;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tailwater_log::LogEntry;
 use tailwater_session::{ConnectOptions, Connection};
-use tailwater_wire::event::RowsKind;
+use tailwater_wire::binlog_event::RowsKind;
 
 use tailwater_apply::ApplyError;
 use tailwater_apply::catalogue::Catalogue;

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tailwater_log::LogPosition;
-use tailwater_wire::event::RowsKind;
+use tailwater_wire::binlog_event::RowsKind;
 
 use crate::model::{Cells, History, KEYLESS, SHAPES, Store, Wish, read, wishes};
 use crate::{EngineState, inverse, reapply};

@@ -2,22 +2,22 @@
 
 use bytes::Bytes;
 use tailwater_wire::protocol::command::ClientCommand;
-use tailwater_wire::protocol::response::{ERR, EofPacket, ErrPacket, LOCAL_INFILE, OK, OkPacket};
+use tailwater_wire::protocol::ok_err_eof_packets::{ERR, EofPacket, ErrPacket, LOCAL_INFILE, OK, OkPacket};
 use tailwater_wire::protocol::resultset::parse_column_count;
 use tailwater_wire::protocol::{Capabilities, ColumnDefinition, MariadbCapabilities, ServerStatus};
-use tailwater_wire::redact::{KEPT_BYTES_MAX, nth_statement};
 use tailwater_wire::server_version::{ServerFeature, without_replication_prefix};
+use tailwater_wire::sql_redaction::{KEPT_BYTES_MAX, nth_statement};
 use tailwater_wire::{Flavour, WireError};
 use tracing::debug;
 
+use crate::connection_options::ConnectOptions;
 use crate::error::{SessionError, StatementPrefix};
 use crate::login::{self, LoggedIn};
-use crate::options::ConnectOptions;
 use crate::packet_stream::PacketStream;
-use crate::rows::{QueryResult, RowStream};
 use crate::session_settings;
 use crate::socket::Socket;
 use crate::supported_versions;
+use crate::text_result_rows::{QueryResult, RowStream};
 
 const QUERYING: &str = "running a statement";
 pub(crate) const READING_ROWS: &str = "reading rows";

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tailwater_wire::protocol::ErrPacket;
-use tailwater_wire::redact::{
+use tailwater_wire::sql_redaction::{
     KEPT_BYTES_MAX, SHOWN_BYTES_MAX, private_statement, private_text, public_statement, public_text,
 };
 use tailwater_wire::{WireError, printable};

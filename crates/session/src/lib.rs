@@ -17,19 +17,18 @@
 //! - [`error`]: the errors, with stable codes.
 //!
 //! Memory is bounded whatever the server sends: [`ConnectOptions::rows_bytes_max`] limits results, and binlog
-//! events come in chunks of at most [`dump::CHUNK_BYTES_MAX`].
+//! events come in chunks of at most [`binlog_dump::CHUNK_BYTES_MAX`].
 
-pub mod backoff;
-pub mod bulk;
+pub mod binlog_dump;
+pub mod bulk_execute;
 pub mod connection;
-pub mod dump;
+pub mod connection_options;
 pub mod error;
-pub mod load_data;
+pub mod load_data_local;
 mod login;
 pub mod option_file;
-pub mod options;
 mod packet_stream;
-mod prepared;
+mod prepared_statement;
 pub mod required_privileges;
 pub mod rows;
 pub mod semi_sync;
@@ -37,17 +36,18 @@ pub mod server;
 pub mod session_settings;
 mod socket;
 pub mod supported_versions;
+pub mod text_result_rows;
 mod tls;
 pub mod user_privileges;
 
-pub use backoff::Backoff;
-pub use bulk::BulkStatement;
+pub use binlog_dump::{DumpRequest, DumpStart, DumpStream, EventChunk};
+pub use bulk_execute::BulkStatement;
 pub use connection::{Connection, OkInfo, ServerInfo};
-pub use dump::{DumpRequest, DumpStart, DumpStream, EventChunk};
+pub use connection_options::{ConnectOptions, Endpoint, PasswordText, TlsMode, TlsOptions};
 pub use error::{PrivateText, ServerError, SessionError, SessionRetry, StatementPrefix};
-pub use load_data::LoadPiece;
-pub use options::{ConnectOptions, Endpoint, PasswordText, TlsMode, TlsOptions};
+pub use load_data_local::LoadPiece;
 pub use required_privileges::{AccountPurpose, check_plugin_privilege, check_privileges, grant_statement};
-pub use rows::{QueryResult, RawRow, RawRows, RowStream, TextRow};
+pub use retry_backoff::Backoff;
 pub use session_settings::SessionPreset;
+pub use text_result_rows::{QueryResult, RawRow, RawRows, RowStream, TextRow};
 pub use user_privileges::UserPrivileges;

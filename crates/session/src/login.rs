@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 use tailwater_wire::WireError;
-use tailwater_wire::protocol::auth::{self, AuthPlugin, AuthSwitchRequest, OsRng};
+use tailwater_wire::protocol::authentication_plugin::{self, AuthPlugin, AuthSwitchRequest, OsRng};
 use tailwater_wire::protocol::handshake::{HANDSHAKE_BYTES_MAX, HandshakeResponse, HandshakeV10};
-use tailwater_wire::protocol::response::{ERR, ErrPacket, OK, OkPacket};
+use tailwater_wire::protocol::ok_err_eof_packets::{ERR, ErrPacket, OK, OkPacket};
 use tailwater_wire::protocol::{COLLATION_UTF8MB4, Capabilities, MariadbCapabilities};
 
+use crate::connection_options::{ConnectOptions, Endpoint, TlsMode};
 use crate::error::{ServerError, SessionError};
-use crate::options::{ConnectOptions, Endpoint, TlsMode};
 use crate::packet_stream::PacketStream;
 use crate::socket::Socket;
 use crate::tls;
@@ -176,7 +176,7 @@ impl ClientAuthentication<'_> {
         match self.plugin {
             AuthPlugin::ClearPassword => self.check_clear_password(private)?,
             AuthPlugin::Sha256Password if private && !self.password().is_empty() => {
-                return Ok(auth::clear_password(self.password()));
+                return Ok(authentication_plugin::clear_password(self.password()));
             }
             _ => {}
         }
@@ -206,13 +206,13 @@ impl ClientAuthentication<'_> {
             match payload.first() {
                 Some(&OK) => return OkPacket::parse(&payload).map(drop).map_err(wrong),
                 Some(&ERR) => return Err(refusal(self.options, ErrPacket::parse(&payload).map_err(wrong)?)),
-                Some(&auth::SWITCH_REQUEST) => {
+                Some(&authentication_plugin::SWITCH_REQUEST) => {
                     let request = AuthSwitchRequest::parse(&payload).map_err(wrong)?;
                     self.switch(request)?;
                     let answer = self.first_answer(stream.is_private())?;
                     stream.write_packet(LOGGING_IN, &answer).await?;
                 }
-                Some(&auth::MORE_DATA) => self.go_on(stream, payload.slice(1..)).await?,
+                Some(&authentication_plugin::MORE_DATA) => self.go_on(stream, payload.slice(1..)).await?,
                 other => {
                     let reason = format!("it begins with {other:02x?}");
                     return Err(wrong(WireError::malformed("authentication packet", reason)));
@@ -241,8 +241,8 @@ impl ClientAuthentication<'_> {
     /// Answers a further request of the plugin.
     async fn go_on(&self, stream: &mut PacketStream, data: Bytes) -> Result<(), SessionError> {
         match (self.plugin, data.as_ref()) {
-            (AuthPlugin::CachingSha2Password, [auth::FAST_AUTH_SUCCESS]) => Ok(()),
-            (AuthPlugin::CachingSha2Password, [auth::PERFORM_FULL_AUTHENTICATION]) => {
+            (AuthPlugin::CachingSha2Password, [authentication_plugin::FAST_AUTH_SUCCESS]) => Ok(()),
+            (AuthPlugin::CachingSha2Password, [authentication_plugin::PERFORM_FULL_AUTHENTICATION]) => {
                 self.send_password(stream).await
             }
             // This packet contains the server's key, which the first answer requested.
@@ -261,7 +261,9 @@ impl ClientAuthentication<'_> {
     /// key.
     async fn send_password(&self, stream: &mut PacketStream) -> Result<(), SessionError> {
         if stream.is_private() {
-            return stream.write_packet(LOGGING_IN, &auth::clear_password(self.password())).await;
+            return stream
+                .write_packet(LOGGING_IN, &authentication_plugin::clear_password(self.password()))
+                .await;
         }
         if let Some(path) = &self.options.server_public_key {
             let key =
@@ -270,10 +272,10 @@ impl ClientAuthentication<'_> {
                 })?;
             return self.send_encrypted(stream, &key).await;
         }
-        stream.write_packet(LOGGING_IN, &[auth::REQUEST_PUBLIC_KEY]).await?;
+        stream.write_packet(LOGGING_IN, &[authentication_plugin::REQUEST_PUBLIC_KEY]).await?;
         let payload = stream.read_packet(LOGGING_IN, HANDSHAKE_BYTES_MAX).await?;
         match payload.split_first() {
-            Some((&auth::MORE_DATA, key)) => self.send_encrypted(stream, key).await,
+            Some((&authentication_plugin::MORE_DATA, key)) => self.send_encrypted(stream, key).await,
             Some((&ERR, _)) => match ErrPacket::parse(&payload) {
                 Ok(packet) => Err(refusal(self.options, packet)),
                 Err(source) => Err(SessionError::Protocol { doing: LOGGING_IN, source }),
@@ -287,7 +289,7 @@ impl ClientAuthentication<'_> {
     }
 
     async fn send_encrypted(&self, stream: &mut PacketStream, key: &[u8]) -> Result<(), SessionError> {
-        let secret = auth::encrypt_password(self.password(), &self.nonce, key, &mut OsRng)
+        let secret = authentication_plugin::encrypt_password(self.password(), &self.nonce, key, &mut OsRng)
             .map_err(|source| SessionError::Protocol { doing: LOGGING_IN, source })?;
         stream.write_packet(LOGGING_IN, &secret).await
     }

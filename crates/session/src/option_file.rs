@@ -18,8 +18,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::connection_options::{ConnectOptions, Endpoint, PasswordText, TlsMode, TlsOptions};
 use crate::error::SessionError;
-use crate::options::{ConnectOptions, Endpoint, PasswordText, TlsMode, TlsOptions};
 
 /// The groups that are always read.
 pub const GROUPS: [&str; 4] = ["client", "client-server", "client-mariadb", "tailwater"];

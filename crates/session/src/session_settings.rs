@@ -11,11 +11,13 @@
 //! that are not set, with the reason. A test reads all session variables of each server, and fails for a
 //! variable that is in neither list.
 
-mod variables;
+mod all_session_variables;
 
 use tailwater_wire::Flavour;
 
-pub use variables::{AcceptedValues, SETTINGS, SessionSetting, SettingNeed, SettingServers, UNCHANGED};
+pub use all_session_variables::{
+    AcceptedValues, SETTINGS, SessionSetting, SettingNeed, SettingServers, UNCHANGED,
+};
 
 use crate::connection::Connection;
 use crate::error::SessionError;

@@ -8,8 +8,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsStream;
 
+use crate::connection_options::Endpoint;
 use crate::error::SessionError;
-use crate::options::Endpoint;
 
 /// TCP keepalive: seconds of idle time before the first probe.
 const KEEPALIVE_IDLE_SECONDS: u32 = 30;

@@ -8,8 +8,8 @@ use tailwater_wire::Flavour;
 use tracing::warn;
 
 use crate::connection::ServerInfo;
+use crate::connection_options::Endpoint;
 use crate::error::SessionError;
-use crate::options::Endpoint;
 
 type VersionNumbers = (u16, u16, u16);
 

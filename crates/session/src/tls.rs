@@ -14,8 +14,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::connection_options::{TlsMode, TlsOptions};
 use crate::error::SessionError;
-use crate::options::{TlsMode, TlsOptions};
 
 /// Runs the TLS handshake with a server that agreed to use TLS.
 pub(crate) async fn start(

@@ -6,11 +6,11 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use tailwater_session::{ConnectOptions, Connection, SessionError, SessionRetry};
 use tailwater_wire::WireError;
-use tailwater_wire::protocol::auth::{AuthPlugin, AuthSwitchRequest};
+use tailwater_wire::protocol::authentication_plugin::{AuthPlugin, AuthSwitchRequest};
 use tailwater_wire::protocol::{Capabilities, ErrPacket, ServerStatus};
 use tokio::io::AsyncWriteExt;
 
-use crate::fake::{Peer, Random, connected, greeting, options, serve};
+use crate::scripted_server::{Peer, Random, connected, greeting, options, serve};
 
 /// The error of a login to a server that sends `bytes`, and sends nothing after them.
 async fn login_against(bytes: &'static [u8]) -> Result<SessionError> {
@@ -268,7 +268,7 @@ async fn endless_answers_end_at_the_size_limit() -> Result<()> {
             peer.log_in().await?;
             peer.read().await?;
             let mut row = Vec::new();
-            tailwater_wire::cursor::put_lenenc_bytes(&mut row, &vec![b'x'; 60_000]);
+            tailwater_wire::byte_cursor::put_lenenc_bytes(&mut row, &vec![b'x'; 60_000]);
             Ok(match flood_of {
                 "rows" => {
                     peer.columns(1).await?;

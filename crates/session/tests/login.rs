@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require, shared};
 use tailwater_session::{ConnectOptions, Connection, Endpoint, SessionError, SessionRetry, TlsMode};
 
-use crate::fake::without_tls;
+use crate::scripted_server::without_tls;
 
 on_each_server!(
     clients_log_in_over_tcp_and_socket,
@@ -245,7 +245,7 @@ async fn clients_log_in_with_ed25519() -> Result<()> {
         let hex = server
             .sql(&format!("SELECT HEX(FROM_BASE64(CONCAT(ed25519_password('{password}'), '=')))"))
             .await?;
-        let key = tailwater_wire::protocol::auth::ed25519_public_key(password.as_bytes());
+        let key = tailwater_wire::protocol::authentication_plugin::ed25519_public_key(password.as_bytes());
         let ours: String = key.iter().map(|byte| format!("{byte:02X}")).collect();
         ensure!(hex == [ours], "{password:?}");
     }

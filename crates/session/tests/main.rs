@@ -4,20 +4,20 @@
 #[macro_use]
 extern crate tailwater_sandbox;
 
-mod bulk;
-mod dump;
-mod fake;
-mod fake_dump;
-mod fuzzed;
+mod binlog_dump;
+mod bulk_execute;
+mod client_and_server_login;
+mod command_line_clients;
+mod fuzz_corpus_replay;
+mod hostile_clients;
 mod hostile_servers;
-mod load_data;
+mod load_data_local;
 mod login;
-mod served;
-mod served_clients;
-mod served_events;
-mod served_hostile;
-mod served_login;
-mod served_replicas;
+mod scripted_binlog_dump;
+mod scripted_server;
+mod server_binlog_stream;
 mod session_settings;
-mod statements;
+mod statements_and_results;
+mod test_server;
 mod tls;
+mod unmodified_replicas;

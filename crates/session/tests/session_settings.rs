@@ -13,7 +13,7 @@ use tailwater_wire::Flavour;
 use tailwater_wire::protocol::command::ClientCommand;
 use tailwater_wire::protocol::{ErrPacket, ServerStatus};
 
-use crate::fake::{Peer, options, serve};
+use crate::scripted_server::{Peer, options, serve};
 
 on_each_server! {
     every_session_variable_of_the_server_is_classified,

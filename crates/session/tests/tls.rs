@@ -10,7 +10,7 @@ use tailwater_session::option_file::ClientOptions;
 use tailwater_session::{ConnectOptions, Connection, Endpoint, SessionError, TlsMode, TlsOptions};
 use tempfile::TempDir;
 
-use crate::fake::{Peer, options, serve};
+use crate::scripted_server::{Peer, options, serve};
 
 /// A certificate authority and the certificates that it issued, as PEM files.
 pub struct Authority {

@@ -1,7 +1,7 @@
 //! Details that error messages omit, because they may contain values of rows.
 
 use tailwater_session::ServerError;
-use tailwater_wire::redact::private_text;
+use tailwater_wire::sql_redaction::private_text;
 
 use crate::error::BulkError;
 

@@ -80,7 +80,7 @@ impl WireError {
 
     /// Wraps the error in a [`WireError::Column`] that names the column of the row.
     #[must_use]
-    pub fn in_column(self, column: &crate::rows::BinlogColumn, index: usize) -> Self {
+    pub fn in_column(self, column: &crate::row_event::BinlogColumn, index: usize) -> Self {
         let column = column.name.clone().unwrap_or_else(|| (index + 1).to_string());
         Self::Column { column, error: Box::new(self) }
     }

@@ -4,14 +4,14 @@
 //! `cargo test`. A check panics if a parser panics, if parsed data does not survive writing and reading, or
 //! if a result exceeds the documented limits.
 
-mod events;
+mod binary_json;
+mod binlog_events;
+mod event_printer;
 mod gtid_sets;
-mod json;
-mod packets;
-mod print;
-mod redact;
-mod rows;
-mod stream;
+mod input_to_event_stream;
+mod protocol_packets;
+mod row_events;
+mod sql_redaction;
 mod transaction_stream;
 
 /// The check of one target. It panics if a property does not hold for `data`.
@@ -19,13 +19,13 @@ pub type FuzzCheck = fn(data: &[u8]);
 
 /// Every check, with the name of its fuzz target, which is also the name of its corpus folder.
 pub const TARGETS: &[(&str, FuzzCheck)] = &[
-    ("events", events::check),
+    ("events", binlog_events::check),
     ("gtid_sets", gtid_sets::check),
-    ("json", json::check),
-    ("packets", packets::check),
-    ("print", print::check),
-    ("redact", redact::check),
-    ("rows", rows::check),
+    ("json", binary_json::check),
+    ("packets", protocol_packets::check),
+    ("print", event_printer::check),
+    ("redact", sql_redaction::check),
+    ("rows", row_events::check),
     ("transaction_stream", transaction_stream::check),
 ];
 

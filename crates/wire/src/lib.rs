@@ -7,31 +7,31 @@
 //!
 //! The modules:
 //! - [`protocol`]: packet framing, handshake, authentication scrambles, commands, results, semi-sync framing.
-//! - [`event`]: binlog event headers and bodies, checksums, compressed events.
-//! - [`rows`]: table maps and row images decoded to typed values; binary JSON.
-//! - [`print`]: events as text like `mysqlbinlog -vv`, as JSON lines, and as SQL.
+//! - [`binlog_event`]: binlog event headers and bodies, checksums, compressed events.
+//! - [`row_event`]: table maps and row images decoded to typed values; binary JSON.
+//! - [`event_printer`]: events as text like `mysqlbinlog -vv`, as JSON lines, and as SQL.
 //! - [`gtid`]: GTIDs and GTID sets of both flavours.
-//! - [`redact`]: statements and error texts without secrets, and without values of rows.
+//! - [`sql_redaction`]: statements and error texts without secrets, and without values of rows.
 //! - [`sql_quote`]: identifiers and literals in SQL text.
 //! - [`server_version`]: version texts, and the features of server versions.
-//! - [`transaction`]: transaction boundaries in a stream of events.
+//! - [`transaction_boundary`]: transaction boundaries in a stream of events.
 
-pub mod cursor;
+pub mod binlog_event;
+pub mod byte_cursor;
+mod display_escape;
 pub mod error;
-pub mod event;
+pub mod event_printer;
+pub mod flavour_and_server_id;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod gtid;
-pub mod ids;
-pub mod print;
-mod printable;
 pub mod protocol;
-pub mod redact;
-pub mod rows;
+pub mod row_event;
 pub mod server_version;
 pub mod sql_quote;
-pub mod transaction;
+pub mod sql_redaction;
+pub mod transaction_boundary;
 
+pub use display_escape::printable;
 pub use error::WireError;
-pub use ids::{Flavour, ServerId};
-pub use printable::printable;
+pub use flavour_and_server_id::{Flavour, ServerId};

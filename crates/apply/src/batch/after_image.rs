@@ -5,7 +5,7 @@
 //! because these are one contiguous slice of the full image. Only the NULL bits must be computed. The target
 //! keeps all other columns, as with `binlog_row_image=MINIMAL`.
 
-use tailwater_wire::rows::BinlogColumn;
+use tailwater_wire::row_event::BinlogColumn;
 
 use super::key_columns::bit;
 use super::plan::{NullBits, RowImage};

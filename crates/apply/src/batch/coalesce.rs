@@ -14,7 +14,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use tailwater_wire::event::RowsKind;
+use tailwater_wire::binlog_event::RowsKind;
 
 use super::key_columns::{holds, is_full};
 use super::plan::{PlannedRow, RowImage};

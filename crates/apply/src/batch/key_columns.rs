@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use tailwater_wire::rows::{BinlogColumn, TableMap};
+use tailwater_wire::row_event::{BinlogColumn, TableMap};
 
 use crate::target::TargetTable;
 

@@ -5,7 +5,7 @@
 //! index, the table has no foreign keys, and no row changes its key. Several changes of one row keep their
 //! order.
 
-use tailwater_wire::rows::{ColumnType, TableMap};
+use tailwater_wire::row_event::{ColumnType, TableMap};
 
 use crate::target::TargetTable;
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use tailwater_wire::event::RowsKind;
+use tailwater_wire::binlog_event::RowsKind;
 
 use crate::mapped_table::MappedTable;
 

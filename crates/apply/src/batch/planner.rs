@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use rustc_hash::FxHashMap;
 use tailwater_wire::WireError;
-use tailwater_wire::event::{RowsEvent, RowsKind};
+use tailwater_wire::binlog_event::{RowsEvent, RowsKind};
 
 use super::after_image::{self, changed};
 use super::coalesce::{CombinedChange, PendingChange, PendingChanges, combine};

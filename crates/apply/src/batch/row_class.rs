@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use tailwater_wire::event::RowsKind;
+use tailwater_wire::binlog_event::RowsKind;
 
 /// The properties that all rows of a group share.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
-use tailwater_wire::event::Invoker;
+use tailwater_wire::binlog_event::Invoker;
 
 use super::grant_text::{ObjectGrant, Routine, grants, routine};
 use super::invoker::account_name;

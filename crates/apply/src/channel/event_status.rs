@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use tailwater_session::ServerInfo;
-use tailwater_wire::event::Invoker;
+use tailwater_wire::binlog_event::Invoker;
 use tailwater_wire::server_version::ServerFeature;
 
 use super::sql_tokenizer::{SqlToken, SqlTokenizer};

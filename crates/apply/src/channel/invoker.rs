@@ -5,7 +5,7 @@
 //! session, the statement would refer to the channel's account. So the channel writes the account of the
 //! source's session into the text.
 
-use tailwater_wire::event::Invoker;
+use tailwater_wire::binlog_event::Invoker;
 use tailwater_wire::sql_quote::put_identifier;
 
 use super::sql_tokenizer::{SqlToken, SqlTokenizer};

@@ -9,9 +9,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use tailwater_wire::cursor::put_lenenc_int;
-use tailwater_wire::event::RowsKind;
-use tailwater_wire::rows::TableMap;
+use tailwater_wire::binlog_event::RowsKind;
+use tailwater_wire::byte_cursor::put_lenenc_int;
+use tailwater_wire::row_event::TableMap;
 use tailwater_wire::{Flavour, WireError};
 
 use crate::batch::{PlannedRow, RowGroup, RowImage};
@@ -157,7 +157,7 @@ mod tests {
             let image = ProgressRow::image(b"spans", "0-1-2", 9);
             let group = row.group(&image, None);
             let columns = &row.table.map.columns;
-            let lengths = |columns: &[tailwater_wire::rows::BinlogColumn], image: &[u8]| {
+            let lengths = |columns: &[tailwater_wire::row_event::BinlogColumn], image: &[u8]| {
                 columns
                     .iter()
                     .fold(1, |at, column| at + column.column_type.encoded_length(&image[at..]).unwrap())

@@ -18,7 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tailwater_log::{EntryFlags, LogEntry, LogHandle, LogPosition, LogReader};
 use tailwater_wire::WireError;
-use tailwater_wire::event::EventType;
+use tailwater_wire::binlog_event::EventType;
 use tailwater_wire::gtid::{Gtid, GtidSet};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};

@@ -3,8 +3,8 @@
 
 use smallvec::smallvec;
 use tailwater_session::{ServerError, SessionError};
-use tailwater_wire::event::{RowsEvent, RowsKind};
-use tailwater_wire::rows::{BinlogValue, RowChangeIter};
+use tailwater_wire::binlog_event::{RowsEvent, RowsKind};
+use tailwater_wire::row_event::{BinlogValue, RowChangeIter};
 
 use super::options::ChannelOptions;
 use super::packets::Packets;

@@ -2,7 +2,7 @@
 
 use tailwater_session::{AccountPurpose, Connection, SessionError, SessionPreset, check_privileges};
 use tailwater_wire::Flavour;
-use tailwater_wire::event::RowsKind;
+use tailwater_wire::binlog_event::RowsKind;
 
 use super::options::{ChannelOptions, GtidMode};
 use super::packets::{Packets, ensure_found};

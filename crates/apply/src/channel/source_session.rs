@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use tailwater_session::{ServerError, SessionError};
 use tailwater_wire::Flavour;
-use tailwater_wire::event::{EventBody, QueryEvent, StatusVars, UserVar};
+use tailwater_wire::binlog_event::{EventBody, QueryEvent, StatusVars, UserVar};
+use tailwater_wire::event_printer::PrintError;
+use tailwater_wire::event_printer::sql_output::{session_statement, variable_statement};
 use tailwater_wire::gtid::Gtid;
-use tailwater_wire::print::PrintError;
-use tailwater_wire::print::sql::{session_statement, variable_statement};
-use tailwater_wire::redact::{SHOWN_BYTES_MAX, private_statement, public_statement};
 use tailwater_wire::server_version::ServerFeature;
 use tailwater_wire::sql_quote::quote_identifier;
+use tailwater_wire::sql_redaction::{SHOWN_BYTES_MAX, private_statement, public_statement};
 use tracing::info;
 
 use super::account_effects::AccountEffects;

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use tailwater_wire::redact::{SHOWN_BYTES_MAX, public_statement};
+use tailwater_wire::sql_redaction::{SHOWN_BYTES_MAX, public_statement};
 
 use crate::decode::statement;
 use crate::error::ApplyError;

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use tailwater_session::ServerInfo;
 use tailwater_wire::Flavour;
-use tailwater_wire::event::StatusVars;
-use tailwater_wire::print::charset_name;
+use tailwater_wire::binlog_event::StatusVars;
+use tailwater_wire::event_printer::charset_name;
 
 use super::event_status::{disabled_event, disabled_status};
 use super::invoker::{UnknownInvoker, with_creator_as_admin, with_invoker};

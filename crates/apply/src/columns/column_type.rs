@@ -1,8 +1,8 @@
 //! Parses column types as `information_schema` writes them.
 
-use tailwater_wire::print::text_in;
-use tailwater_wire::rows::BinlogColumn;
-use tailwater_wire::rows::column::CHARSET_BINARY;
+use tailwater_wire::event_printer::text_in;
+use tailwater_wire::row_event::BinlogColumn;
+use tailwater_wire::row_event::table_map_column::CHARSET_BINARY;
 
 use crate::target::TargetColumn;
 

@@ -1,7 +1,7 @@
 //! Returns the type that table maps contain for a column of the target.
 
 use tailwater_wire::Flavour;
-use tailwater_wire::rows::ColumnType;
+use tailwater_wire::row_event::ColumnType;
 
 use super::TargetType;
 

@@ -4,7 +4,7 @@ pub mod column_type;
 mod logged_type;
 mod shape;
 
-use tailwater_wire::rows::TableMap;
+use tailwater_wire::row_event::TableMap;
 
 pub use self::column_type::TargetType;
 pub use self::shape::same_shape;

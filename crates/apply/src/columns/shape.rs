@@ -1,8 +1,8 @@
 //! Finds out whether the target's table accepts row images exactly as the source logged them.
 
 use tailwater_wire::Flavour;
-use tailwater_wire::rows::column::type_code;
-use tailwater_wire::rows::{BinlogColumn, ColumnType, TableMap};
+use tailwater_wire::row_event::table_map_column::type_code;
+use tailwater_wire::row_event::{BinlogColumn, ColumnType, TableMap};
 
 use super::TargetType;
 use super::logged_type::logged_type;
@@ -54,7 +54,7 @@ const BINARY: u32 = tailwater_wire::rows::column::CHARSET_BINARY;
 
 fn same_charset(collation: u32, source: &BinlogColumn, own: &TargetType) -> bool {
     let of_target = own.character_set.as_deref();
-    match tailwater_wire::print::charset::character_set(collation) {
+    match tailwater_wire::event_printer::charset::character_set(collation) {
         Some("binary") => of_target.is_none(),
         Some(name) => of_target == Some(name),
         // The source's collation ID is unknown here, because the source is newer. Its character set must then

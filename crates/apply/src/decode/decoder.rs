@@ -1,6 +1,6 @@
 //! The state of a decoder, from one log entry to the next.
 
-use tailwater_wire::event::{ChecksumAlgorithm, EVENT_HEADER_BYTES, FormatDescription};
+use tailwater_wire::binlog_event::{ChecksumAlgorithm, EVENT_HEADER_BYTES, FormatDescription};
 use tailwater_wire::{Flavour, WireError};
 
 use super::mapping::MapCache;

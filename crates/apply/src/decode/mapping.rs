@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
-use tailwater_wire::event::RowsKind;
-use tailwater_wire::rows::TableMap;
+use tailwater_wire::binlog_event::RowsKind;
+use tailwater_wire::row_event::TableMap;
 use tailwater_wire::{Flavour, WireError};
 
 use super::old_times::{OldTimeDigits, lacks_digits, set_digits};

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use tailwater_wire::Flavour;
-use tailwater_wire::rows::{BinlogColumn, ColumnType, TableMap};
+use tailwater_wire::row_event::{BinlogColumn, ColumnType, TableMap};
 
 use crate::columns::{ColumnMismatch, TargetType, target_columns};
 use crate::source_catalogue::SourceColumn;

@@ -4,13 +4,15 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use tailwater_log::{LogEntry, LogPosition};
 use tailwater_wire::WireError;
-use tailwater_wire::event::{
+use tailwater_wire::binlog_event::{
     EVENT_HEADER_BYTES, EventBody, EventHeader, EventType, MariadbGtidEvent, PartialRowData, PayloadDecoder,
     PayloadLimits, QueryEvent, RowsEvent, strip_checksum, verify_checksum,
 };
 use tailwater_wire::gtid::Gtid;
-use tailwater_wire::rows::TableMap;
-use tailwater_wire::transaction::{SourceDependency, TransactionStart, TransactionStep, TransactionTracker};
+use tailwater_wire::row_event::TableMap;
+use tailwater_wire::transaction_boundary::{
+    SourceDependency, TransactionStart, TransactionStep, TransactionTracker,
+};
 
 use super::decoder::Decoder;
 use super::mapping::{TableBinding, UnboundTable};

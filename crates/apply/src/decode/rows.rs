@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tailwater_wire::WireError;
-use tailwater_wire::event::{EventHeader, RowsEvent};
-use tailwater_wire::rows::RowChangeIter;
+use tailwater_wire::binlog_event::{EventHeader, RowsEvent};
+use tailwater_wire::row_event::RowChangeIter;
 
 use crate::keys::RowKeys;
 use crate::mapped_table::MappedTable;
@@ -42,8 +42,9 @@ pub(super) fn find_rows(
     let mut start = 0;
     for row in RowChangeIter::new(&table.map, event, &images)? {
         let row = row?;
-        let length =
-            |image: &Option<_>| image.map_or(0, |image: tailwater_wire::rows::Image<'_>| image.bytes().len());
+        let length = |image: &Option<_>| {
+            image.map_or(0, |image: tailwater_wire::row_event::Image<'_>| image.bytes().len())
+        };
         let (before, after) = (length(&row.before), length(&row.after));
         let end = start + before + after;
         if rows.is_empty() && end > 0 {

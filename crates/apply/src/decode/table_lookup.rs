@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tailwater_wire::event::RowsKind;
+use tailwater_wire::binlog_event::RowsKind;
 
 use super::old_times::OldTimeDigits;
 use crate::filter::{FilterError, FilterRoute};

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tailwater_log::LogEntry;
-use tailwater_wire::transaction::SourceDependency;
+use tailwater_wire::transaction_boundary::SourceDependency;
 
 use super::decoder::Decoder;
 use super::reader::{TransactionEnding, TransactionRead, TransactionReader};

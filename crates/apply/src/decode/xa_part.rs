@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use tailwater_log::LogEntry;
 use tailwater_wire::WireError;
-use tailwater_wire::event::{EventHeader, EventType};
+use tailwater_wire::binlog_event::{EventHeader, EventType};
 
 use super::Decoder;
 use super::reader::{TransactionEnding, TransactionReader};

@@ -1,6 +1,6 @@
 //! Writes XIDs in one notation, so that an `XA PREPARE` matches its `XA COMMIT` or `XA ROLLBACK`.
 
-use tailwater_wire::event::Xid;
+use tailwater_wire::binlog_event::Xid;
 
 /// Returns the XID in the syntax of `XA COMMIT`: `X'6f6e65',X'',1`.
 pub(super) fn spell(xid: &Xid<'_>) -> Vec<u8> {

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, Hasher};
 
 use foldhash::quality::{FixedState, FoldHasher};
-use tailwater_wire::rows::ColumnType;
+use tailwater_wire::row_event::ColumnType;
 
 use crate::target::TargetColumn;
 use crate::writeset::WritesetKey;

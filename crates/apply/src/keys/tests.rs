@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 use tailwater_wire::Flavour;
-use tailwater_wire::event::{RowsEvent, RowsKind};
-use tailwater_wire::rows::column::type_code;
-use tailwater_wire::rows::{BinlogColumn, ColumnType, RowChangeIter};
+use tailwater_wire::binlog_event::{RowsEvent, RowsKind};
+use tailwater_wire::row_event::table_map_column::type_code;
+use tailwater_wire::row_event::{BinlogColumn, ColumnType, RowChangeIter};
 
 use super::*;
 use crate::target::{ForeignKey, IndexPart, TargetColumn, UniqueIndex};

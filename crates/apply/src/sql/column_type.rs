@@ -1,8 +1,8 @@
 //! Checks which source columns fit into which target columns without loss.
 
-use tailwater_wire::rows::column::CHARSET_BINARY;
-use tailwater_wire::rows::{BinlogColumn, ColumnType};
-use tailwater_wire::{Flavour, print::charset};
+use tailwater_wire::row_event::table_map_column::CHARSET_BINARY;
+use tailwater_wire::row_event::{BinlogColumn, ColumnType};
+use tailwater_wire::{Flavour, event_printer::charset};
 
 use crate::columns::TargetType;
 use crate::columns::column_type::character_bytes_max;
@@ -175,7 +175,7 @@ fn blob_bytes_max(length_bytes: u8) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use tailwater_wire::rows::column::type_code;
+    use tailwater_wire::row_event::table_map_column::type_code;
 
     use super::*;
     use crate::target::TargetColumn;

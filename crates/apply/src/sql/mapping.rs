@@ -1,9 +1,9 @@
 //! Maps the columns of a source table to the columns of the target table, for SQL statements.
 
-use tailwater_wire::rows::column::CHARSET_BINARY;
-use tailwater_wire::rows::{ColumnType, TableMap};
+use tailwater_wire::row_event::table_map_column::CHARSET_BINARY;
+use tailwater_wire::row_event::{ColumnType, TableMap};
 use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
-use tailwater_wire::{Flavour, print::charset};
+use tailwater_wire::{Flavour, event_printer::charset};
 
 use crate::columns::{ColumnMismatch, TargetType};
 use crate::target::{PeriodBound, TargetTable, UniqueIndex};

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use tailwater_wire::event::{RowsEvent, RowsKind};
-use tailwater_wire::print::PrintError;
-use tailwater_wire::rows::{ColumnType, Image, TableMap};
+use tailwater_wire::binlog_event::{RowsEvent, RowsKind};
+use tailwater_wire::event_printer::PrintError;
+use tailwater_wire::row_event::{ColumnType, Image, TableMap};
 use tailwater_wire::{Flavour, WireError};
 
 use super::mapping::{ColumnTarget, SqlMapping};

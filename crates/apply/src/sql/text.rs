@@ -1,6 +1,6 @@
 //! The text of a statement. Long values are inserted only when it is sent.
 
-use tailwater_wire::print::sql_value::put_hex;
+use tailwater_wire::event_printer::sql_literal::put_hex;
 
 /// Values of at least this many bytes are not copied into the text.
 const KEPT_BYTES_MIN: usize = 1 << 20;

@@ -1,8 +1,8 @@
 //! Writes values as literals for the target's columns.
 
-use tailwater_wire::print::PrintError;
-use tailwater_wire::print::sql_value::{LiteralUse, put_changes, put_hex, put_value};
-use tailwater_wire::rows::{BinlogValue, Image, ImageCell, JsonBinary, JsonDiffs, TableMap};
+use tailwater_wire::event_printer::PrintError;
+use tailwater_wire::event_printer::sql_literal::{LiteralUse, put_changes, put_hex, put_value};
+use tailwater_wire::row_event::{BinlogValue, Image, ImageCell, JsonBinary, JsonDiffs, TableMap};
 
 use super::json_number;
 use super::mapping::ColumnTarget;

@@ -19,9 +19,9 @@ use std::borrow::Cow;
 
 use rustc_hash::FxHashMap;
 use tailwater_wire::WireError;
-use tailwater_wire::event::RowsKind;
-use tailwater_wire::print::PrintError;
-use tailwater_wire::rows::{BinlogValue, Image};
+use tailwater_wire::binlog_event::RowsKind;
+use tailwater_wire::event_printer::PrintError;
+use tailwater_wire::row_event::{BinlogValue, Image};
 
 use super::mapping::{RowPeriod, SqlMapping};
 use super::row_image_bytes::RowImageBytes;

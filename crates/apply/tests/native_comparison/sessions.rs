@@ -1,7 +1,7 @@
 //! Session settings of the source: every collation, every `sql_mode`, and all other settings on which a
 //! statement depends.
 
-use tailwater_wire::print::charset::{character_set, collation_name};
+use tailwater_wire::event_printer::charset::{character_set, collation_name};
 
 use super::*;
 

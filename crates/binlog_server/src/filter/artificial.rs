@@ -1,8 +1,8 @@
 //! Artificial events, which servers add to a stream and which are in no binlog file, and the few events of a
 //! file that servers change in a stream.
 
-use tailwater_wire::event::checksum::compute_checksum;
-use tailwater_wire::event::{
+use tailwater_wire::binlog_event::checksum::compute_checksum;
+use tailwater_wire::binlog_event::{
     CHECKSUM_BYTES, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription, Heartbeat, Rotate,
 };
 use tailwater_wire::gtid::MariadbGtidList;

@@ -17,7 +17,7 @@ mod mariadb;
 mod tests;
 
 use tailwater_log::LogEntry;
-use tailwater_wire::event::{
+use tailwater_wire::binlog_event::{
     CHECKSUM_BYTES, ChecksumAlgorithm, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription, Rotate,
     verify_checksum,
 };
@@ -29,7 +29,7 @@ use self::mariadb::{GroupEnd, MariadbFilter};
 use super::catalog::served_name;
 use super::client_error::ClientError;
 use super::start::{ClientDumpRequest, SkipSet, StreamStart};
-use tailwater_wire::event::FIRST_EVENT_OFFSET;
+use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// The state of the stream of one client.
 #[derive(Debug)]

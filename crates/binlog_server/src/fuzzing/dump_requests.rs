@@ -13,7 +13,7 @@ use crate::start::{
     StreamStart, decide,
 };
 use crate::statement::{StatementSession, execute};
-use tailwater_wire::event::FIRST_EVENT_OFFSET;
+use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// The input consists of the flavour, the length of the statements, the statements separated by zero bytes,
 /// and the payload of the command.

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use tailwater_wire::Flavour;
-use tailwater_wire::event::ChecksumAlgorithm;
+use tailwater_wire::binlog_event::ChecksumAlgorithm;
 use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MysqlGtid, MysqlGtidSet};
 
 use crate::catalog::{Catalog, SegmentView};
 use crate::client_error::ClientError;
 use crate::start::LogHistory;
 use crate::statement::{ProcessView, ReceiverError, ReceiverView, ReplicaView, ServedGtids, ServerView};
-use tailwater_wire::event::FIRST_EVENT_OFFSET;
+use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// The `server_uuid` of the source.
 const SOURCE: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";

@@ -19,7 +19,7 @@ pub use request::{ClientDumpRequest, MariadbRequest, RequestedStart};
 
 use super::catalog::{Catalog, LocateError};
 use super::client_error::{ClientError, quoted};
-use tailwater_wire::event::FIRST_EVENT_OFFSET;
+use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// What the decision needs to know about the log.
 pub trait LogHistory {

@@ -4,7 +4,7 @@ use tailwater_wire::gtid::{GtidSet, MysqlGtidSet};
 
 use super::{LogHistory, SkipSet, StartDecision, at_segment, empty, newest_first, unknown_beginning};
 use crate::client_error::ClientError;
-use tailwater_wire::event::FIRST_EVENT_OFFSET;
+use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// The maximum length in bytes of the GTID sets in an error message. Clients keep 512 bytes of an error, and
 /// the rest of its text must fit too.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tailwater_wire::Flavour;
-use tailwater_wire::event::ChecksumAlgorithm;
+use tailwater_wire::binlog_event::ChecksumAlgorithm;
 use tailwater_wire::gtid::{MariadbPosition, MysqlGtidSet};
 use tailwater_wire::protocol::command::{ClientCommand, DumpFlags};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tailwater_wire::event::ChecksumAlgorithm;
+use tailwater_wire::binlog_event::ChecksumAlgorithm;
 
 use crate::client_error::ClientError;
 

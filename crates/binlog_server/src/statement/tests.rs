@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use tailwater_wire::event::ChecksumAlgorithm;
+use tailwater_wire::binlog_event::ChecksumAlgorithm;
 use tailwater_wire::gtid::{MariadbBinlogState, MysqlGtidSet};
 
 use super::*;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use tailwater_wire::Flavour;
-use tailwater_wire::event::ChecksumAlgorithm;
+use tailwater_wire::binlog_event::ChecksumAlgorithm;
 use tailwater_wire::gtid::{MariadbBinlogState, MysqlGtidSet};
 
 /// Everything that a statement can query.

@@ -7,7 +7,7 @@
 
 use tailwater_session::{Connection, OkInfo, ServerError, SessionError, TextRow};
 use tailwater_wire::Flavour;
-use tailwater_wire::redact::public_text;
+use tailwater_wire::sql_redaction::public_text;
 
 use super::RepairAction;
 use super::literals::value_literal;

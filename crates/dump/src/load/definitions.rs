@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::Read;
 
 use tailwater_session::{Connection, SessionError};
-use tailwater_wire::redact::{SHOWN_BYTES_MAX, public_statement};
+use tailwater_wire::sql_redaction::{SHOWN_BYTES_MAX, public_statement};
 use tracing::warn;
 
 use super::contents::{DefinitionScript, FileCompression, ScriptDialect, file_name};

@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use bytes::Bytes;
 use tailwater_session::{ConnectOptions, Connection, DumpRequest, DumpStart, DumpStream};
 use tailwater_wire::Flavour;
-use tailwater_wire::event::EventType;
+use tailwater_wire::binlog_event::EventType;
 use tailwater_wire::gtid::GtidSet;
 use tokio::task::JoinHandle;
 

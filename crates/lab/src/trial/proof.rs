@@ -9,8 +9,8 @@ use anyhow::{Context, bail, ensure};
 use tailwater_log::{LogDir, SegmentSummary};
 use tailwater_sandbox::ledger::{BinlogCheck, Ledger, LedgerReport};
 use tailwater_wire::Flavour;
-use tailwater_wire::event::header::BINLOG_MAGIC;
-use tailwater_wire::event::{EVENT_HEADER_BYTES, EventHeader};
+use tailwater_wire::binlog_event::event_header::BINLOG_MAGIC;
+use tailwater_wire::binlog_event::{EVENT_HEADER_BYTES, EventHeader};
 
 /// The result of the check.
 #[derive(Debug)]

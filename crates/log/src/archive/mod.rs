@@ -1,18 +1,18 @@
 //! Archived segments: compressed objects in an object store, which are read like local segments.
 //!
-//! - `seekable`: the compressed format with random access.
-//! - `store`: the interface to an object store.
-//! - `catalogue`: [`Archive`], the archived segments of one source, as listed by the store.
-//! - `overlay`: a log's directory whose purged segments are read from the archive.
-//! - `upload`: uploads sealed segments, and reads each back before it counts as archived.
+//! - `seekable_zstd`: the compressed format with random access.
+//! - `object_store`: the interface to an object store.
+//! - `archived_segment_list`: [`Archive`], the archived segments of one source, as listed by the store.
+//! - `archive_backed_directory`: a log's directory whose purged segments are read from the archive.
+//! - `segment_upload`: uploads sealed segments, and reads each back before it counts as archived.
 
-mod catalogue;
-pub(crate) mod overlay;
-pub mod seekable;
-mod store;
-mod upload;
+pub(crate) mod archive_backed_directory;
+mod archived_segment_list;
+mod object_store;
+pub mod seekable_zstd;
+mod segment_upload;
 
-pub use catalogue::{Archive, ArchiveExpiry};
-pub use store::{ArchiveFailure, ArchiveObject, ArchiveStore, RangedRead};
-pub use upload::{ArchiveOptions, ArchiveProgress, ArchiveReport, ArchiveStep};
-pub(crate) use upload::{archive_sealed, confirm};
+pub use archived_segment_list::{Archive, ArchiveExpiry};
+pub use object_store::{ArchiveFailure, ArchiveObject, ArchiveStore, RangedRead};
+pub use segment_upload::{ArchiveOptions, ArchiveProgress, ArchiveReport, ArchiveStep};
+pub(crate) use segment_upload::{archive_sealed, confirm};

@@ -1,9 +1,9 @@
 //! The interface between the log and a disk. All file operations of the log use these two traits. So recovery
 //! can be tested with a simulated disk that loses, tears and reorders unsynced writes.
 
-mod real;
+mod file_system;
 #[cfg(test)]
-pub(crate) mod simulated;
+pub(crate) mod simulated_disk;
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -14,7 +14,7 @@ use std::time::SystemTime;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-pub(crate) use real::RealDirectory;
+pub(crate) use file_system::RealDirectory;
 
 /// Runs `wait`, which blocks this thread because it waits for a disk or another thread. If the thread belongs
 /// to a multi-threaded runtime, the other tasks of the runtime first move to another thread.

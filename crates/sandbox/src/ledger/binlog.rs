@@ -5,12 +5,12 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use tailwater_wire::event::{
+use tailwater_wire::binlog_event::{
     BINLOG_MAGIC, BinlogEvent, ChecksumAlgorithm, EVENT_HEADER_BYTES, EventBody, EventHeader,
     FormatDescription, PayloadLimits,
 };
-use tailwater_wire::rows::{RowChangeIter, TableMap};
-use tailwater_wire::transaction::{TransactionStep, TransactionTracker};
+use tailwater_wire::row_event::{RowChangeIter, TableMap};
+use tailwater_wire::transaction_boundary::{TransactionStep, TransactionTracker};
 use tailwater_wire::{Flavour, WireError};
 
 use super::{Ledger, LedgerCheck, LedgerReport, LoggedTransaction};

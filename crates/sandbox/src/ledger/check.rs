@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use tailwater_wire::WireError;
-use tailwater_wire::rows::{BinlogValue, Image, RowChange, TableMap};
+use tailwater_wire::row_event::{BinlogValue, Image, RowChange, TableMap};
 
 use super::{CommitOutcome, Ledger, TransactionId, Violations};
 use crate::workload::schema::{

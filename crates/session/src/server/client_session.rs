@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tailwater_wire::WireError;
-use tailwater_wire::cursor::put_lenenc_int;
+use tailwater_wire::byte_cursor::put_lenenc_int;
 use tailwater_wire::protocol::command::COM_QUIT;
-use tailwater_wire::protocol::response::{EofPacket, ErrPacket, OK, OkPacket};
+use tailwater_wire::protocol::ok_err_eof_packets::{EofPacket, ErrPacket, OK, OkPacket};
 use tailwater_wire::protocol::resultset::{COLUMNS_MAX, encode_text_row};
 use tailwater_wire::protocol::{
     COLLATION_BINARY, COLLATION_UTF8MB4, Capabilities, ColumnDefinition, ServerStatus,
@@ -16,10 +16,10 @@ use tailwater_wire::protocol::{
 
 use crate::error::SessionError;
 use crate::packet_stream::PacketStream;
-use crate::server::admission::AdmissionSlot;
-use crate::server::event_stream::{self, EventReceiver, EventSender};
-use crate::server::handshake::ClientLogin;
-use crate::server::limits::ConnectionLimits;
+use crate::server::binlog_stream::{self, EventReceiver, EventSender};
+use crate::server::client_limits::ConnectionLimits;
+use crate::server::connection_admission::AdmissionSlot;
+use crate::server::login_handshake::ClientLogin;
 
 const WAITING: &str = "waiting for a client's command";
 const ANSWERING: &str = "answering a client";
@@ -241,7 +241,7 @@ impl ClientSession {
     /// Starts a binlog stream in answer to the last command. With `semi_sync`, each event has the semi-sync
     /// header, which can request an acknowledgement. Set `semi_sync` if and only if the client requested it.
     pub fn into_event_stream(self, semi_sync: bool) -> (EventSender, EventReceiver) {
-        event_stream::split(self.stream, self.peer, self.slot, semi_sync)
+        binlog_stream::split(self.stream, self.peer, self.slot, semi_sync)
     }
 
     fn eof_payload(&self) -> Vec<u8> {

@@ -6,31 +6,31 @@
 //! - `authentication`: the exchange of the authentication plugins, without I/O; `admission`: connection
 //!   limits and login delays, without a clock.
 //! - [`client_session`]: receives commands and sends answers.
-//! - [`event_stream`]: sends a binlog in large writes and receives acknowledgements; `event_framing` splits
+//! - [`binlog_stream`]: sends a binlog in large writes and receives acknowledgements; `event_packets` splits
 //!   it into packets.
-//! - `certificate`: TLS with the operator's certificate or a generated one.
+//! - `tls_certificate`: TLS with the operator's certificate or a generated one.
 //!
-//! Every client must prove a password. Before that, [`limits::LOGIN_BYTES_MAX`] limits its bytes,
+//! Every client must prove a password. Before that, [`client_limits::LOGIN_BYTES_MAX`] limits its bytes,
 //! [`ConnectionLimits::login_timeout`] its time, and [`ConnectionLimits::unauthenticated_max`] the number of
 //! such clients.
 
-pub mod acceptor;
-pub mod accounts;
-mod admission;
-mod authentication;
-mod certificate;
+mod authentication_exchange;
+pub mod binlog_stream;
+pub mod client_acceptor;
+pub mod client_accounts;
+pub mod client_limits;
 pub mod client_session;
-mod event_framing;
-pub mod event_stream;
+mod connection_admission;
+mod event_packets;
 #[doc(hidden)]
-pub mod fuzzing;
-mod handshake;
-pub mod limits;
-pub mod options;
+pub mod login_fuzzing;
+mod login_handshake;
+pub mod server_options;
+mod tls_certificate;
 
-pub use acceptor::{Acceptor, reject_connection};
-pub use accounts::{Accounts, Credential};
+pub use binlog_stream::{EventReceiver, EventSender};
+pub use client_acceptor::{Acceptor, reject_connection};
+pub use client_accounts::{Accounts, Credential};
+pub use client_limits::ConnectionLimits;
 pub use client_session::{ClientSession, integer_column, text_column};
-pub use event_stream::{EventReceiver, EventSender};
-pub use limits::ConnectionLimits;
-pub use options::{ServerOptions, ServerTls};
+pub use server_options::{ServerOptions, ServerTls};

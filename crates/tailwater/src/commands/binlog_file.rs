@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use tailwater_wire::event::{BINLOG_MAGIC, EVENT_HEADER_BYTES, EventHeader};
+use tailwater_wire::binlog_event::{BINLOG_MAGIC, EVENT_HEADER_BYTES, EventHeader};
 
 /// Maximum size of an event in bytes: the largest `max_allowed_packet` of the servers.
 const EVENT_BYTES_MAX: u64 = 1 << 30;

@@ -7,12 +7,13 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use tailwater_log::{LogDir, LogEntry, LogPosition, LogReader};
 use tailwater_wire::Flavour;
-use tailwater_wire::event::{BINLOG_MAGIC, EVENT_HEADER_BYTES, EventType, FormatDescription};
-use tailwater_wire::gtid::{Gtid, MariadbGtid, MysqlGtidSet};
-use tailwater_wire::print::{
-    EventLocation, EventPrinter, PrintError, SkippedEvent, TableFilter, TableScan, json, sql, text,
+use tailwater_wire::binlog_event::{BINLOG_MAGIC, EVENT_HEADER_BYTES, EventType, FormatDescription};
+use tailwater_wire::event_printer::{
+    EventLocation, EventPrinter, PrintError, SkippedEvent, TableFilter, TableScan, json_lines_output,
+    mysqlbinlog_output, sql_output,
 };
-use tailwater_wire::transaction::{TransactionStep, TransactionTracker};
+use tailwater_wire::gtid::{Gtid, MariadbGtid, MysqlGtidSet};
+use tailwater_wire::transaction_boundary::{TransactionStep, TransactionTracker};
 
 use super::binlog_file::{BinlogFile, NextEvent};
 use super::log::binlog_file;
@@ -121,11 +122,15 @@ impl<'a> LogPrinter<'a> {
         }
         let scan = filter.is_active().then(|| TableScan::new(filter.clone()));
         let printer: Box<dyn EventPrinter> = match (arguments.sql, output, arguments.rows) {
-            (true, ..) => Box::new(sql::SqlPrinter::with_filter(filter)),
-            (_, Output::Text, false) => Box::new(text::TextPrinter::with_filter(filter)),
-            (_, Output::Text, true) => Box::new(text::TextPrinter::with_filter(filter).rows_only()),
-            (_, Output::Json, false) => Box::new(json::JsonPrinter::with_filter(filter)),
-            (_, Output::Json, true) => Box::new(json::JsonPrinter::with_filter(filter).rows_only()),
+            (true, ..) => Box::new(sql_output::SqlPrinter::with_filter(filter)),
+            (_, Output::Text, false) => Box::new(mysqlbinlog_output::TextPrinter::with_filter(filter)),
+            (_, Output::Text, true) => {
+                Box::new(mysqlbinlog_output::TextPrinter::with_filter(filter).rows_only())
+            }
+            (_, Output::Json, false) => Box::new(json_lines_output::JsonPrinter::with_filter(filter)),
+            (_, Output::Json, true) => {
+                Box::new(json_lines_output::JsonPrinter::with_filter(filter).rows_only())
+            }
         };
         Ok(Self {
             arguments,

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use tailwater_log::{EntryKind, LogDir, LogPosition, SegmentSummary};
-use tailwater_wire::event::BINLOG_MAGIC;
+use tailwater_wire::binlog_event::BINLOG_MAGIC;
 use tailwater_wire::gtid::Gtid;
 use tailwater_wire::server_version::without_replication_prefix;
 

@@ -47,7 +47,7 @@ use tailwater_sandbox::SandboxError;
 use tailwater_session::SessionError;
 use tailwater_tables::BulkError;
 use tailwater_wire::WireError;
-use tailwater_wire::print::PrintError;
+use tailwater_wire::event_printer::PrintError;
 
 use crate::cli::{Cli, Command, Output};
 use crate::exit::Exit;

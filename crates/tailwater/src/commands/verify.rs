@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use indicatif::{ProgressBar, ProgressStyle};
 use tailwater_log::{LogDir, LogError, LogProblem, Verification};
 use tailwater_wire::Flavour;
-use tailwater_wire::event::{
+use tailwater_wire::binlog_event::{
     ChecksumAlgorithm, EVENT_HEADER_BYTES, EventType, FormatDescription, verify_checksum,
 };
 

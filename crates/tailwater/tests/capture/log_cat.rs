@@ -12,8 +12,8 @@ use serde_json::Value;
 use tailwater_sandbox::require::is_skipped_in_ci;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
-use tailwater_wire::event::{BINLOG_MAGIC, EventHeader};
-use tailwater_wire::print::{EventLocation, EventPrinter, json, text};
+use tailwater_wire::binlog_event::{BINLOG_MAGIC, EventHeader};
+use tailwater_wire::event_printer::{EventLocation, EventPrinter, json_lines_output, mysqlbinlog_output};
 
 const COMMON: &str = include_str!("log_cat/common.sql");
 const MYSQL: &str = include_str!("log_cat/mysql.sql");
@@ -147,7 +147,7 @@ fn row_lines(text: &[u8]) -> Vec<&[u8]> {
 /// Compares the printed rows of a binlog file with the output of the server's own tool. Returns the number of
 /// equal lines.
 pub fn compare_with_tool(server: &Server, file: &[u8], what: &str) -> Result<usize> {
-    let ours = printed(&mut text::TextPrinter::new(), file)?;
+    let ours = printed(&mut mysqlbinlog_output::TextPrinter::new(), file)?;
     let copy = tempfile::NamedTempFile::new()?;
     std::fs::write(copy.path(), file)?;
     let Some(theirs) = printed_by_tool(server, copy.path())? else { return Ok(0) };
@@ -184,7 +184,7 @@ fn json_rows(file: &[u8]) -> Result<Vec<JsonRow>> {
         image.as_object().map(|object| object.values().cloned().collect()).unwrap_or_default()
     };
     let mut rows = Vec::new();
-    let lines = printed(&mut json::JsonPrinter::new(), file)?;
+    let lines = printed(&mut json_lines_output::JsonPrinter::new(), file)?;
     for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let line: Value =
             serde_json::from_slice(line).with_context(|| String::from_utf8_lossy(line).into_owned())?;
@@ -256,6 +256,6 @@ async fn log_cat_prints_rows_as_mysql_97_does() -> Result<()> {
     let rows = json_rows(&geometry)?;
     let point = serde_json::json!({"base64": "AAAAAAEBAAAAAAAAAAAA8D8AAAAAAAAAQA=="});
     ensure!(rows[0].after[1] == point && rows[0].after.contains(&Value::from("a")), "{:?}", rows[0]);
-    ensure!(printed(&mut text::TextPrinter::new(), &geometry)?.len() > 1000);
+    ensure!(printed(&mut mysqlbinlog_output::TextPrinter::new(), &geometry)?.len() > 1000);
     Ok(())
 }

@@ -6,8 +6,8 @@ use tailwater_session::{
 };
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
-use tailwater_wire::redact::public_text;
 use tailwater_wire::server_version::ServerFeature;
+use tailwater_wire::sql_redaction::public_text;
 
 use super::named_values::{NamedRow, NamedValues};
 use super::semi_sync_persistence::waits_after_restart;

@@ -1,9 +1,9 @@
 //! Checks of the transaction tracker on streams of events.
 
-use super::stream::for_each_event;
-use crate::event::{EVENT_HEADER_BYTES, EventHeader, FormatDescription};
+use super::input_to_event_stream::for_each_event;
+use crate::binlog_event::{EVENT_HEADER_BYTES, EventHeader, FormatDescription};
 use crate::gtid::Gtid;
-use crate::transaction::{TransactionStep, TransactionTracker};
+use crate::transaction_boundary::{TransactionStep, TransactionTracker};
 
 pub(super) fn check(data: &[u8]) {
     let mut tracker: Option<TransactionTracker> = None;

@@ -4,22 +4,22 @@
 //! MariaDB numbers transactions per replication domain in commit order, so the last GTIDs describe what a
 //! server holds: [`MariadbPosition`] and [`MariadbBinlogState`]. [`GtidSet`] is a set of either flavour.
 
-mod intervals;
-mod mariadb;
-mod mysql;
-mod set;
+mod gtid_intervals;
+mod gtid_set;
+mod gtid_text_parser;
+mod mariadb_gtid;
+mod mysql_gtid;
 #[cfg(test)]
 mod tests;
-mod text_parser;
 
 use std::fmt;
 
 use crate::{Flavour, WireError};
 
-pub use intervals::Interval;
-pub use mariadb::{MariadbBinlogState, MariadbGtid, MariadbGtidList, MariadbPosition, MariadbRange};
-pub use mysql::{MYSQL_NUMBER_MAX, MYSQL_TAG_CHARACTERS_MAX, MysqlGtid, MysqlGtidSet};
-pub use set::{GtidDifference, GtidSet};
+pub use gtid_intervals::Interval;
+pub use gtid_set::{GtidDifference, GtidSet};
+pub use mariadb_gtid::{MariadbBinlogState, MariadbGtid, MariadbGtidList, MariadbPosition, MariadbRange};
+pub use mysql_gtid::{MYSQL_NUMBER_MAX, MYSQL_TAG_CHARACTERS_MAX, MysqlGtid, MysqlGtidSet};
 
 /// The maximum length of the text form or binary form of a set or list, in bytes. It has room for about a
 /// million intervals.

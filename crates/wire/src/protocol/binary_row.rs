@@ -6,10 +6,10 @@
 use std::fmt::{self, Write};
 
 use crate::WireError;
-use crate::cursor::{ByteCursor, put_lenenc_bytes};
+use crate::byte_cursor::{ByteCursor, put_lenenc_bytes};
 use crate::protocol::ColumnDefinition;
-use crate::rows::column::type_code;
-use crate::rows::temporal::{Date, DateTime, Time};
+use crate::row_event::table_map_column::type_code;
+use crate::row_event::temporal_value::{Date, DateTime, Time};
 
 const WHAT: &str = "row of values";
 

@@ -2,7 +2,7 @@
 //! COM_STMT_BULK_EXECUTE.
 
 use crate::WireError;
-use crate::cursor::{ByteCursor, put_lenenc_bytes};
+use crate::byte_cursor::{ByteCursor, put_lenenc_bytes};
 
 /// `STMT_BULK_FLAG_CLIENT_SEND_TYPES`: the command holds the types of the values.
 const SEND_TYPES: u16 = 128;

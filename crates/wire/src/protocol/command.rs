@@ -1,7 +1,7 @@
 //! The commands of a client after it has logged in. Each command is the first packet of an exchange, with
 //! sequence number 0.
 
-use crate::cursor::ByteCursor;
+use crate::byte_cursor::ByteCursor;
 use crate::{ServerId, WireError};
 
 /// The client ends the connection.

@@ -1,7 +1,7 @@
 //! The start of a connection: the server's greeting, the client's TLS request, and the client's answer.
 
 use super::capabilities::{Capabilities, MariadbCapabilities, ServerStatus};
-use crate::cursor::{ByteCursor, put_lenenc_bytes, put_lenenc_int};
+use crate::byte_cursor::{ByteCursor, put_lenenc_bytes, put_lenenc_int};
 use crate::server_version::parse_version;
 use crate::{Flavour, WireError};
 

@@ -16,22 +16,22 @@
 //!
 //! Everything works on complete payloads; the caller reads them from a socket.
 
-pub mod auth;
+pub mod authentication_plugin;
 pub mod binary_row;
 pub mod bulk_execute;
 pub mod capabilities;
 pub mod command;
 pub mod handshake;
+pub mod ok_err_eof_packets;
 pub mod packet;
-pub mod password_key;
-pub mod response;
 pub mod resultset;
+pub mod rsa_password_key;
 pub mod semi_sync;
 pub mod sha256_crypt;
 
 pub use capabilities::{Capabilities, MariadbCapabilities, ServerStatus};
 pub use handshake::{HandshakeResponse, HandshakeV10};
-pub use response::{ErrPacket, OkPacket};
+pub use ok_err_eof_packets::{ErrPacket, OkPacket};
 pub use resultset::ColumnDefinition;
 
 /// The collation id that clients announce: `utf8mb4_general_ci`, which every server of both flavours has.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::WireError;
-use crate::cursor::{ByteCursor, put_lenenc_bytes, put_lenenc_int};
+use crate::byte_cursor::{ByteCursor, put_lenenc_bytes, put_lenenc_int};
 
 /// The maximum number of columns of a result. Servers allow 4096 per table.
 pub const COLUMNS_MAX: u64 = 65_535;

@@ -6,7 +6,7 @@
 //! 0, so without the header its first byte is never [`MAGIC`].
 
 use crate::WireError;
-use crate::cursor::ByteCursor;
+use crate::byte_cursor::ByteCursor;
 
 /// The first byte of semi-sync headers and ACKs.
 pub const MAGIC: u8 = 0xef;

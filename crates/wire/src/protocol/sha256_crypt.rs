@@ -10,7 +10,7 @@ use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-use super::auth::equal;
+use super::authentication_plugin::equal;
 use crate::WireError;
 
 /// The length of the salt in bytes.

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use smallvec::smallvec;
 use tailwater_wire::Flavour;
-use tailwater_wire::event::RowsKind;
-use tailwater_wire::rows::TableMap;
-use tailwater_wire::rows::column::type_code;
+use tailwater_wire::binlog_event::RowsKind;
+use tailwater_wire::row_event::TableMap;
+use tailwater_wire::row_event::table_map_column::type_code;
 
 use tailwater_apply::batch::{PlannedRow, RowGroup};
 use tailwater_apply::mapped_table::MappedTable;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tailwater_wire::event::RowsKind::{self, Delete, Update, Write};
+use tailwater_wire::binlog_event::RowsKind::{self, Delete, Update, Write};
 
 use super::model::{Cells, History, KEYLESS, PLAIN, WIDE_KEY, mapped};
 use crate::batch::{BatchPlan, PlanOptions, plan};

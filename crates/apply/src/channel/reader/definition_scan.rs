@@ -2,7 +2,7 @@
 
 use tailwater_log::{EntryFlags, LogEntry, LogPosition, LogReader};
 use tailwater_wire::WireError;
-use tailwater_wire::event::{
+use tailwater_wire::binlog_event::{
     EVENT_HEADER_BYTES, EventBody, EventHeader, EventType, FormatDescription, strip_checksum,
 };
 

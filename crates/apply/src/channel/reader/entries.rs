@@ -1,7 +1,7 @@
 //! Reads log entries for the channel's reader.
 
 use tailwater_log::{LogEntry, LogHandle, LogPosition, LogReader};
-use tailwater_wire::event::EventType;
+use tailwater_wire::binlog_event::EventType;
 
 use crate::channel::target_gtids::FIRST_EVENT_OFFSET;
 use crate::error::ApplyError;

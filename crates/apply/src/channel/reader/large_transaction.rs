@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use tailwater_log::{LogEntry, LogReader};
-use tailwater_wire::event::EventHeader;
+use tailwater_wire::binlog_event::EventHeader;
 use tokio::sync::{mpsc, oneshot};
 
 use super::streamed_steps::{STREAMED_BYTES_MAX, StreamedStep};

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tailwater_log::{LogEntry, LogReader};
-use tailwater_wire::event::EventType;
+use tailwater_wire::binlog_event::EventType;
 use tracing::{debug, info};
 
 use self::scan::{EventPart, PreflightScan, TableToCheck};

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use tailwater_log::LogEntry;
-use tailwater_wire::event::FormatDescription;
+use tailwater_wire::binlog_event::FormatDescription;
 
 use crate::log_span::LogSpan;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use tailwater_log::{LogEntry, LogPosition};
 use tailwater_session::Connection;
-use tailwater_wire::event::RowsKind;
+use tailwater_wire::binlog_event::RowsKind;
 use tracing::warn;
 
 use crate::catalogue::Catalogue;

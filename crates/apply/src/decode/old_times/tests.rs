@@ -1,8 +1,8 @@
 use super::*;
 use crate::target::TargetColumn;
 use crate::writeset::IndexId;
-use tailwater_wire::rows::BinlogValue;
-use tailwater_wire::rows::temporal::{Date, DateTime, Time, Timestamp};
+use tailwater_wire::row_event::BinlogValue;
+use tailwater_wire::row_event::temporal_value::{Date, DateTime, Time, Timestamp};
 
 /// The maximum number of fractional digits of a second.
 const DIGITS_MAX: u8 = 6;

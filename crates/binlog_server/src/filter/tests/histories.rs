@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tailwater_wire::Flavour;
-use tailwater_wire::event::{
+use tailwater_wire::binlog_event::{
     BinlogEvent, ChecksumAlgorithm, EventBody, EventHeader, EventType, FormatDescription,
 };
 use tailwater_wire::gtid::{Gtid, MariadbGtid, MariadbPosition, MysqlGtid, MysqlGtidSet};
@@ -10,7 +10,7 @@ use tailwater_wire::gtid::{Gtid, MariadbGtid, MariadbPosition, MysqlGtid, MysqlG
 use super::log::Writer;
 use super::{Sent, at, my, request, shown, stream};
 use crate::start::{MariadbRequest, RequestedStart};
-use tailwater_wire::event::FIRST_EVENT_OFFSET;
+use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// The GTIDs of the events that were sent.
 fn gtids(log: &Writer, sent: &[Sent]) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! A log in memory, as if it had been captured from a source.
 
 use tailwater_log::{EntryFlags, EntryKind, LogEntry, LogPosition};
-use tailwater_wire::event::{
+use tailwater_wire::binlog_event::{
     ChecksumAlgorithm, EventBuilder, EventType, FormatDescription, GtidEvent, LogicalClock, MariadbGtidEvent,
     Rotate,
 };
@@ -11,7 +11,7 @@ use tailwater_wire::{Flavour, ServerId};
 use crate::catalog::{Catalog, SegmentView, served_name};
 use crate::client_error::ClientError;
 use crate::start::LogHistory;
-use tailwater_wire::event::FIRST_EVENT_OFFSET;
+use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// A segment of a log: its format description event, and its entries with their events.
 #[derive(Clone)]

@@ -2,7 +2,7 @@ mod histories;
 mod log;
 
 use tailwater_log::EntryKind;
-use tailwater_wire::event::{BinlogEvent, EventBody, Heartbeat};
+use tailwater_wire::binlog_event::{BinlogEvent, EventBody, Heartbeat};
 use tailwater_wire::gtid::{GtidSet, MariadbPosition};
 
 use self::log::Writer;

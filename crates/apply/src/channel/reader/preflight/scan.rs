@@ -2,11 +2,11 @@
 //! returns the tables to check.
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use tailwater_wire::event::{
+use tailwater_wire::binlog_event::{
     EVENT_HEADER_BYTES, EventBody, EventHeader, EventType, FormatDescription, PayloadDecoder, PayloadLimits,
     RowsEvent, RowsKind, strip_checksum,
 };
-use tailwater_wire::rows::TableMap;
+use tailwater_wire::row_event::TableMap;
 use tailwater_wire::{Flavour, WireError};
 
 use crate::channel::statement_filter::{OWN_SCHEMA, changed_objects};
@@ -229,7 +229,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::PathBuf;
 
-    use tailwater_wire::event::header::BINLOG_MAGIC;
+    use tailwater_wire::binlog_event::event_header::BINLOG_MAGIC;
 
     use super::*;
     use crate::filter::{FilterSet, Rewrite, Rule};
