@@ -1,8 +1,10 @@
 //! Builds the page of binlog statistics from a report.
 
-use tailwater_binlog_stats::humanize::{bytes, count, duration, grouped, rows, share};
-use tailwater_binlog_stats::labels::{all_table_bytes, commit_time, compression, table_name, tables_of};
-use tailwater_binlog_stats::scale::Scale;
+use tailwater_binlog_stats::chart_scale::Scale;
+use tailwater_binlog_stats::display_labels::{
+    all_table_bytes, commit_time, compression, table_name, tables_of,
+};
+use tailwater_binlog_stats::number_format::{bytes, count, duration, grouped, rows, share};
 use tailwater_binlog_stats::{
     BinlogReport, Bucket, FindingSeverity, LocalTime, SizeClass, StatsFinding, StatsResult, TableShare,
     TimelineColumns, TransactionSummary,

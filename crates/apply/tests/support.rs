@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tailwater_apply::Channel;
 use tailwater_apply::channel::{ChannelFault, ChannelOptions, ChannelState, ChannelStatus, SourceTime};
-use tailwater_capture::resume::StartPolicy;
+use tailwater_capture::resume_position::StartPolicy;
 use tailwater_capture::{Capture, CaptureOptions};
 use tailwater_log::{AckMode, LogHandle, LogOptions};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};

@@ -15,10 +15,10 @@ use tokio::sync::watch;
 use tracing::{debug, info};
 
 use super::client_error::ClientError;
-use super::clients::{ClientRegistration, ClientStream};
-use super::filter::{EntryVerdict, EventVerdict, ServedSegment, StreamFilter};
-use super::server::ServerShared;
-use super::start::{ClientDumpRequest, LogHistory, RequestedStart, StreamStart};
+use super::connected_clients::{ClientRegistration, ClientStream};
+use super::listener::ServerShared;
+use super::stream_filter::{EntryVerdict, EventVerdict, ServedSegment, StreamFilter};
+use super::stream_start::{ClientDumpRequest, LogHistory, RequestedStart, StreamStart};
 use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// How many bytes are buffered before they are sent.

@@ -6,9 +6,9 @@
 //! sent. It also panics if an answer, or what the server stores for the client, is too large for the size of
 //! the input.
 
+mod client_statements;
 mod dump_requests;
-mod examples;
-mod statements;
+mod example_logs;
 
 use tailwater_wire::Flavour;
 use tailwater_wire::protocol::ErrPacket;
@@ -20,7 +20,7 @@ pub type ServerFuzzCheck = fn(data: &[u8]);
 
 /// All checks, by the name of the fuzz target and of its corpus folder.
 pub const TARGETS: &[(&str, ServerFuzzCheck)] =
-    &[("dump_requests", dump_requests::check), ("statements", statements::check)];
+    &[("dump_requests", dump_requests::check), ("statements", client_statements::check)];
 
 /// Runs the check of a target.
 ///

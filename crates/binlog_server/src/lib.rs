@@ -6,7 +6,7 @@
 //! - [`start`]: where a client's stream starts, or why it is refused.
 //! - [`filter`]: which events of the log go into one client's stream, and which artificial events are added.
 //! - [`client_error`]: errors sent to a client.
-//! - [`receiver`]: the capture that writes the log, as a trait.
+//! - [`receiver_thread`]: the capture that writes the log, as a trait.
 //!
 //! Modules with I/O:
 //! - [`server`]: the listener, and the state that connections share: `clients` (connected clients),
@@ -15,25 +15,25 @@
 //!   `purge` runs `PURGE BINARY LOGS`.
 //! - `binlog_sender`: the stream of one client.
 
+pub mod binlog_file_list;
 mod binlog_sender;
-pub mod catalog;
+mod client_command_loop;
 pub mod client_error;
-mod client_loop;
-mod clients;
+pub mod client_statement;
+mod connected_clients;
 mod error;
-pub mod filter;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod listener;
 mod log_snapshot;
-mod purge;
-pub mod receiver;
-pub mod server;
-mod server_status;
-pub mod start;
-pub mod statement;
-mod wakeup_pacer;
+mod purge_binary_logs;
+mod reader_wakeup_limiter;
+pub mod receiver_thread;
+mod status_collector;
+pub mod stream_filter;
+pub mod stream_start;
 
-pub use clients::{StreamReader, StreamReaders};
+pub use connected_clients::{StreamReader, StreamReaders};
 pub use error::BinlogServerError;
-pub use receiver::{LogReceiver, ReceiverFailure, ReceiverState, ReceiverStatus};
-pub use server::{BinlogServer, BoundServer, ServeOptions, ServedLog};
+pub use listener::{BinlogServer, BoundServer, ServeOptions, ServedLog};
+pub use receiver_thread::{LogReceiver, ReceiverFailure, ReceiverState, ReceiverStatus};

@@ -7,9 +7,9 @@ use tailwater_wire::Flavour;
 use tailwater_wire::binlog_event::{ChecksumAlgorithm, EVENT_HEADER_BYTES, FormatDescription};
 use tailwater_wire::gtid::{Gtid, GtidSet};
 
-use super::catalog::{Catalog, SegmentView};
+use super::binlog_file_list::{Catalog, SegmentView};
 use super::client_error::ClientError;
-use super::start::LogHistory;
+use super::stream_start::LogHistory;
 use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// The state of a log at one moment.

@@ -1,11 +1,13 @@
 //! Replicas, mysqlbinlog and monitoring read the log of a capture of a real server, with faults of
 //! connections, clients and logs.
 
-mod binlog_features;
-mod broken_links;
-mod errors;
-mod from_archive;
-mod fuzz_replay;
+mod binlog_event_features;
+mod binlog_server_with_replicas;
+mod broken_network_links;
+mod capture_source_change;
+mod client_errors;
+mod client_statements;
+mod fuzz_corpus_replay;
 mod many_clients;
 mod mysqlbinlog;
 mod replicas;
@@ -15,5 +17,5 @@ mod statements;
 mod streams;
 // Starts real servers, and captures of them.
 #[allow(dead_code, reason = "the tests of the capture use the rest")]
-#[path = "../../capture/tests/support.rs"]
-mod support;
+#[path = "../../capture/tests/capture_test_source.rs"]
+mod capture_test_source;

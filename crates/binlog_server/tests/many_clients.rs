@@ -7,8 +7,10 @@ use tailwater_sandbox::{Link, ReplicaOf, Server, ServerKind};
 use tailwater_session::{Connection, DumpRequest, DumpStart, DumpStream};
 use tailwater_wire::Flavour;
 
-use crate::serve_support::{READER, READER_PASSWORD, Tailwater, check_equal, start_replica, until_in_step};
-use crate::support::{PATIENCE, Source, run};
+use crate::binlog_server_with_replicas::{
+    READER, READER_PASSWORD, Tailwater, check_equal, start_replica, until_in_step,
+};
+use crate::capture_test_source::{PATIENCE, Source, run};
 
 /// The number of idle clients.
 const IDLE: usize = 500;

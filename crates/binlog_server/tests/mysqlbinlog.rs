@@ -12,8 +12,8 @@ use tailwater_sandbox::{Server, ServerKind};
 use tailwater_wire::Flavour;
 use tokio::process::Command;
 
-use crate::serve_support::{Tailwater, written_by};
-use crate::support::{PATIENCE, Source, run};
+use crate::binlog_server_with_replicas::{Tailwater, written_by};
+use crate::capture_test_source::{PATIENCE, Source, run};
 
 /// A command that runs the flavour's program against the server on a port.
 fn reader(server: &Server, port: u16, arguments: &[String]) -> Result<Command> {

@@ -13,40 +13,40 @@
 //! - `report_text`: a report as text for a terminal, with `text_chart` and [`scale`]. [`labels`],
 //!   [`humanize`] and [`LocalTime`] format names, numbers and times.
 
-mod collector;
+pub mod chart_scale;
+mod commit_timeline;
+pub mod display_labels;
 mod error;
-mod event_content;
-mod findings;
-pub mod humanize;
-pub mod labels;
-mod local_events;
+mod event_content_reader;
+mod local_binlog_reader;
 mod local_time;
-mod report;
-mod report_text;
-pub mod scale;
-mod server_binlog;
-mod statement;
-mod tables;
+mod notable_findings;
+pub mod number_format;
+mod server_binlog_reader;
+mod statement_classifier;
+mod stats_collector;
+mod stats_report;
+mod stats_report_text;
+mod table_stats;
+mod terminal_chart;
 #[cfg(test)]
 mod tests;
-mod text_chart;
-mod timeline;
-mod top_list;
-mod totals;
-mod transaction;
+mod top_n_list;
+mod transaction_stats;
+mod transaction_totals;
 
-pub use collector::{Collector, CollectorOptions, FIRST_CHUNK_BYTES_MIN};
+pub use commit_timeline::TimelineColumns;
 pub use error::StatsError;
-pub use findings::{FindingSeverity, StatsFinding};
-pub use local_events::{read_files, read_log};
+pub use local_binlog_reader::{read_files, read_log};
 pub use local_time::LocalTime;
-pub use report::{
+pub use notable_findings::{FindingSeverity, StatsFinding};
+pub use server_binlog_reader::read_server;
+pub use stats_collector::{Collector, CollectorOptions, FIRST_CHUNK_BYTES_MIN};
+pub use stats_report::{
     BinlogRange, BinlogReport, Bucket, CompressionTotals, DdlStatement, EventTypeCount, Gap, RowCounts,
     ServerShare, SizeClass, TableShare, TableTotals, Timeline, TransactionKinds, TransactionSummary,
 };
-pub use report_text::report_text;
-pub use server_binlog::read_server;
-pub use timeline::TimelineColumns;
+pub use stats_report_text::report_text;
 
 /// The statistics of one log, of a list of binlog files, or of a server.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl StatsResult {
     /// The statistics of the events that `collector` has received.
     pub fn new(title: String, collector: &Collector) -> Self {
         let report = collector.report();
-        let findings = report.findings(&|us| labels::commit_time(us, &report));
+        let findings = report.findings(&|us| display_labels::commit_time(us, &report));
         Self { title, report, findings }
     }
 }

@@ -11,7 +11,7 @@ use tailwater_wire::event_printer::EventLocation;
 use tailwater_wire::gtid::{MariadbGtid, MysqlGtid};
 use tailwater_wire::{Flavour, ServerId};
 
-use crate::report::RowCounts;
+use crate::stats_report::RowCounts;
 use crate::{BinlogReport, Collector, CollectorOptions, FIRST_CHUNK_BYTES_MIN, FindingSeverity};
 
 const FILE: &str = "binlog.000007";

@@ -24,24 +24,24 @@
 //! - [`source`]: queries a source over an ordinary connection.
 //! - [`status`]: the public state of a running capture.
 
-mod background_checks;
-pub mod capture;
-mod capture_acker;
-mod driver;
+mod binlog_stream_ingest;
+pub mod binlog_stream_position;
+mod binlog_stream_request;
+mod capture_control;
+pub mod capture_handle;
+mod capture_loop;
+pub mod capture_status;
 mod error;
-mod failure_log;
-pub mod persisted_orders;
-pub mod resume;
+mod failure_report_limiter;
+mod fsync_pacer;
+mod periodic_source_checks;
+pub mod persisted_manager_orders;
+pub mod resume_position;
 pub mod semi_sync_monitor;
-pub mod source;
 pub mod source_clock;
-pub mod status;
-mod stream_ingest;
-pub mod stream_position;
-mod stream_request;
-mod sync_pacer;
+pub mod source_queries;
 
-pub use capture::{Capture, CaptureOptions, OpenCapture};
-pub use capture_acker::CaptureAcker;
+pub use capture_control::CaptureAcker;
+pub use capture_handle::{Capture, CaptureOptions, OpenCapture};
+pub use capture_status::{CaptureState, CaptureStatus};
 pub use error::{CaptureError, CaptureRetry, ServerIdHolder};
-pub use status::{CaptureState, CaptureStatus};

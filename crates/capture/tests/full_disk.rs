@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use tailwater_capture::CaptureRetry;
 use tailwater_sandbox::ServerKind;
 
-use crate::support::{Running, Source, run, wait_until_acknowledged};
+use crate::capture_test_source::{Running, Source, run, wait_until_acknowledged};
 
 /// A tmpfs that is mounted on a folder until this value is dropped.
 struct SmallDisk<'a>(&'a Path);

@@ -8,7 +8,7 @@ use tailwater_capture::semi_sync_monitor::SemiSyncAlarm;
 use tailwater_sandbox::ServerKind;
 use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
 
-use crate::support::{Running, Source, run};
+use crate::capture_test_source::{Running, Source, run};
 
 async fn refusals_recover(kind: ServerKind) -> Result<()> {
     let Some(mut source) = Source::start(kind, &[]).await? else { return Ok(()) };

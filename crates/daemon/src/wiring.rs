@@ -16,7 +16,7 @@ use anyhow::Context;
 use tailwater_apply::ChannelOptions;
 use tailwater_binlog_server::{BinlogServer, ServeOptions};
 use tailwater_capture::CaptureOptions;
-use tailwater_capture::resume::StartPolicy;
+use tailwater_capture::resume_position::StartPolicy;
 use tailwater_log::{AckMode, Archive, ArchiveStore, LogError, LogOptions, Retention};
 use tailwater_object_storage::archive::{ArchiveAddress, ObjectArchive};
 use tailwater_session::option_file::{ClientOptions, OptionSources};

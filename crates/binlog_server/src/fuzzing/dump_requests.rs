@@ -5,14 +5,14 @@ use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MysqlGtidSet};
 use tailwater_wire::protocol::command::{ClientCommand, FILE_NAME_BYTES_MAX};
 
-use super::examples::{self, ExampleLog};
+use super::example_logs::{self, ExampleLog};
 use super::{check_refusal, each_statement, split_flavour};
 use crate::client_error::ClientError;
-use crate::start::{
+use crate::client_statement::{StatementSession, execute};
+use crate::stream_start::{
     ClientDumpRequest, LogHistory, MariadbRequest, MariadbSkip, RequestedStart, SkipSet, StartDecision,
     StreamStart, decide,
 };
-use crate::statement::{StatementSession, execute};
 use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// The input consists of the flavour, the length of the statements, the statements separated by zero bytes,
@@ -24,7 +24,7 @@ pub(super) fn check(data: &[u8]) {
     let (statements, payload) = data.split_at(length);
     let mut session = StatementSession::new();
     for sql in each_statement(statements) {
-        execute(&mut session, examples::view(flavour), sql);
+        execute(&mut session, example_logs::view(flavour), sql);
     }
     let Ok(command) = ClientCommand::parse(payload) else { return };
     let is_dump = matches!(command, ClientCommand::BinlogDump { .. } | ClientCommand::BinlogDumpGtid { .. });
@@ -35,7 +35,7 @@ pub(super) fn check(data: &[u8]) {
         Some(Err(refusal)) => check_end(&refusal),
         Some(Ok(request)) => {
             check_request(&request, flavour);
-            examples::logs(flavour).iter().for_each(|log| check_start(&request, log));
+            example_logs::logs(flavour).iter().for_each(|log| check_start(&request, log));
         }
     }
 }

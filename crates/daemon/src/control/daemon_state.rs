@@ -200,7 +200,7 @@ fn state_name(state: &CaptureState) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use tailwater_capture::persisted_orders::StopOrder;
+    use tailwater_capture::persisted_manager_orders::StopOrder;
 
     use super::*;
     use crate::metrics::CAPTURE_STATES;

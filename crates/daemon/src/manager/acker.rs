@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tailwater_capture::persisted_orders::AckerState;
+use tailwater_capture::persisted_manager_orders::AckerState;
 use tailwater_capture::{CaptureAcker, CaptureError};
 use tailwater_manager::action_executor::{AckerControl, AckerError, AckerFuture, AckerReport};
 use tailwater_manager::lossless;

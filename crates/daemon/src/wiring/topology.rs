@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use tailwater_apply::channel::{ChannelState, ChannelStatus};
-use tailwater_capture::persisted_orders::PersistedOrders;
+use tailwater_capture::persisted_manager_orders::PersistedOrders;
 use tailwater_manager::FailoverReadiness;
 use tailwater_topology::analysis::ClusterFinding;
 use tailwater_topology::analysis::single_observation::analyse_snapshot;

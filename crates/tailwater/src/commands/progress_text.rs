@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tailwater_binlog_stats::humanize::{bytes as size, duration, grouped};
+use tailwater_binlog_stats::number_format::{bytes as size, duration, grouped};
 use tailwater_tables::progress::ProgressFigures;
 
 /// How long after the first rows the rate is shown for the first time.

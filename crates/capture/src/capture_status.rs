@@ -1,0 +1,286 @@
+//! The state and counters of a running capture, for other parts of the process.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
+use tailwater_session::ConnectOptions;
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, watch};
+use tracing::warn;
+
+use crate::persisted_manager_orders::{PersistedOrders, StopOrder};
+use crate::semi_sync_monitor::SemiSyncAlarm;
+use crate::source_clock::SourceClock;
+
+/// What a capture is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CaptureState {
+    /// The capture connects, or queries the source to find out where to continue.
+    Connecting,
+    /// The capture reads the stream.
+    Streaming,
+    /// The capture waits before its next attempt. The text states why the last attempt ended.
+    Waiting(String),
+    /// The capture stopped permanently, or until a new order. The text has the cause and the remedy.
+    Refused(String),
+    /// An order stopped the capture, until an order to start or to follow a server. A restart does not start
+    /// it: see [`crate::persisted_orders`].
+    StoppedByOrder(StopOrder),
+    /// [`Capture::stop`](crate::Capture::stop) stopped the capture.
+    Stopped,
+}
+
+/// The state and counters of one capture. The capture's thread writes them, and observers read them.
+#[derive(Debug, Default)]
+pub struct CaptureStatus {
+    transactions: AtomicU64,
+    event_bytes: AtomicU64,
+    acks: AtomicU64,
+    syncs: AtomicU64,
+    /// When a transaction was last appended to the log, in milliseconds since [`MONOTONIC_START`]; 0 if
+    /// never.
+    appended_ms: AtomicU64,
+    /// When anything was last received from the source, including heartbeats, in milliseconds since
+    /// [`MONOTONIC_START`]; 0 if never.
+    received_ms: AtomicU64,
+    /// The heartbeat period in milliseconds: a healthy source sends something at least this often.
+    heartbeat_ms: AtomicU64,
+    connections: AtomicU64,
+    clock: SharedSourceClock,
+    detail: Mutex<CaptureDetail>,
+    /// Notified at every change of the state.
+    changes: Notify,
+}
+
+#[derive(Debug, Default)]
+struct CaptureDetail {
+    state: Option<CaptureState>,
+    last_failure: Option<CaptureFailure>,
+    alarms: Vec<SemiSyncAlarm>,
+    source_variables: BTreeMap<String, String>,
+    orders: PersistedOrders,
+    followed: Option<ConnectOptions>,
+}
+
+/// Why a capture last stopped, and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CaptureFailure {
+    /// The text of the error.
+    pub message: String,
+    /// When the capture stopped.
+    pub at: SystemTime,
+}
+
+/// A copy of the values of a [`CaptureStatus`].
+#[derive(Debug, Clone)]
+pub struct StatusSnapshot {
+    /// What the capture is doing.
+    pub state: CaptureState,
+    /// The number of transactions appended to the log since the capture started.
+    pub transactions: u64,
+    /// The number of bytes of events appended to the log since the capture started.
+    pub event_bytes: u64,
+    /// The number of semi-sync ACKs sent since the capture started.
+    pub acks: u64,
+    /// How often the log was made durable for an ACK since the capture started. Transactions divided by syncs
+    /// is the average size of a commit group.
+    pub syncs: u64,
+    /// The number of streams opened since the capture started.
+    pub connections: u64,
+    /// Why the capture last stopped. `None` if it never did. The value is kept when the capture runs again.
+    pub last_failure: Option<CaptureFailure>,
+    /// The alarms of the last semi-sync check.
+    pub alarms: Vec<SemiSyncAlarm>,
+}
+
+impl CaptureStatus {
+    /// A copy of the current values. The counters are read one after the other, so they may not match
+    /// exactly.
+    pub fn snapshot(&self) -> StatusSnapshot {
+        let detail = self.detail();
+        StatusSnapshot {
+            state: detail.state.clone().unwrap_or(CaptureState::Connecting),
+            transactions: self.transactions.load(Ordering::Relaxed),
+            event_bytes: self.event_bytes.load(Ordering::Relaxed),
+            acks: self.acks.load(Ordering::Relaxed),
+            syncs: self.syncs.load(Ordering::Relaxed),
+            connections: self.connections.load(Ordering::Relaxed),
+            last_failure: detail.last_failure.clone(),
+            alarms: detail.alarms.clone(),
+        }
+    }
+
+    /// The source's global variables that readers of its binlog query, as last read. Empty before the source
+    /// was reached.
+    pub fn source_variables(&self) -> BTreeMap<String, String> {
+        self.detail().source_variables.clone()
+    }
+
+    /// Milliseconds since a transaction was last appended to the log. `None` if no transaction was appended
+    /// since the capture started.
+    pub fn appended_ago_ms(&self) -> Option<u64> {
+        ago_ms(&self.appended_ms)
+    }
+
+    /// The time on the source's clock, in microseconds since 1970. Before the source's first answer it is
+    /// this machine's time.
+    pub fn source_now_us(&self) -> u64 {
+        u64::try_from(self.clock.known().now_us(monotonic_us(Instant::now()))).unwrap_or(0)
+    }
+
+    /// Milliseconds since anything was last received from the source, including heartbeats. `None` if nothing
+    /// was received since the capture started. This detects a frozen source: its connections stay open, but
+    /// it sends nothing.
+    pub fn received_ago_ms(&self) -> Option<u64> {
+        ago_ms(&self.received_ms)
+    }
+
+    /// The longest time between two packets of a healthy source, in milliseconds.
+    pub fn heartbeat_ms(&self) -> u64 {
+        self.heartbeat_ms.load(Ordering::Relaxed)
+    }
+
+    /// The persisted orders that are in force.
+    pub fn orders(&self) -> PersistedOrders {
+        self.detail().orders.clone()
+    }
+
+    /// The address of the server that the capture follows by order; `None` while it reads from its own
+    /// source.
+    pub fn followed_server(&self) -> Option<ConnectOptions> {
+        self.detail().followed.clone()
+    }
+
+    /// Counts how often the estimate of the source's clock was found to be wrong. Earlier results of
+    /// [`CaptureStatus::source_now_us`] are then wrong too, and clients that received them must query the
+    /// time again.
+    pub fn clock_steps(&self) -> watch::Receiver<u64> {
+        self.clock.steps.subscribe()
+    }
+
+    /// Records the time with which the source has just answered a query sent at `asked`.
+    pub(crate) fn observe_clock(&self, source_us: i64, asked: Instant) {
+        let answered_us = monotonic_us(Instant::now());
+        let stepped_us = self.clock.known().observe(source_us, monotonic_us(asked), answered_us);
+        if let Some(stepped_us) = stepped_us {
+            warn!(
+                ahead_ms = stepped_us / 1_000,
+                "the source's clock has stepped: disconnecting replicas so that they read it again"
+            );
+            self.clock.steps.send_modify(|steps| *steps += 1);
+        }
+    }
+
+    /// Completes at the next change of the state.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.changes.notified()
+    }
+
+    pub(crate) fn set_orders(&self, orders: PersistedOrders) {
+        self.detail().orders = orders;
+    }
+
+    /// Called when the capture starts to read from another server. Forgets what was known about the previous
+    /// one.
+    pub(crate) fn set_followed(&self, followed: Option<ConnectOptions>) {
+        self.received_ms.store(0, Ordering::Relaxed);
+        let mut detail = self.detail();
+        detail.alarms.clear();
+        detail.followed = followed;
+    }
+
+    pub(crate) fn set_source_variables(&self, variables: BTreeMap<String, String>) {
+        self.detail().source_variables = variables;
+    }
+
+    pub(crate) fn set_state(&self, state: CaptureState) {
+        let mut detail = self.detail();
+        if let CaptureState::Waiting(message) | CaptureState::Refused(message) = &state {
+            detail.last_failure = Some(CaptureFailure { message: message.clone(), at: SystemTime::now() });
+        }
+        detail.state = Some(state);
+        drop(detail);
+        self.changes.notify_waiters();
+    }
+
+    pub(crate) fn set_alarms(&self, alarms: Vec<SemiSyncAlarm>) {
+        self.detail().alarms = alarms;
+    }
+
+    pub(crate) fn count_connection(&self) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_appended(&self, bytes: u64, transactions: u64) {
+        self.event_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if transactions > 0 {
+            self.transactions.fetch_add(transactions, Ordering::Relaxed);
+            self.appended_ms.store(monotonic_ms(), Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn set_heartbeat(&self, heartbeat: Duration) {
+        self.heartbeat_ms.store(u64::try_from(heartbeat.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    pub(crate) fn mark_received(&self) {
+        self.received_ms.store(monotonic_ms(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_ack(&self) {
+        self.acks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_sync(&self) {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn detail(&self) -> parking_lot::MutexGuard<'_, CaptureDetail> {
+        self.detail.lock()
+    }
+}
+
+/// The source's clock, which all readers of the time share.
+#[derive(Debug)]
+struct SharedSourceClock {
+    known: Mutex<SourceClock>,
+    steps: watch::Sender<u64>,
+}
+
+impl Default for SharedSourceClock {
+    fn default() -> Self {
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let wall_us = i64::try_from(wall.as_micros()).unwrap_or(i64::MAX);
+        let known = SourceClock::from_local_clock(wall_us, monotonic_us(Instant::now()));
+        Self { known: Mutex::new(known), steps: watch::Sender::default() }
+    }
+}
+
+impl SharedSourceClock {
+    fn known(&self) -> parking_lot::MutexGuard<'_, SourceClock> {
+        self.known.lock()
+    }
+}
+
+/// The start of the monotonic clock, which measures how long a source is silent. A change of the time of day
+/// must not affect this.
+static MONOTONIC_START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Milliseconds since [`MONOTONIC_START`]; at least 1, because 0 means never.
+fn monotonic_ms() -> u64 {
+    u64::try_from(MONOTONIC_START.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
+}
+
+/// Microseconds since [`MONOTONIC_START`].
+fn monotonic_us(at: Instant) -> i64 {
+    i64::try_from(at.saturating_duration_since(*MONOTONIC_START).as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Milliseconds since a moment that [`monotonic_ms`] returned; `None` if the moment is 0.
+fn ago_ms(moment: &AtomicU64) -> Option<u64> {
+    let moment_ms = moment.load(Ordering::Relaxed);
+    (moment_ms > 0).then(|| monotonic_ms().saturating_sub(moment_ms))
+}
