@@ -5,10 +5,10 @@ use tailwater_session::{PrivateText, ServerError, SessionError};
 use tailwater_wire::WireError;
 use tailwater_wire::event_printer::PrintError;
 
-use crate::columns::ColumnMismatch;
-use crate::filter::FilterError;
-use crate::mapped_table::MappedTable;
-use crate::progress::ProgressError;
+use crate::applied_transactions::ProgressError;
+use crate::column_matching::ColumnMismatch;
+use crate::replication_filter::FilterError;
+use crate::source_to_target_table::MappedTable;
 
 /// Why a channel stopped or could not start.
 ///

@@ -20,26 +20,26 @@
 #[cfg(test)]
 extern crate self as tailwater_apply;
 
+pub mod applied_transactions;
 pub mod batch;
-pub mod binlog;
-pub mod catalogue;
+pub mod binlog_statement;
 pub mod channel;
-pub mod columns;
-pub mod decode;
+pub mod column_matching;
+pub mod dml_statement;
 pub mod error;
-pub mod filter;
-pub mod keys;
-pub mod log_span;
-pub mod mapped_table;
-pub mod progress;
+pub mod log_position_range;
+pub mod replication_filter;
+pub mod row_writeset_keys;
 pub mod scheduler;
-pub mod source_catalogue;
-pub mod sql;
-pub mod target;
-pub mod transaction;
+pub mod source_table_columns;
+pub mod source_to_target_table;
+pub mod source_transaction;
+pub mod table_definition_cache;
+pub mod target_table;
+pub mod transaction_decoder;
 pub mod writeset;
 
 pub use channel::{Channel, ChannelOptions, ChannelStatus};
 pub use error::ApplyError;
-pub use transaction::Transaction;
+pub use source_transaction::Transaction;
 pub use writeset::Writeset;

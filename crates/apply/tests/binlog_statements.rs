@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::batch::{BatchPlan, PlanOptions, plan};
-use tailwater_apply::binlog::{BinlogStatementEncoder, BinlogStatementOptions};
-use tailwater_apply::target::TargetTable;
+use tailwater_apply::binlog_statement::{BinlogStatementEncoder, BinlogStatementOptions};
+use tailwater_apply::target_table::TargetTable;
 use tailwater_apply::writeset::IndexId;
 use tailwater_sandbox::{Server, ServerKind, require, shared};
 use tailwater_session::{ConnectOptions, Connection, TextRow};
 use tailwater_wire::Flavour;
 
-use crate::logged_changes::{row_changes, targets};
+use crate::logged_row_changes::{row_changes, targets};
 
 on_each_server!(
     a_database_becomes_another,

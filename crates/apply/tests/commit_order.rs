@@ -11,8 +11,8 @@ use tailwater_apply::scheduler::CommitOrder;
 use tailwater_sandbox::ServerKind;
 use tailwater_session::Connection;
 
+use crate::channel_test_servers::Rig;
 use crate::faults::in_time;
-use crate::support::Rig;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mariadb_readers_see_the_commit_order() -> Result<()> {

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use tailwater_sandbox::ServerKind;
 
-use crate::support::Rig;
+use crate::channel_test_servers::Rig;
 
 /// The channel applies statements that do not need the table of routines, as native replication does, which
 /// does not read that table for them.

@@ -11,7 +11,7 @@ use tailwater_sandbox::{Server, ServerKind};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
-use crate::support::{PATIENCE, Rig};
+use crate::channel_test_servers::{PATIENCE, Rig};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mysql_rejected_statements() -> Result<()> {

@@ -4,12 +4,12 @@
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::Channel;
 use tailwater_apply::channel::ChannelOptions;
-use tailwater_apply::filter::{FilterSet, Operation, Rewrite, Rule};
+use tailwater_apply::replication_filter::{FilterSet, Operation, Rewrite, Rule};
 use tailwater_sandbox::ServerKind;
 use tailwater_session::ConnectOptions;
 use tailwater_wire::Flavour;
 
-use crate::support::Rig;
+use crate::channel_test_servers::Rig;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mysql_rejections_stop_the_channel() -> Result<()> {

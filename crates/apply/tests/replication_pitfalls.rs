@@ -8,8 +8,8 @@ use tailwater_sandbox::{Server, ServerKind};
 use tailwater_wire::Flavour;
 
 use crate::binlog_statements::compare;
-use crate::pitfall_workloads::{Pitfall, pitfalls};
-use crate::support::Rig;
+use crate::channel_test_servers::Rig;
+use crate::replication_pitfall_statements::{Pitfall, pitfalls};
 
 fn schema(pitfall: &Pitfall) -> String {
     format!("trap_{}", pitfall.name)

@@ -5,8 +5,8 @@ use tailwater_sandbox::ServerKind;
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
+use crate::channel_test_servers::Rig;
 use crate::faults::until;
-use crate::support::Rig;
 
 const EVENTS: &[&str] = &[
     "CREATE DATABASE agenda",

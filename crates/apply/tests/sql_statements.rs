@@ -3,15 +3,15 @@
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::batch::{BatchPlan, PlanOptions, plan};
-use tailwater_apply::binlog::{BinlogStatementEncoder, BinlogStatementOptions};
-use tailwater_apply::columns::ColumnMismatch;
-use tailwater_apply::sql::{SqlWriter, session_statement};
+use tailwater_apply::binlog_statement::{BinlogStatementEncoder, BinlogStatementOptions};
+use tailwater_apply::column_matching::ColumnMismatch;
+use tailwater_apply::dml_statement::{SqlWriter, session_statement};
 use tailwater_sandbox::{ServerKind, require, shared};
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
 
 use crate::binlog_statements::{applier, compare, execute, prepare, rows_of, start};
-use crate::logged_changes::{row_changes, targets};
+use crate::logged_row_changes::{row_changes, targets};
 
 on_each_server!(every_type_is_applied_by_sql_and_by_binlog);
 

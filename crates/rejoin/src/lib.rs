@@ -24,26 +24,26 @@
 //! can be repeated. The undo and the note that it is done commit in one transaction. All later steps can be
 //! repeated too.
 
-pub mod binlog_tail;
-mod ddl_evidence;
+pub mod common_gtids;
+mod ddl_flush_evidence;
 mod error;
-pub mod identity;
-mod inverse;
+pub mod reapply_range;
+mod row_change_decoder;
 #[cfg(test)]
 #[allow(dead_code, missing_docs, reason = "the tests of the batch planner use the rest")]
-#[path = "../../apply/src/batch/tests/model.rs"]
-mod model;
-mod quiesce;
-mod record;
-pub mod redo_range;
-mod repair;
-mod rows;
+#[path = "../../apply/src/batch/tests/server_model.rs"]
+mod server_model;
+mod server_quiesce;
+mod server_repair;
+mod server_wipe;
+mod stored_rejoin_state;
 #[cfg(test)]
 mod tests;
-mod wipe;
+mod undo_and_reapply_rows;
+pub mod unreplicated_binlog_tail;
 
-pub use binlog_tail::{BinlogTail, TailReader, TailTransaction};
 pub use error::RejoinError;
-pub use inverse::{EngineState, inverse, reapply};
-pub use repair::{RejoinOptions, RejoinPlan, RejoinRepair, inspect, repair};
-pub use wipe::wipe;
+pub use server_repair::{RejoinOptions, RejoinPlan, RejoinRepair, inspect, repair};
+pub use server_wipe::wipe;
+pub use undo_and_reapply_rows::{EngineState, inverse, reapply};
+pub use unreplicated_binlog_tail::{BinlogTail, TailReader, TailTransaction};

@@ -4,10 +4,10 @@ use proptest::prelude::*;
 use tailwater_log::LogPosition;
 use tailwater_wire::binlog_event::RowsKind;
 
-use crate::model::{Cells, History, KEYLESS, SHAPES, Store, Wish, read, wishes};
+use crate::server_model::{Cells, History, KEYLESS, SHAPES, Store, Wish, read, wishes};
 use crate::{EngineState, inverse, reapply};
 use tailwater_apply::batch::{PlanOptions, PlannedRow, RowGroup, plan};
-use tailwater_apply::transaction::{LogSpan, RowChanges, Transaction, TransactionContent};
+use tailwater_apply::source_transaction::{LogSpan, RowChanges, Transaction, TransactionContent};
 
 /// Writes one row as a server does in idempotent mode.
 fn write_over(store: &mut Store, group: &RowGroup<'_>, row: &PlannedRow<'_>) {

@@ -2,13 +2,13 @@
 //! their binlog.
 
 #[allow(dead_code, reason = "the tests of the applier use the rest")]
-#[path = "../../apply/tests/column_type_families.rs"]
-mod column_type_families;
+#[path = "../../apply/tests/channel_test_servers.rs"]
+mod channel_test_servers;
 #[allow(dead_code, reason = "the tests of the applier use the rest")]
-#[path = "../../apply/tests/column_type_tables.rs"]
-mod column_type_tables;
-mod engine_behind_binlog;
-mod former_primaries;
+#[path = "../../apply/tests/column_type_boundary_values.rs"]
+mod column_type_boundary_values;
+mod former_primary_rejoin;
+mod tables_behind_binlog_after_crash;
 #[allow(dead_code, reason = "the tests of the applier use the rest")]
-#[path = "../../apply/tests/support.rs"]
-mod support;
+#[path = "../../apply/tests/tables_of_every_column_type.rs"]
+mod tables_of_every_column_type;

@@ -10,23 +10,23 @@
 //! Rows are slices of the log entries that contain them, so no row is copied. The plan needs only a few
 //! machine words of memory per row.
 
-mod after_image;
-mod coalesce;
-mod conflict_levels;
-mod key_columns;
-mod key_rank;
-mod plan;
-mod planner;
-mod row_class;
-mod tables;
+mod batch_plan;
+mod batch_tables;
+mod minimal_after_image;
+mod primary_key_sort;
+mod primary_key_values;
+mod row_change_coalescer;
+mod row_conflict_levels;
+mod row_group_builder;
+mod row_group_properties;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use tailwater_wire::WireError;
 
-pub use self::plan::{BatchPlan, NullBits, PlanOptions, PlannedRow, RowGroup, RowImage};
-use self::planner::Planner;
-use crate::transaction::RowChanges;
+pub use self::batch_plan::{BatchPlan, NullBits, PlanOptions, PlannedRow, RowGroup, RowImage};
+use self::row_group_builder::Planner;
+use crate::source_transaction::RowChanges;
 
 /// Plans the changes of a batch. `changes` are in log order.
 ///

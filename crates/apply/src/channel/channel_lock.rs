@@ -8,7 +8,7 @@ use foldhash::quality::FixedState;
 use tailwater_session::Connection;
 use tracing::info;
 
-use super::shared_state::ChannelShared;
+use super::shared_channel_state::ChannelShared;
 use crate::error::ApplyError;
 use tailwater_wire::sql_quote::portable_literal;
 

@@ -3,7 +3,7 @@
 use tailwater_wire::Flavour;
 
 use super::sql_tokenizer::{SqlToken, SqlTokenizer};
-use crate::decode::statement::wrapped;
+use crate::transaction_decoder::statement_classifier::wrapped;
 
 /// What to do with a `CREATE TABLE` if the table already exists on the target, and with a `DROP TABLE` if it
 /// does not exist.

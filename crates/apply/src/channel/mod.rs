@@ -15,47 +15,47 @@
 //!   [`source_time`]: lag. `refused_row`: which row the target rejected.
 //! - [`IdempotentSession`]: writes rows over existing rows, for a rejoin.
 
-mod account_effects;
-mod applied_scan;
-mod changed_tables;
+mod account_statement_effects;
+mod account_statement_parser;
+mod affected_rows_check;
+mod applied_gtid_scan;
+mod applied_gtid_tracker;
+mod applied_log_retention;
+mod channel_coordinator;
 mod channel_lock;
+pub mod channel_options;
+pub mod channel_status;
+mod current_user_rewrite;
 mod ddl_exec_mode;
-mod durability_wait;
-mod event_status;
-mod fingerprint;
-mod grant_text;
-mod gtid_progress;
-mod gtid_publisher;
-mod gtid_session;
-mod idempotent_session;
-mod intent_retention;
-mod invoker;
-mod log_retention;
+mod ddl_intent_retention;
+mod ddl_object_fingerprint;
+mod dml_statement_tables;
+mod gtid_next_session;
+pub(crate) mod hex_literal;
+mod idempotent_row_writer;
+mod log_durability_wait;
+mod log_reader;
+mod multi_statement_packets;
 mod nontransactional_rows;
-pub mod options;
-mod packets;
-mod progress_row;
-mod reader;
-mod refused_row;
-mod row_count;
+mod progress_row_event;
+mod progress_store;
+mod rejected_row_search;
+mod repeatable_statement;
 mod row_writer;
-mod run;
-mod shared_state;
-mod source_session;
-pub mod source_time;
-pub(crate) mod sql_literal;
+mod scheduled_event_status;
+mod shared_channel_state;
+pub mod source_clock;
+mod source_statement_session;
+mod sql_log_bin_off_connection;
 mod sql_tokenizer;
 mod start_position;
 pub(crate) mod statement_filter;
-mod statement_rerun;
+mod statement_rewrite;
 mod statement_runner;
-mod statement_text;
-pub mod status;
-mod store;
-mod target_gtids;
-mod temporary_role_admin;
+mod target_gtid_publisher;
+mod target_gtid_queries;
+mod temporary_role_admin_grant;
 mod transaction_rate;
-mod unlogged_connection;
 mod worker;
 mod worker_pool;
 
@@ -69,19 +69,19 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-pub use ddl_exec_mode::DdlExecMode;
-pub use idempotent_session::IdempotentSession;
-pub use options::{
+pub use channel_options::{
     ChannelOptions, ChannelStart, GtidMode, OldTemporalPrecision, UntilCondition, log_reader_name,
 };
-pub use source_time::SourceTime;
+pub use channel_status::{ChannelFault, ChannelState, ChannelStatus};
+pub use ddl_exec_mode::DdlExecMode;
+pub use idempotent_row_writer::IdempotentSession;
+pub use source_clock::SourceTime;
 pub use statement_filter::OWN_SCHEMA;
-pub use status::{ChannelFault, ChannelState, ChannelStatus};
 
 use crate::error::{ApplyError, ApplyRetry};
-use crate::filter::FilterSet;
-use run::{RunEnd, RunSetup};
-use store::ChannelStore;
+use crate::replication_filter::FilterSet;
+use channel_coordinator::{RunEnd, RunSetup};
+use progress_store::ChannelStore;
 
 /// The maximum number of commands that wait for the channel.
 const COMMANDS_MAX: usize = 16;
@@ -340,7 +340,7 @@ impl Supervisor {
             status: self.status.clone(),
         };
         let commits_before = self.status.borrow().commits_total;
-        let run = run::run(setup);
+        let run = channel_coordinator::run(setup);
         tokio::pin!(run);
         let mut command = None;
         let end = tokio::select! {
@@ -396,7 +396,7 @@ impl Supervisor {
     /// Classifies a failure. `Some`: retry after that time. `None`: retry at once, or not at all.
     async fn handle_failure(&mut self, mut failure: Box<run::RunFailure>) -> Option<Duration> {
         let name = self.options.name.clone();
-        if failure.error.server_error().is_some_and(store::is_taken_over) {
+        if failure.error.server_error().is_some_and(progress_store::is_taken_over) {
             failure.error = ApplyError::TakenOver { channel: name.clone() };
         }
         match failure.error.retry() {
@@ -428,7 +428,7 @@ impl Supervisor {
             _ => match failure.transaction {
                 Some(transaction) if failure.error.is_rejection() => {
                     self.refused_gtid.clone_from(&transaction.gtid);
-                    refused_row::diagnose(&self.options, &transaction, failure.error).await
+                    rejected_row_search::diagnose(&self.options, &transaction, failure.error).await
                 }
                 _ => failure.error,
             },
@@ -509,7 +509,9 @@ impl Supervisor {
         Ok(())
     }
 
-    async fn store(&self) -> Result<(ChannelStore, store::Claim, store::ChannelRecord), ApplyError> {
+    async fn store(
+        &self,
+    ) -> Result<(ChannelStore, progress_store::Claim, progress_store::ChannelRecord), ApplyError> {
         let unlogged = ChannelOptions { gtid: GtidMode::Log, ..self.options.clone() };
         let connection = row_writer::connect(&unlogged).await?;
         ChannelStore::take_over(connection, &self.options.name, self.options.gtid).await
@@ -517,11 +519,11 @@ impl Supervisor {
 
     async fn seek(&mut self, gtids: &GtidSet) -> Result<(), ApplyError> {
         self.wait_for_durable_log().await?;
-        let position = blocking(|| target_gtids::start_after(&self.log, gtids))?;
+        let position = blocking(|| target_gtid_queries::start_after(&self.log, gtids))?;
         let (mut store, claim, record) = self.store().await?;
-        let text = target_gtids::text(gtids);
-        let applied = crate::progress::AppliedSet::new(position);
-        let target = target_gtids::read_target_gtids(store.connection()).await?;
+        let text = target_gtid_queries::text(gtids);
+        let applied = crate::applied_transactions::AppliedSet::new(position);
+        let target = target_gtid_queries::read_target_gtids(store.connection()).await?;
         store.delete_intents().await?;
         store.save_start(&claim, &applied, &record.source, &text, &target.has).await?;
         info!(
@@ -541,7 +543,7 @@ impl Supervisor {
         let position = match &from {
             Some(gtid) => {
                 self.wait_for_durable_log().await?;
-                blocking(|| target_gtids::position_of(&self.log, gtid))?
+                blocking(|| target_gtid_queries::position_of(&self.log, gtid))?
             }
             // All batches have committed, so the new filters start at the highest applied position.
             None => record.applied.as_ref().map_or(LogPosition::ZERO, crate::progress::AppliedSet::high),

@@ -3,7 +3,7 @@
 use tailwater_session::SessionError;
 
 use crate::error::ApplyError;
-use crate::target::TargetTable;
+use crate::target_table::TargetTable;
 
 /// Counts the current transaction's rows of nontransactional tables that were sent to the target or wait to
 /// be sent.

@@ -4,16 +4,16 @@ use tailwater_session::{AccountPurpose, Connection, SessionError, SessionPreset,
 use tailwater_wire::Flavour;
 use tailwater_wire::binlog_event::RowsKind;
 
-use super::options::{ChannelOptions, GtidMode};
-use super::packets::{Packets, ensure_found};
-use super::progress_row::ProgressRow;
-use super::row_count::RowCount;
-use super::store::session_statement;
+use super::affected_rows_check::RowCount;
+use super::channel_options::{ChannelOptions, GtidMode};
+use super::multi_statement_packets::{Packets, ensure_found};
+use super::progress_row_event::ProgressRow;
+use super::progress_store::session_statement;
 use crate::batch::{self, PlanOptions};
-use crate::binlog::{BinlogStatementEncoder, BinlogStatementOptions};
+use crate::binlog_statement::{BinlogStatementEncoder, BinlogStatementOptions};
+use crate::dml_statement;
 use crate::error::ApplyError;
-use crate::sql;
-use crate::transaction::RowChanges;
+use crate::source_transaction::RowChanges;
 
 /// The maximum length of a `BINLOG` statement with several rows, in bytes, unless the server's limits are
 /// lower.
@@ -69,7 +69,7 @@ impl StatementCharset {
 pub(crate) struct RowWriter {
     pub(crate) connection: Connection,
     encoder: BinlogStatementEncoder,
-    sql: sql::SqlWriter,
+    sql: dml_statement::SqlWriter,
     sizes: BinlogStatementOptions,
     plan: PlanOptions,
     tolerant: bool,
@@ -125,7 +125,7 @@ impl RowWriter {
             // find a key in them.
             cut_images: options.gtid == GtidMode::Log && !tolerant,
         };
-        let sql = sql::SqlWriter::new(flavour, sizes);
+        let sql = dml_statement::SqlWriter::new(flavour, sizes);
         let mut writer = Self {
             connection,
             encoder,
@@ -193,9 +193,9 @@ impl RowWriter {
         // text after it would mean something else.
         let mut packets = Packets::default();
         packets.push("SET NAMES utf8mb4");
-        packets.push(format!("{}, @@session.timestamp=DEFAULT", sql::session_statement(flavour)));
+        packets.push(format!("{}, @@session.timestamp=DEFAULT", dml_statement::session_statement(flavour)));
         packets.run(&mut self.connection).await?;
-        self.sql = sql::SqlWriter::new(flavour, self.sizes).tolerant(self.tolerant);
+        self.sql = dml_statement::SqlWriter::new(flavour, self.sizes).tolerant(self.tolerant);
         (self.charset, self.charset_changes) = (StatementCharset::Utf8, false);
         Ok(())
     }
@@ -265,14 +265,14 @@ impl RowWriter {
         let one = batch::RowGroup { rows: vec![*row], ..group.clone() };
         for part in self.sql.parts(&one, mapping)? {
             let (group, mapping, prefix) = match &part {
-                sql::SqlPart::Rows { group, mapping, prefix } => (group, *mapping, prefix),
-                sql::SqlPart::Statement(text) => {
+                dml_statement::SqlPart::Rows { group, mapping, prefix } => (group, *mapping, prefix),
+                dml_statement::SqlPart::Statement(text) => {
                     self.connection.execute_bytes(text).await?;
                     continue;
                 }
             };
             for row in &group.rows {
-                let images = sql::RowImageBytes::of(row);
+                let images = dml_statement::RowImageBytes::of(row);
                 let mut settings = Vec::new();
                 let statement = self.sql.long_statement(group, mapping, prefix, &images, &mut settings)?;
                 for setting in settings {

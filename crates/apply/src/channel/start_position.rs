@@ -5,13 +5,13 @@ use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{Gtid, GtidSet};
 
-use super::applied_scan::AppliedScan;
-use super::options::{ChannelOptions, ChannelStart, GtidMode};
-use super::store::{ChannelRecord, ChannelStore, Claim};
-use super::target_gtids::{self, TargetGtids};
+use super::applied_gtid_scan::AppliedScan;
+use super::channel_options::{ChannelOptions, ChannelStart, GtidMode};
+use super::progress_store::{ChannelRecord, ChannelStore, Claim};
+use super::target_gtid_queries::{self, TargetGtids};
+use crate::applied_transactions::AppliedSet;
 use crate::error::ApplyError;
-use crate::filter::VersionedFilters;
-use crate::progress::AppliedSet;
+use crate::replication_filter::VersionedFilters;
 use crate::scheduler::CommitOrder;
 
 /// Where a run of a channel starts.
@@ -79,7 +79,7 @@ impl StartContext<'_> {
             let all = with_unrecorded_gtids(scan.applied, self.record, &self.source);
             let has = self.parse_gtids(&self.target.has)?;
             let before = self.parse_gtids(&self.record.target_gtids)?;
-            if let Some(beyond) = target_gtids::unapplied_on_target(self.log, &has, &before, &all) {
+            if let Some(beyond) = target_gtid_queries::unapplied_on_target(self.log, &has, &before, &all) {
                 return Err(self.record_error(ahead_of_channel_message(
                     &self.options.name,
                     &beyond,
@@ -98,12 +98,12 @@ impl StartContext<'_> {
             // that.
             ChannelStart::Target if !self.record.source.is_empty() => {
                 let has = self.parse_gtids(&self.record.origin_gtids)?;
-                (target_gtids::start_after(self.log, &has)?, has)
+                (target_gtid_queries::start_after(self.log, &has)?, has)
             }
             ChannelStart::Target if self.flavour == self.source.flavour => {
-                let has = target_gtids::gtids_of_log(self.log, self.target, self.flavour)
+                let has = target_gtid_queries::gtids_of_log(self.log, self.target, self.flavour)
                     .map_err(|error| self.record_error(error.to_string()))?;
-                (target_gtids::start_after(self.log, &has)?, has)
+                (target_gtid_queries::start_after(self.log, &has)?, has)
             }
             ChannelStart::Target => {
                 return Err(ApplyError::Start {
@@ -117,7 +117,7 @@ impl StartContext<'_> {
         };
         let low = if low == LogPosition::ZERO { oldest(self.log) } else { low };
         let applied = AppliedSet::new(low);
-        let text = target_gtids::text(&origin);
+        let text = target_gtid_queries::text(&origin);
         let identity = self.source.server_uuid.clone().unwrap_or_else(|| self.source.server_id.to_string());
         store.save_start(claim, &applied, &identity, &text, &self.target.has).await?;
         let gtids = blocking(|| AppliedScan::run(self.log, &applied, &origin))?.before;
@@ -231,7 +231,7 @@ pub(super) async fn refuse_strict_order(
 /// Returns the position of the log's oldest entry.
 pub(super) fn oldest(log: &LogHandle) -> LogPosition {
     let first = log.segments().first().map_or(1, |segment| segment.number);
-    LogPosition { segment: first, offset: target_gtids::FIRST_EVENT_OFFSET }
+    LogPosition { segment: first, offset: target_gtid_queries::FIRST_EVENT_OFFSET }
 }
 
 /// Returns the channel's filters: those that an operator set last, or those of the configuration if there are

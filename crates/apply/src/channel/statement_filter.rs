@@ -5,10 +5,10 @@ use bytes::Bytes;
 
 use tailwater_wire::sql_redaction::{SHOWN_BYTES_MAX, public_statement};
 
-use crate::decode::statement;
 use crate::error::ApplyError;
-use crate::filter::{Filters, NamedObject, Operation, StatementRoute, changed_by};
-use crate::transaction::{ApplyStep, Transaction, TransactionContent};
+use crate::replication_filter::{Filters, NamedObject, Operation, StatementRoute, changed_by};
+use crate::source_transaction::{ApplyStep, Transaction, TransactionContent};
+use crate::transaction_decoder::statement_classifier;
 
 /// The schema that Tailwater creates on a server. On the source, this schema contains the state of channels
 /// that write to the source. So changes of it are not applied to the target.
@@ -50,7 +50,7 @@ pub(super) fn filter_step(
     gtid: &str,
 ) -> Result<Option<ApplyStep>, ApplyError> {
     let ApplyStep::Statement(mut statement) = step else { return Ok(Some(step)) };
-    if statement::moves_within(&statement.text) {
+    if statement_classifier::moves_within(&statement.text) {
         return Ok(Some(ApplyStep::Statement(statement)));
     }
     match route(filters, &statement.text, &statement.database, statement.dml) {
@@ -88,13 +88,13 @@ pub(super) fn changed_objects(
         StatementRoute::RunIn { schema } => schema,
     };
     let named = |named: NamedObject| (named.schema.unwrap_or_else(|| default.clone()), named.table);
-    changed_by(statement::wrapped(text)).map(|all| all.into_iter().map(named).collect())
+    changed_by(statement_classifier::wrapped(text)).map(|all| all.into_iter().map(named).collect())
 }
 
 fn route(filters: &Filters, text: &[u8], database: &[u8], dml: bool) -> StatementRoute {
     let database = String::from_utf8_lossy(database);
     let default_schema = (!database.is_empty()).then_some(&*database);
-    let changed = changed_by(statement::wrapped(text));
+    let changed = changed_by(statement_classifier::wrapped(text));
     let is_own = |schema: Option<&str>| schema.is_some_and(|schema| schema.eq_ignore_ascii_case(OWN_SCHEMA));
     if let Some(changed) = &changed
         && !changed.is_empty()

@@ -13,19 +13,19 @@ use tailwater_wire::Flavour;
 use tokio::sync::watch;
 use tracing::debug;
 
-use super::gtid_session::GtidSession;
-use super::options::GtidMode;
-use super::packets::Packets;
-use super::progress_row::ProgressRow;
-use super::reader::BudgetedTransaction;
+use super::channel_options::GtidMode;
+use super::gtid_next_session::GtidSession;
+use super::log_reader::BudgetedTransaction;
+use super::multi_statement_packets::Packets;
+use super::progress_row_event::ProgressRow;
+use super::progress_store::STATEMENTS_ROW;
 use super::row_writer::RowWriter;
-use super::shared_state::ChannelShared;
+use super::shared_channel_state::ChannelShared;
 use super::statement_runner::StatementRunner;
-use super::store::STATEMENTS_ROW;
 use crate::error::ApplyError;
-use crate::log_span::joined;
+use crate::log_position_range::joined;
 use crate::scheduler::{BatchId, BatchTiming, CommitOrder, TransactionBatch};
-use crate::transaction::{RowChanges, Transaction, TransactionContent};
+use crate::source_transaction::{RowChanges, Transaction, TransactionContent};
 
 /// How often a batch is retried after a deadlock or a lock wait timeout.
 const CONFLICTS_MAX: u32 = 20;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
-use super::reader::BudgetedTransaction;
-use super::shared_state::ChannelShared;
+use super::log_reader::BudgetedTransaction;
+use super::shared_channel_state::ChannelShared;
 use super::statement_runner::StatementRunner;
 use super::worker::{ApplyWorker, BatchOutcome};
 use crate::error::ApplyError;

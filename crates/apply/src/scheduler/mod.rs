@@ -18,21 +18,21 @@
 //! back](Scheduler::give_back). The worker handles rollbacks and retries: for the scheduler such a batch is
 //! still running.
 
-mod conflict_index;
-mod groups;
-mod independent_order;
-mod options;
-mod parallelism;
-mod run_index;
-mod runs;
-mod sizing;
+mod batch_conflict_index;
+mod batch_size_tuner;
+mod concurrency_tuner;
+mod independent_commit_order;
+mod scheduler_options;
+mod shared_key_batches;
+mod source_order_conflict_index;
+mod source_order_runs;
 mod transaction_batch;
 
-use self::independent_order::IndependentOrder;
-pub use self::options::{CommitOrder, SchedulerOptions};
-use self::parallelism::Parallelism;
-use self::runs::LogRuns;
-use self::sizing::{BatchLimits, BatchSizing};
+use self::batch_size_tuner::{BatchLimits, BatchSizing};
+use self::concurrency_tuner::Parallelism;
+use self::independent_commit_order::IndependentOrder;
+pub use self::scheduler_options::{CommitOrder, SchedulerOptions};
+use self::source_order_runs::LogRuns;
 use self::transaction_batch::BatchTotals;
 pub use self::transaction_batch::{BatchId, BatchTiming, Scheduled, TransactionBatch, TransactionWeight};
 

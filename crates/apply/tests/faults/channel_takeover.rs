@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use tailwater_sandbox::ServerKind;
 
 use super::{TALLY, Tally, is_long, kinds, seeded};
-use crate::support::Rig;
+use crate::channel_test_servers::Rig;
 
 async fn one_of_two_stops(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };

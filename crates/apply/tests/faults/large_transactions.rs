@@ -9,7 +9,7 @@ use tailwater_sandbox::ServerKind;
 use tailwater_session::Connection;
 
 use super::{Applier, in_time, is_long, kinds};
-use crate::support::Rig;
+use crate::channel_test_servers::Rig;
 
 const PACKET: &str = "--max-allowed-packet=1G";
 

@@ -5,12 +5,12 @@
 //! the servers, so the result may differ. CI runs a few rounds; `TAILWATER_LONG=1` runs many.
 
 mod channel_takeover;
-mod definitions;
-mod disk;
-mod kills;
+mod full_target_disk;
+mod kills_during_ddl;
 mod large_transactions;
-mod locks;
-mod sessions;
+mod lock_conflicts;
+mod process_kills;
+mod xa_savepoints_temporary_tables;
 
 use std::future::Future;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::Rig;
+use crate::channel_test_servers::Rig;
 
 pub fn is_long() -> bool {
     std::env::var_os("TAILWATER_LONG").is_some()

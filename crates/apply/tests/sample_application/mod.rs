@@ -15,8 +15,8 @@ use tailwater_session::{ConnectOptions, Connection, SessionError};
 
 use self::schema::{PROGRAMS, QUESTIONS, TABLES};
 use crate::binlog_statements::compare;
+use crate::channel_test_servers::Rig;
 use crate::faults::seeded;
-use crate::support::Rig;
 
 const FILMS: u32 = 400;
 const ACTORS: u32 = 60;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tailwater_apply::channel::{ChannelEdit, ChannelStatus};
-use tailwater_apply::filter::FilterSet;
+use tailwater_apply::replication_filter::FilterSet;
 
 use super::ackers::AckerStatus;
 use super::captures::SourceReport;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use tailwater_apply::channel::{ChannelStart, DdlExecMode, GtidMode, OldTemporalPrecision};
-use tailwater_apply::filter::FilterSet;
+use tailwater_apply::replication_filter::FilterSet;
 use tailwater_apply::scheduler::CommitOrder;
 
 server_section! {

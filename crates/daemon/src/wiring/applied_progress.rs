@@ -1,6 +1,6 @@
 //! Reads the progress that channels have stored on a target, for `tailwater check`.
 
-use tailwater_apply::progress::AppliedSet;
+use tailwater_apply::applied_transactions::AppliedSet;
 use tailwater_check::check::channel_progress::{AppliedRange, ChannelProgressReader};
 use tailwater_log::LogPosition;
 
@@ -21,7 +21,7 @@ impl ChannelProgressReader for AppliedProgress {
 
 #[cfg(test)]
 mod tests {
-    use tailwater_apply::transaction::LogSpan;
+    use tailwater_apply::source_transaction::LogSpan;
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use tailwater_apply::source_catalogue::{SourceAnswer, SourceCatalogue, read_source_table};
+use tailwater_apply::source_table_columns::{SourceAnswer, SourceCatalogue, read_source_table};
 use tailwater_capture::CaptureStatus;
 use tailwater_session::{ConnectOptions, Connection};
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use tailwater_apply::channel::{ChannelEdit, ChannelState, ChannelStatus};
-use tailwater_apply::filter::FilterSet;
+use tailwater_apply::replication_filter::FilterSet;
 use tailwater_wire::printable;
 
 use crate::cli::{ChannelCommand, Output};

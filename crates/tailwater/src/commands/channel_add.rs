@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use tailwater_apply::channel::{ChannelStart, ChannelState, ChannelStatus};
-use tailwater_apply::filter::FilterSet;
+use tailwater_apply::replication_filter::FilterSet;
 use tailwater_dump::load::LoadOptions;
 use tailwater_session::{ConnectOptions, Connection, SessionError};
 use tailwater_tables::BulkError;

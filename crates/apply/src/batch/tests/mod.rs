@@ -1,13 +1,13 @@
 //! Tests plans against a model of a server. Applying the plan gives the same rows as applying the history row
 //! by row, and no intermediate step violates a key.
 
-pub(crate) mod model;
-mod shapes;
+mod batch_plan_contents;
+pub(crate) mod server_model;
 
 use proptest::prelude::*;
 
 use super::{BatchPlan, PlanOptions, plan};
-use model::{History, Store, wishes};
+use server_model::{History, Store, wishes};
 
 /// Applies a plan to a store that checks every step. Returns the first violation.
 fn applied(store: &mut Store, plan: &BatchPlan<'_>) -> Result<(), String> {

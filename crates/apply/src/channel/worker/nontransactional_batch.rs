@@ -14,14 +14,14 @@ use tailwater_wire::Flavour;
 use tracing::debug;
 
 use super::{ApplyWorker, BatchOutcome, CONFLICTS_MAX, changes, end_of, is_conflict, oldest, timing};
-use crate::channel::gtid_session::GtidSession;
+use crate::channel::channel_options::GtidMode;
+use crate::channel::gtid_next_session::GtidSession;
+use crate::channel::log_reader::BudgetedTransaction;
+use crate::channel::multi_statement_packets::Packets;
 use crate::channel::nontransactional_rows::{NontransactionalRows, table_name};
-use crate::channel::options::GtidMode;
-use crate::channel::packets::Packets;
-use crate::channel::reader::BudgetedTransaction;
 use crate::error::ApplyError;
 use crate::scheduler::TransactionBatch;
-use crate::transaction::RowChanges;
+use crate::source_transaction::RowChanges;
 
 impl ApplyWorker {
     /// Applies and commits a batch of one transaction that has nontransactional rows.

@@ -1,6 +1,6 @@
 //! Tests the guarantees of the scheduler against a simple model that applies one transaction after another.
 
-mod cases;
+mod commit_order_cases;
 mod simulation;
 
 use super::{

@@ -1,0 +1,133 @@
+//! Merges several changes of one row into one.
+//!
+//! Two changes of the same row are merged if no change between them conflicts with the first one. The first
+//! change can then move to just before the second, so that both become one change. The row's other unique
+//! keys may differ between the two, because the merged change accesses all keys of both.
+//!
+//! A row that is inserted and deleted within a batch is not written at all, unless its table has an
+//! AUTO_INCREMENT column. If such a table skipped the insert, the target would assign the same number again
+//! once clients write to it.
+//!
+//! Two changes affect the same row if the bytes of their primary keys are equal. Rows with equal hashes, or
+//! with keys that are equal only in a collation, conflict and keep their order.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use tailwater_wire::binlog_event::RowsKind;
+
+use super::batch_plan::{PlannedRow, RowImage};
+use super::primary_key_values::{holds, is_full};
+use super::row_group_properties::{RowClass, SlotAddress};
+use crate::source_transaction::RowChanges;
+use crate::writeset::Access;
+
+/// The maximum number of key accesses that a merged change may have in addition to those of its last part.
+/// Without a limit, a counter whose unique key changes each time would collect all its earlier values.
+const TOUCHED_MAX: usize = 16;
+
+/// The latest pending change of a row. It may be merged from several changes, its parts.
+#[derive(Debug)]
+pub(super) struct PendingChange<'a> {
+    pub placed: SlotAddress,
+    /// The event of the latest part.
+    pub changes: &'a RowChanges,
+    pub index: usize,
+    /// Whether a part changed the primary key of the row.
+    pub moved: bool,
+    /// Key accesses of earlier parts that the latest part does not have.
+    pub touched: Vec<Access>,
+}
+
+impl PendingChange<'_> {
+    /// Returns all key accesses.
+    pub fn accesses(&self) -> impl Iterator<Item = &Access> {
+        self.changes.accesses_of(self.index).iter().chain(&self.touched)
+    }
+
+    /// Returns the key accesses that `others` does not contain; `None` if there are more than
+    /// [`TOUCHED_MAX`].
+    pub fn touched_beyond(&self, others: &[Access]) -> Option<Vec<Access>> {
+        let beyond: Vec<_> = self.accesses().filter(|access| !others.contains(access)).copied().collect();
+        (beyond.len() <= TOUCHED_MAX).then_some(beyond)
+    }
+}
+
+/// The latest pending change of each row, by table and key.
+#[derive(Debug, Default)]
+pub(super) struct PendingChanges<'a> {
+    pending: HashMap<(u32, Cow<'a, [u8]>), PendingChange<'a>, foldhash::fast::RandomState>,
+}
+
+impl<'a> PendingChanges<'a> {
+    /// Returns an empty map with capacity for `rows` rows.
+    pub fn of_rows(rows: usize) -> Self {
+        Self { pending: HashMap::with_capacity_and_hasher(rows, foldhash::fast::RandomState::default()) }
+    }
+
+    /// Removes and returns the latest change of the row with this key.
+    pub fn take(&mut self, table: u32, key: &Cow<'a, [u8]>) -> Option<PendingChange<'a>> {
+        self.pending.remove(&(table, key.clone()))
+    }
+
+    /// Stores the latest change of the row with this key.
+    pub fn put(&mut self, table: u32, key: Cow<'a, [u8]>, pending: PendingChange<'a>) {
+        self.pending.insert((table, key), pending);
+    }
+}
+
+/// The result of merging two changes.
+#[derive(Debug)]
+pub(super) enum CombinedChange<'a> {
+    /// The row existed neither before the first change nor after the second.
+    Nothing,
+    /// One change is left, which has the effect of both.
+    Row { class: RowClass<'a>, row: PlannedRow<'a> },
+}
+
+/// Merges two consecutive changes of a row, if possible. `whole` contains the uncut images of the later
+/// change.
+pub(super) fn combine<'a>(
+    (earlier, first): (&RowClass<'a>, &PlannedRow<'a>),
+    (later, whole): (&RowClass<'a>, (&'a [u8], &'a [u8])),
+    columns: usize,
+) -> Option<CombinedChange<'a>> {
+    use RowsKind::{Delete, PartialUpdate, Update, Write};
+    if (earlier.flags, earlier.server_id) != (later.flags, later.server_id) {
+        return None;
+    }
+    // The class of the merged row, with the columns of the first and of the last image.
+    let class = |kind, columns_present: &Cow<'a, [u8]>, columns_present_after: &Cow<'a, [u8]>| RowClass {
+        kind,
+        columns_present: columns_present.clone(),
+        columns_present_after: columns_present_after.clone(),
+        ..later.clone()
+    };
+    Some(match (earlier.kind, later.kind) {
+        (Write, Delete) => CombinedChange::Nothing,
+        (Write, Update) if holds(&later.columns_present_after, &earlier.columns_present) => {
+            let columns = &later.columns_present_after;
+            CombinedChange::Row {
+                class: class(Write, columns, columns),
+                row: PlannedRow { image: RowImage::whole(whole.1), after: RowImage::default() },
+            }
+        }
+        (Update | PartialUpdate, Update)
+            if holds(&later.columns_present_after, &earlier.columns_present_after) =>
+        {
+            CombinedChange::Row {
+                class: class(Update, &earlier.columns_present, &later.columns_present_after),
+                row: PlannedRow { image: first.image, after: RowImage::whole(whole.1) },
+            }
+        }
+        (Update | PartialUpdate, Delete) => CombinedChange::Row {
+            class: class(Delete, &earlier.columns_present, &earlier.columns_present),
+            row: PlannedRow { image: first.image, after: RowImage::default() },
+        },
+        (Delete, Write) if is_full(&later.columns_present, columns) => CombinedChange::Row {
+            class: class(Update, &earlier.columns_present, &later.columns_present),
+            row: PlannedRow { image: first.image, after: RowImage::whole(whole.0) },
+        },
+        _ => return None,
+    })
+}
