@@ -3,5 +3,5 @@
 //! - [`check`]: compares the tables. It writes nothing to them.
 //! - [`repair`]: writes the differing rows to the target, one by one, and compares them again.
 
-pub mod check;
-pub mod repair;
+pub mod row_repair;
+pub mod table_check;

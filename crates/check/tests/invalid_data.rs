@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use tailwater_check::check::sync_wait::SyncMethod;
-use tailwater_check::check::{CheckOptions, DifferenceKind};
-use tailwater_check::repair::{RepairOptions, repair};
-use tailwater_dump::copy::{CopyOptions, copy};
-use tailwater_dump::folder::DumpCompression;
+use tailwater_check::row_repair::{RepairOptions, repair};
+use tailwater_check::table_check::target_catch_up_wait::SyncMethod;
+use tailwater_check::table_check::{CheckOptions, DifferenceKind};
+use tailwater_dump::dump_folder::DumpCompression;
 use tailwater_dump::load::{LoadOptions, load, tailwater_folder};
+use tailwater_dump::server_copy::{CopyOptions, copy};
 use tailwater_dump::{DumpOptions, dump_stream};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_tables::schema::Selection;
@@ -16,10 +16,10 @@ use tailwater_tables::{BulkError, BulkProgress, Throttle};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::check::run;
-use crate::dump_folders;
 use crate::server_contents::{all, ensure_equal, started};
-use crate::support::run_script;
+use crate::table_check::run;
+use crate::test_connections::run_script;
+use crate::test_dump_folders;
 
 on_each_server!(
     invalid_data_is_copied_unchanged,
@@ -106,7 +106,7 @@ async fn invalid_data_is_copied_unchanged(kind: ServerKind) -> Result<()> {
     let indexes = "SELECT id, e + 0, n + 0, z + 0, w + 0, v + 0, s + 0, l + 0 FROM odd.members ORDER BY id";
     let (before, wanted) = (all(&source).await?, source.sql(indexes).await?);
     ensure!(wanted[2] == "3\t0\t0\t0\t1\t1\t0\t0", "{wanted:?}");
-    let folder = dump_folders::write(&source, DumpCompression::Zstd, 2).await?;
+    let folder = test_dump_folders::write(&source, DumpCompression::Zstd, 2).await?;
     for inserts in [false, true] {
         let target = has_archive(kind).await?;
         let contents = tailwater_folder::read(folder.path(), false)?;
@@ -184,7 +184,7 @@ async fn rows_with_document_identifiers_are_copied(kind: ServerKind) -> Result<(
     run_script(&source, script.as_bytes())?;
     let before = all(&source).await?;
     let found = "SELECT COUNT(*) FROM odd.keyed WHERE MATCH (body) AGAINST ('number' IN BOOLEAN MODE)";
-    let folder = dump_folders::write(&source, DumpCompression::Zstd, 2).await?;
+    let folder = test_dump_folders::write(&source, DumpCompression::Zstd, 2).await?;
     let target = started(kind).await?;
     for inserts in [false, true] {
         let contents = tailwater_folder::read(folder.path(), false)?;
@@ -253,7 +253,7 @@ async fn a_target_with_statement_logging_can_be_loaded(kind: ServerKind) -> Resu
     }
     let source = started(kind).await?;
     source.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY); INSERT INTO shop.t VALUES (1), (2)").await?;
-    let folder = dump_folders::write(&source, DumpCompression::Zstd, 10).await?;
+    let folder = test_dump_folders::write(&source, DumpCompression::Zstd, 10).await?;
     let spec = ServerSpec::new(kind).options(["--local-infile=1", "--binlog-format=STATEMENT"]);
     let target = Server::start(spec).await?;
     target.sql("CREATE USER loader; GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON *.* TO loader").await?;
@@ -301,7 +301,7 @@ async fn missing_engines_are_refused(kind: ServerKind) -> Result<()> {
     if with_archive {
         source.sql("CREATE TABLE shop.b (id INT, t TEXT) ENGINE=ARCHIVE; INSERT INTO shop.b VALUES (1, 'x'), (2, 'y')").await?;
     }
-    let folder = dump_folders::write(&source, DumpCompression::None, 10).await?;
+    let folder = test_dump_folders::write(&source, DumpCompression::None, 10).await?;
     let target = has_archive(kind).await?;
     let file = folder.path().join("shop.a.table.sql");
     let definition = std::fs::read_to_string(&file)?;
@@ -355,7 +355,7 @@ async fn tables_of_engines_without_savepoints_are_copied(kind: ServerKind) -> Re
         )
         .await?;
     let before = all(&source).await?;
-    let folder = dump_folders::write(&source, DumpCompression::Zstd, 2).await?;
+    let folder = test_dump_folders::write(&source, DumpCompression::Zstd, 2).await?;
     let target = started(kind).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     let options = LoadOptions::new(target.connect_options());

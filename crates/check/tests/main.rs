@@ -22,7 +22,6 @@ mod replica_pair;
 #[path = "../../dump/tests/server_contents.rs"]
 #[allow(dead_code, reason = "other test crates use the other items")]
 mod server_contents;
-mod server_settings;
 mod single_bit_drift;
 mod snapshot_consistency;
 #[path = "../../tables/tests/support.rs"]

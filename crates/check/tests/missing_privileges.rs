@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use tailwater_check::check::CheckOptions;
-use tailwater_check::check::sync_wait::SyncMethod;
-use tailwater_dump::folder::DumpFolder;
+use tailwater_check::table_check::CheckOptions;
+use tailwater_check::table_check::target_catch_up_wait::SyncMethod;
+use tailwater_dump::dump_folder::DumpFolder;
 use tailwater_dump::load::tailwater_folder;
 use tailwater_dump::{DumpOptions, DumpReport, dump};
 use tailwater_sandbox::{Server, ServerKind, require, shared};
@@ -16,8 +16,8 @@ use tailwater_tables::schema::{Selection, TableName};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::check::run;
 use crate::server_contents::started;
+use crate::table_check::run;
 
 on_each_server!(hidden_objects_are_an_error, a_damaged_manifest_is_refused);
 

@@ -13,7 +13,7 @@ use tailwater_wire::Flavour;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::random::Random;
+use crate::seeded_random::Random;
 
 /// A column: its name, its type, and a function that returns a value and the closest other value.
 struct Column {

@@ -4,10 +4,10 @@
 
 use tailwater_wire::Flavour;
 
-use crate::folder::JournalEntry;
-use crate::load::mydumper;
+use crate::dump_folder::JournalEntry;
+use crate::load::mydumper_folder;
 use tailwater_tables::insert_builder::InsertBuilder;
-use tailwater_tables::journal;
+use tailwater_tables::journal_file;
 use tailwater_tables::schema::TableName;
 use tailwater_tables::schema::statement_splitter::{self, StatementSplitter};
 
@@ -91,7 +91,7 @@ fn check_rows(data: &[u8], (front, rest): (&[u8], &[u8])) {
 }
 
 fn check_programs(data: &[u8]) {
-    let found = mydumper::programs(data);
+    let found = mydumper_folder::programs(data);
     assert!(found.iter().map(Vec::len).sum::<usize>() <= data.len(), "the output is longer than the input");
     assert!(found.iter().all(|statement| !statement.is_empty()));
 }
@@ -99,8 +99,8 @@ fn check_programs(data: &[u8]) {
 /// Checks that a journal is read up to its first damaged line, that parsing this part again returns the same
 /// entries, and that an entry is unchanged after it is written as a line and read back.
 fn check_journal(data: &[u8]) {
-    if let Ok((entries, length)) = journal::parse::<JournalEntry>(data) {
-        assert_eq!(journal::parse::<JournalEntry>(&data[..length]), Ok((entries, length)));
+    if let Ok((entries, length)) = journal_file::parse::<JournalEntry>(data) {
+        assert_eq!(journal_file::parse::<JournalEntry>(&data[..length]), Ok((entries, length)));
     }
     if let Ok(entry) = serde_json::from_slice::<JournalEntry>(data) {
         let line = entry.to_line();

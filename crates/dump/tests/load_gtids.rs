@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use tailwater_dump::folder::DumpCompression;
+use tailwater_dump::dump_folder::DumpCompression;
 use tailwater_dump::load::{DumpContents, LoadOptions, LoadReport, load, tailwater_folder};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_tables::BulkError;
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::dump_folders;
+use crate::test_dump_folders;
 
 async fn started(kind: ServerKind, id: u32) -> Result<Server> {
     let id = format!("--server-id={id}");
@@ -25,7 +25,7 @@ async fn dumped(source: &Server) -> Result<(tempfile::TempDir, DumpContents, Str
     source
         .sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY); INSERT INTO shop.t VALUES (1)")
         .await?;
-    let folder = dump_folders::write(source, DumpCompression::None, 10).await?;
+    let folder = test_dump_folders::write(source, DumpCompression::None, 10).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     let set = contents.point.as_ref().and_then(|point| point.gtid_set.clone()).context("no GTIDs")?;
     Ok((folder, contents, set))

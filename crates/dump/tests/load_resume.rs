@@ -4,21 +4,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use tailwater_dump::copy::{CopyOptions, copy};
-use tailwater_dump::folder::DumpCompression;
+use tailwater_dump::dump_folder::DumpCompression;
 use tailwater_dump::load::{DeferIndexes, LoadOptions, LoadReport, load, tailwater_folder};
+use tailwater_dump::server_copy::{CopyOptions, copy};
 use tailwater_dump::{DumpOptions, dump};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
 use tailwater_tables::BulkError;
-use tailwater_tables::progress::BulkProgress;
+use tailwater_tables::progress_counters::BulkProgress;
 use tailwater_tables::schema::Selection;
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::dump_folders;
 use crate::server_contents::{all, ensure_equal, started};
-use crate::support::run_script;
+use crate::test_connections::run_script;
+use crate::test_dump_folders;
 
 on_each_server!(
     existing_tables_keep_their_rows_and_indexes,
@@ -71,7 +71,7 @@ async fn existing_tables_keep_their_rows_and_indexes(kind: ServerKind) -> Result
             "{tables} INSERT INTO keyed VALUES (15, 'own'), (1000, 'own'); INSERT INTO plain VALUES (25, 'own'), (1000, 'own')"
         ))
         .await?;
-    let folder = dump_folders::write(&source, DumpCompression::None, 10).await?;
+    let folder = test_dump_folders::write(&source, DumpCompression::None, 10).await?;
     let folder = folder.path();
     let merged = LoadOptions {
         merge: true,
@@ -135,7 +135,7 @@ async fn dropped_tables_do_not_count_as_loaded(kind: ServerKind) -> Result<()> {
     let script = "CREATE DATABASE shop; CREATE TABLE shop.a (id INT); INSERT INTO shop.a VALUES (1), (2); \
                   CREATE TABLE shop.b (id INT); INSERT INTO shop.b VALUES (3)";
     source.sql(script).await?;
-    let folder = dump_folders::write(&source, DumpCompression::None, 10).await?;
+    let folder = test_dump_folders::write(&source, DumpCompression::None, 10).await?;
     let options = LoadOptions::new(target.connect_options());
     let resumed = LoadOptions { resume: true, ..options.clone() };
     load_into(folder.path(), &options).await?;
@@ -186,7 +186,7 @@ async fn time_limits_do_not_end_a_long_load(kind: ServerKind) -> Result<()> {
     let source = started(kind).await?;
     let table = "CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, idle BIGINT, others DOUBLE);";
     source.sql(&format!("{table} INSERT INTO shop.t VALUES (1, 0, 0), (2, 0, 0)")).await?;
-    let folder = dump_folders::write(&source, DumpCompression::None, 10).await?;
+    let folder = test_dump_folders::write(&source, DumpCompression::None, 10).await?;
     let target =
         Server::start(ServerSpec::new(kind).option("--local-infile=1").options(limits.iter().copied()))
             .await?;
@@ -217,7 +217,7 @@ async fn index_creation_has_no_time_limit(kind: ServerKind) -> Result<()> {
         rows.join(",")
     );
     run_script(&source, script.as_bytes())?;
-    let folder = dump_folders::write(&source, DumpCompression::None, 50).await?;
+    let folder = test_dump_folders::write(&source, DumpCompression::None, 50).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     let options = LoadOptions {
         workers: 1,

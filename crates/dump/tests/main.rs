@@ -4,23 +4,23 @@
 #[macro_use]
 extern crate tailwater_sandbox;
 
-mod accounts;
-mod binary;
-mod copy;
-mod cross_flavour;
-mod dump;
-mod dump_folders;
-mod foreign_dumps;
-mod formats;
-mod fuzz_corpus;
-mod load;
+mod binary_copy;
+mod column_type_limits;
+mod dump_of_busy_server;
+mod dumps_of_other_tools;
+mod fuzz_corpus_replay;
 mod load_gtids;
-mod load_limits;
+mod load_into_server;
+mod load_of_extreme_data;
 mod load_resume;
-mod parquet_files;
+mod mysql_to_mariadb_load;
+mod parquet_output;
 mod server_contents;
-#[path = "../../tables/tests/support.rs"]
+mod server_copy;
+mod sql_and_csv_output;
+#[path = "../../tables/tests/test_connections.rs"]
 #[allow(dead_code)]
-mod support;
-mod type_edges;
+mod test_connections;
+mod test_dump_folders;
 mod unusual_tables;
+mod users_and_roles;

@@ -6,12 +6,12 @@ use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_session::{Connection, TextRow};
 use tailwater_tables::chunker::table_info::ColumnInfo;
-use tailwater_tables::fields;
+use tailwater_tables::field_format;
 use tailwater_tables::schema::{SchemaObject, Selection, ddl, inventory, prepare};
 use tailwater_wire::sql_quote::{qualified_name, string_literal};
 
-use crate::support::run_script;
-use crate::type_edges;
+use crate::column_type_limits;
+use crate::test_connections::run_script;
 
 /// Starts a server that accepts `LOAD DATA LOCAL`.
 pub async fn started(kind: ServerKind) -> Result<Server> {
@@ -42,7 +42,7 @@ pub async fn all(server: &Server) -> Result<BTreeMap<String, Vec<Vec<u8>>>> {
         );
         let columns = connection.query(&sql).await?;
         let column = |row: &TextRow| {
-            Some(fields::selected(&ColumnInfo {
+            Some(field_format::selected(&ColumnInfo {
                 name: row.get_str(0)?.to_owned(),
                 data_type: row.get_str(1)?.to_owned(),
                 column_type: row.get_str(2)?.to_owned(),
@@ -87,7 +87,7 @@ pub fn ensure_equal(
 /// Starts a source with columns of every type, and other objects.
 pub async fn source(kind: ServerKind) -> Result<Server> {
     let server = started(kind).await?;
-    run_script(&server, type_edges::script(kind).as_bytes())?;
+    run_script(&server, column_type_limits::script(kind).as_bytes())?;
     let objects = "
         USE every;
         CREATE VIEW b AS SELECT a FROM keyless;

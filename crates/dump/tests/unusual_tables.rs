@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater_dump::dump::omissions::{Omission, OmissionKind};
-use tailwater_dump::folder::{DumpFolder, Manifest};
+use tailwater_dump::dump::omitted_objects::{Omission, OmissionKind};
+use tailwater_dump::dump_folder::{DumpFolder, Manifest};
 use tailwater_dump::{DumpOptions, DumpReport, dump};
 use tailwater_sandbox::{ServerKind, require};
 use tailwater_session::Connection;
@@ -16,7 +16,7 @@ use tailwater_tables::{BulkError, BulkProgress};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::dump::{options, rows_of, start, table};
+use crate::dump_of_busy_server::{options, rows_of, start, table};
 
 on_each_server!(
     rows_of_other_tables_are_not_dumped,

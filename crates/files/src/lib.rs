@@ -9,7 +9,7 @@
 //!
 //! [`store`] is a set of complete files without subfolders, the form in which dumps are stored.
 
-pub mod store;
+pub mod file_store;
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};

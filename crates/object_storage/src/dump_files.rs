@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use object_store::path::Path as ObjectPath;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
-use tailwater_files::store::{FileStore, NewFile};
+use tailwater_files::file_store::{FileStore, NewFile};
 use tailwater_log::archive::ArchiveStore;
 use tokio::task::JoinHandle;
 

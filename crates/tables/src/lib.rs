@@ -16,17 +16,17 @@
 pub mod chunker;
 pub mod enum_members;
 pub mod error;
-pub mod fields;
+pub mod field_format;
 pub mod insert_builder;
-pub mod journal;
-mod private_detail;
-pub mod progress;
+pub mod journal_file;
+pub mod progress_counters;
+mod redacted_error_detail;
 pub mod schema;
 pub mod session_settings;
 pub mod snapshot;
+pub mod tab_separated_rows;
 pub mod throttle;
-pub mod tsv;
 
 pub use error::{BulkError, ResumeHint};
-pub use progress::BulkProgress;
+pub use progress_counters::BulkProgress;
 pub use throttle::{Throttle, ThrottleQuery, ThrottleRules};

@@ -4,14 +4,14 @@
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{Server, ServerKind, require, shared};
 use tailwater_session::Connection;
-use tailwater_tables::chunker::condition::condition;
-use tailwater_tables::chunker::queries::{RangeScan, SESSION_SETTINGS, from_clause, next_chunk};
-use tailwater_tables::chunker::range::KeyRange;
+use tailwater_tables::chunker::chunk_queries::{RangeScan, SESSION_SETTINGS, from_clause, next_chunk};
+use tailwater_tables::chunker::key_range::KeyRange;
+use tailwater_tables::chunker::key_range_condition::condition;
 use tailwater_tables::chunker::{ChunkKey, ChunkPlan, ChunkRange, ChunkSizeLimits, Chunker, TableInfo};
 use tailwater_wire::Flavour;
 use tailwater_wire::sql_quote::qualified_name;
 
-use crate::random::{self, Random};
+use crate::seeded_random::{self, Random};
 
 on_each_server!(every_row_is_in_one_chunk, random_tables_are_covered);
 
@@ -333,7 +333,7 @@ async fn random_tables_are_covered(kind: ServerKind) -> Result<()> {
     let collations = "SELECT collation_name, character_set_name FROM \
                       information_schema.collation_character_set_applicability WHERE character_set_name <> 'binary'";
     let collations = connection.query(collations).await?;
-    let seed = random::seed();
+    let seed = seeded_random::seed();
     let mut random = Random::new(seed);
     let tables = if std::env::var_os("TAILWATER_LONG").is_some() { 300 } else { 15 };
     for number in 0..tables {

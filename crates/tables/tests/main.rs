@@ -5,9 +5,9 @@
 extern crate tailwater_sandbox;
 
 mod chunker;
-mod error_codes;
-mod random;
-mod replica_pair;
-mod schema;
-mod support;
+mod documented_error_codes;
+mod schema_scripts;
+mod seeded_random;
+mod source_and_replica;
+mod test_connections;
 mod throttle;

@@ -8,7 +8,7 @@ use tailwater_sandbox::{ServerKind, replica, require, shared};
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_tables::{BulkProgress, Throttle, ThrottleQuery, ThrottleRules};
 
-use crate::replica_pair::{ReplicaPair, gtids};
+use crate::source_and_replica::{ReplicaPair, gtids};
 
 on_each_server!(replicas_threads_and_queries_pause_work, lagging_and_unresponsive_servers_pause_work);
 

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
-use tailwater_check::check::{self, CheckOptions, CheckReport, TableFinding};
-use tailwater_dump::copy::{self, CopyOptions, CopyReport};
+use tailwater_check::table_check::{self, CheckOptions, CheckReport, TableFinding};
 use tailwater_dump::load::LoadOptions;
+use tailwater_dump::server_copy::{self, CopyOptions, CopyReport};
 use tailwater_log::LogDir;
 use tailwater_manager::actions::replication::{self, ReplicationSource};
 use tailwater_manager::actions::semi_sync;
 use tailwater_rejoin::{RejoinError, RejoinOptions, RejoinPlan, RejoinRepair};
 use tailwater_session::{ConnectOptions, Connection};
-use tailwater_tables::progress::BulkProgress;
+use tailwater_tables::progress_counters::BulkProgress;
 use tailwater_tables::schema::Selection;
 use tailwater_tables::throttle::Throttle;
 use tailwater_topology::observation::ReplicaChannel;
@@ -304,7 +304,7 @@ impl FormerPrimary {
         // The copy stops if the caller no longer waits for it.
         let cancelled = CancellationToken::new();
         let _guard = cancelled.clone().drop_guard();
-        Ok(copy::copy(&options, &Arc::new(BulkProgress::default()), &cancelled).await?)
+        Ok(server_copy::copy(&options, &Arc::new(BulkProgress::default()), &cancelled).await?)
     }
 
     async fn check(&self) -> anyhow::Result<RejoinComparison> {
@@ -313,7 +313,7 @@ impl FormerPrimary {
         // The comparison stops if the caller no longer waits for it.
         let cancelled = CancellationToken::new();
         let _guard = cancelled.clone().drop_guard();
-        let report = check::check(&options, throttle, progress, cancelled).await?;
+        let report = table_check::check(&options, throttle, progress, cancelled).await?;
         Ok(RejoinComparison::of(&report))
     }
 }

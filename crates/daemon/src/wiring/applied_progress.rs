@@ -1,7 +1,7 @@
 //! Reads the progress that channels have stored on a target, for `tailwater check`.
 
 use tailwater_apply::applied_transactions::AppliedSet;
-use tailwater_check::check::channel_progress::{AppliedRange, ChannelProgressReader};
+use tailwater_check::table_check::channel_progress::{AppliedRange, ChannelProgressReader};
 use tailwater_log::LogPosition;
 
 /// Reads the progress rows that channels of this version and of older versions store on their targets.

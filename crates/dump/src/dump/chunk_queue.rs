@@ -4,9 +4,9 @@ use tailwater_session::{Connection, ServerInfo};
 use tokio::sync::Mutex;
 
 use super::row_encoder::TableRows;
-use crate::folder::{DumpFolder, JournalEntry, NulledValues, TableEntry, WrittenChunk};
-use tailwater_tables::chunker::condition::condition;
-use tailwater_tables::chunker::queries::{ChunkStatement, RangeScan, from_clause, next_chunk};
+use crate::dump_folder::{DumpFolder, JournalEntry, NulledValues, TableEntry, WrittenChunk};
+use tailwater_tables::chunker::chunk_queries::{ChunkStatement, RangeScan, from_clause, next_chunk};
+use tailwater_tables::chunker::key_range_condition::condition;
 use tailwater_tables::chunker::{ChunkRange, Chunker};
 use tailwater_tables::error::BulkError;
 use tailwater_tables::schema::TableName;

@@ -9,15 +9,15 @@
 //!   `load` reads; [`parquet`]: rows as columns.
 //! - [`stream`]: the whole dump as one stream of statements.
 
-mod chunk_file;
+mod chunk_file_writer;
 pub(crate) mod chunk_queue;
-pub mod omissions;
-mod origin;
+pub(crate) mod dump_preparation;
+pub(crate) mod dump_worker;
+pub mod omitted_objects;
 pub mod parquet;
-pub(crate) mod preparation;
 pub mod row_encoder;
-pub mod stream;
-pub(crate) mod worker;
+mod source_identity;
+pub mod sql_stream_dump;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -29,18 +29,18 @@ use tailwater_session::{ConnectOptions, Connection};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::folder::{DumpCompression, Manifest, RowFormat};
-use omissions::Omission;
-use stream::StatementStream;
-use tailwater_files::store::{FileStore, LocalFiles};
+use crate::dump_folder::{DumpCompression, Manifest, RowFormat};
+use dump_worker::DumpWorker;
+use omitted_objects::Omission;
+use sql_stream_dump::StatementStream;
+use tailwater_files::file_store::{FileStore, LocalFiles};
 use tailwater_tables::chunker::{ChunkKey, ChunkSizeLimits, TableInfo};
 use tailwater_tables::error::BulkError;
-use tailwater_tables::progress::BulkProgress;
+use tailwater_tables::progress_counters::BulkProgress;
 use tailwater_tables::schema::{self, Selection, TableName};
 use tailwater_tables::snapshot::table_list::TableSizes;
-use tailwater_tables::snapshot::{SnapshotPlan, capabilities, plan};
+use tailwater_tables::snapshot::{SnapshotPlan, capabilities, snapshot_methods};
 use tailwater_tables::throttle::Throttle;
-use worker::DumpWorker;
 
 /// What to dump, from where, to where and how.
 #[derive(Debug, Clone)]
@@ -170,11 +170,11 @@ pub struct PlannedTable {
 pub async fn dry_run(options: &DumpOptions) -> Result<DumpPlan, BulkError> {
     let mut connection = Connection::connect(&options.connect).await?;
     schema::prepare(&mut connection).await?;
-    let preparation::VisibleSelection { inventory, .. } =
-        preparation::check_selection(&mut connection, &options.selection, options.accounts).await?;
+    let dump_preparation::VisibleSelection { inventory, .. } =
+        dump_preparation::check_selection(&mut connection, &options.selection, options.accounts).await?;
     let lengths = TableSizes::read(&mut connection, &inventory.schemas).await?;
     let order = lengths.largest_first(inventory.tables);
-    let ways = plan::plans(capabilities(&mut connection).await?, options.connections, &order);
+    let ways = snapshot_methods::plans(capabilities(&mut connection).await?, options.connections, &order);
     let mut tables = Vec::with_capacity(order.len());
     for name in order {
         let Some(info) = TableInfo::read(&mut connection, &name.schema, &name.name).await? else {
@@ -237,11 +237,11 @@ async fn run(
 ) -> Result<DumpReport, BulkError> {
     let started = Instant::now();
     let prepared = tokio::select! {
-        prepared = preparation::prepare(&options, &progress) => prepared?,
+        prepared = dump_preparation::prepare(&options, &progress) => prepared?,
         () = cancel.cancelled() => return Err(BulkError::Interrupted),
     };
-    let preparation::PreparedDump { shared, snapshot, not_in_snapshot, left_out } = prepared;
-    let preparation::SnapshotTaken { readers, method, stall } = snapshot;
+    let dump_preparation::PreparedDump { shared, snapshot, not_in_snapshot, left_out } = prepared;
+    let dump_preparation::SnapshotTaken { readers, method, stall } = snapshot;
     if let Some(stream) = stream {
         stream.begin(shared.folder.lock().await.manifest())?;
     }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use tailwater_session::{RawRow, SessionError};
 
 use super::parquet::ParquetTable;
-use crate::folder::RowFormat;
+use crate::dump_folder::RowFormat;
 use tailwater_tables::chunker::table_info::ColumnInfo;
 use tailwater_tables::error::BulkError;
-use tailwater_tables::fields::selected;
+use tailwater_tables::field_format::selected;
 use tailwater_tables::schema::TableName;
-use tailwater_tables::tsv;
+use tailwater_tables::tab_separated_rows;
 use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 
 /// Approximate maximum size of an INSERT statement in bytes; a longer row makes a longer statement.
@@ -153,7 +153,7 @@ impl RowEncoder {
     /// If the row's bytes are malformed.
     pub fn put(&mut self, row: &RawRow<'_>, out: &mut Vec<u8>) -> Result<(), SessionError> {
         match self.table.format {
-            TextFormat::Tsv => tsv::put_row(out, row)?,
+            TextFormat::Tsv => tab_separated_rows::put_row(out, row)?,
             TextFormat::Csv => {
                 let numbers = self.table.forms.iter().map(|form| *form == TextForm::Number);
                 for (index, (value, is_number)) in row.values().zip(numbers).enumerate() {

@@ -7,16 +7,16 @@ use parking_lot::Mutex;
 use tailwater_session::{Backoff, Connection};
 use tracing::warn;
 
-use super::contents::LoadChunk;
-use super::file_queue::LoadQueue;
-use super::load_record::{CHUNK_STARTED, LoadRecord};
-use super::options::LoadOptions;
-use super::retry::{TRIES_MAX, is_temporary};
-use super::table_loader::LoadTarget;
-use super::{indexes, target_session};
-use tailwater_files::store::FileStore;
+use super::data_file_loader::LoadTarget;
+use super::data_file_queue::LoadQueue;
+use super::dump_contents::LoadChunk;
+use super::load_options::LoadOptions;
+use super::load_progress_table::{CHUNK_STARTED, LoadRecord};
+use super::retry_policy::{TRIES_MAX, is_temporary};
+use super::{deferred_indexes, target_session};
+use tailwater_files::file_store::FileStore;
 use tailwater_tables::error::BulkError;
-use tailwater_tables::progress::BulkProgress;
+use tailwater_tables::progress_counters::BulkProgress;
 
 /// The state of one worker.
 pub(super) struct LoadWorker {
@@ -50,7 +50,8 @@ impl LoadWorker {
             // The worker that loads the last file of a table creates the table's indexes. The other workers
             // continue with other tables.
             let mut idle = target_session::take_or_connect(&mut connection, &self.options).await?;
-            indexes::create_deferred(&mut idle, &self.record, &table.target.table, &self.options).await?;
+            deferred_indexes::create_deferred(&mut idle, &self.record, &table.target.table, &self.options)
+                .await?;
             connection = Some(idle);
         }
         if let Some(connection) = connection {

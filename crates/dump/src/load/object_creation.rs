@@ -5,9 +5,9 @@ use std::collections::HashSet;
 
 use tailwater_session::Connection;
 
-use super::contents::{DefinitionScript, DumpContents, TableFiles};
-use super::run::LoadRun;
-use super::{definitions, indexes, target_session};
+use super::dump_contents::{DefinitionScript, DumpContents, TableFiles};
+use super::load_phases::LoadRun;
+use super::{ddl_script_runner, deferred_indexes, target_session};
 use tailwater_tables::error::BulkError;
 use tailwater_tables::schema::index_definitions::DOCUMENT_ID;
 
@@ -28,7 +28,7 @@ impl LoadRun<'_> {
         let existing: HashSet<_> = match merge {
             true => {
                 let names = tables.iter().map(|table| &table.name);
-                definitions::existing_tables(connection, names).await?.into_iter().collect()
+                ddl_script_runner::existing_tables(connection, names).await?.into_iter().collect()
             }
             false => HashSet::new(),
         };
@@ -59,7 +59,7 @@ impl LoadRun<'_> {
             let has_document_id = |columns: &Vec<String>| columns.iter().any(|name| name == DOCUMENT_ID);
             // `columns` is `None` if only the data files name the columns.
             if wanted || table.columns.as_ref().is_none_or(has_document_id) {
-                indexes::drop_deferred(connection, &self.record, &table.name, wanted).await?;
+                deferred_indexes::drop_deferred(connection, &self.record, &table.name, wanted).await?;
             }
         }
         Ok(())
@@ -75,7 +75,8 @@ impl LoadRun<'_> {
         skip_existing: bool,
     ) -> Result<(), BulkError> {
         let files = self.contents.files.as_ref();
-        definitions::create(connection, files, definition, skip_existing, self.options.events_disabled).await
+        ddl_script_runner::create(connection, files, definition, skip_existing, self.options.events_disabled)
+            .await
     }
 
     /// Runs the definition script of a table that exists already, because the script may have other
@@ -87,11 +88,11 @@ impl LoadRun<'_> {
     ) -> Result<(), BulkError> {
         let files = self.contents.files.as_ref();
         let disabled = self.options.events_disabled;
-        definitions::run_script_ignoring(
+        ddl_script_runner::run_script_ignoring(
             connection,
             files,
             definition,
-            &definitions::TABLE_EXISTS_ERRORS,
+            &ddl_script_runner::TABLE_EXISTS_ERRORS,
             disabled,
         )
         .await

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use tailwater_wire::Flavour;
 
-use super::contents::{
+use super::dump_contents::{
     AccountScripts, DefinitionScript, DumpContents, FileCompression, LoadChunk, ScriptDialect, TableFiles,
 };
-use crate::folder::names::MANIFEST;
-use crate::folder::{
+use crate::dump_folder::dump_file_names::MANIFEST;
+use crate::dump_folder::{
     AccountEntry, DumpCompression, DumpFolder, DumpedFlavour, Manifest, ObjectEntry, RowFormat, TableEntry,
 };
-use tailwater_files::store::{FileStore, LocalFiles};
+use tailwater_files::file_store::{FileStore, LocalFiles};
 use tailwater_tables::error::BulkError;
 use tailwater_tables::schema::ObjectKind;
 use tailwater_tables::schema::TableName;
@@ -85,7 +85,7 @@ pub(crate) fn contents(
         })
     };
     let is_sequence = |entry: &&ObjectEntry| entry.kind == ObjectKind::Sequence;
-    let schema = |schema: &crate::folder::SchemaEntry| {
+    let schema = |schema: &crate::dump_folder::SchemaEntry| {
         Ok(DefinitionScript {
             what: format!("database {}", schema.name),
             path: path(&schema.file)?,

@@ -3,7 +3,7 @@
 use tailwater_session::{ConnectOptions, Connection, SessionError, SessionPreset};
 use tailwater_wire::Flavour;
 
-use super::options::LoadOptions;
+use super::load_options::LoadOptions;
 use tailwater_tables::error::BulkError;
 use tailwater_tables::session_settings::allow_violations;
 

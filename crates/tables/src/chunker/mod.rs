@@ -11,18 +11,18 @@
 //! The other modules talk to the server: [`table_info`] reads a table's columns and keys, and [`queries`]
 //! sends the queries of the core.
 
+pub mod chunk_key;
+pub mod chunk_queries;
 pub mod chunk_sizer;
-pub mod condition;
-pub mod coverage;
-pub mod key;
-pub mod plan;
-pub mod queries;
-pub mod range;
+pub mod key_range;
+pub mod key_range_condition;
+pub mod next_chunk;
+mod sparse_key_search;
+pub mod table_coverage_check;
 pub mod table_info;
-mod width_search;
 
+pub use chunk_key::{ChunkKey, KeyColumn, KeyKind};
 pub use chunk_sizer::{ChunkSizeLimits, ChunkSizer};
-pub use key::{ChunkKey, KeyColumn, KeyKind};
-pub use plan::{ChunkPlan, ChunkQuery, ChunkQueryResult, ChunkStep, Chunker};
-pub use range::{ChunkRange, KeyRange};
+pub use key_range::{ChunkRange, KeyRange};
+pub use next_chunk::{ChunkPlan, ChunkQuery, ChunkQueryResult, ChunkStep, Chunker};
 pub use table_info::TableInfo;

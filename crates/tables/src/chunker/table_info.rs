@@ -3,7 +3,7 @@
 use tailwater_session::{Connection, QueryResult, TextRow};
 use tailwater_wire::Flavour;
 
-use super::key::{ChunkKey, KeyColumn, KeyKind};
+use super::chunk_key::{ChunkKey, KeyColumn, KeyKind};
 use crate::error::BulkError;
 use tailwater_wire::sql_quote::string_literal;
 

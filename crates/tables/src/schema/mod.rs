@@ -4,25 +4,25 @@
 //!   the account sees all of them.
 //! - [`ddl`]: the definition of one object. Call [`prepare`] on the connection first.
 //! - [`index_definitions`]: the keys of a table definition, and which of them can be created after the rows.
-//! - [`accounts`]: users and roles.
-//! - [`script`]: definitions as files, and files as statements.
+//! - [`account_scripts`]: users and roles.
+//! - [`sql_script`]: definitions as files, and files as statements.
 //!
 //! Definitions are bytes. Servers store routines, triggers, events and views in the character set of the
 //! session that created them, and this module reads and writes them in that character set. Each script sets
 //! everything that its definition depends on, so it can run alone.
 
-pub mod accounts;
-mod ddl;
+pub mod account_scripts;
 pub mod index_definitions;
-mod inventory;
+mod object_inventory;
 mod object_kind;
-mod privileges;
-pub mod script;
+mod object_visibility_check;
+mod show_create;
+pub mod sql_script;
 pub mod statement_splitter;
 pub mod view_order;
 
-pub use ddl::{ddl, prepare};
-pub use inventory::texts;
-pub use inventory::{SchemaInventory, SchemaObject, Selection, TableName, inventory};
+pub use object_inventory::texts;
+pub use object_inventory::{SchemaInventory, SchemaObject, Selection, TableName, inventory};
 pub use object_kind::ObjectKind;
-pub use privileges::{VisibilityScope, check_visible, hidden_triggers};
+pub use object_visibility_check::{VisibilityScope, check_visible, hidden_triggers};
+pub use show_create::{ddl, prepare};

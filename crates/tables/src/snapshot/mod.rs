@@ -6,15 +6,15 @@
 //! - [`channel_target`], [`replica_logging`]: servers whose binlog and GTIDs do not cover all of their data.
 //! - [`reader`]: keeps table definitions unchanged until each table is finished.
 
-pub mod acquire;
-pub mod channel_target;
-pub mod plan;
-mod point;
-pub mod reader;
-pub mod replica_logging;
+pub mod channel_target_position;
+pub mod log_slave_updates_off;
+pub mod snapshot_acquisition;
+pub mod snapshot_methods;
+mod snapshot_position;
 pub mod table_list;
+pub mod table_metadata_locks;
 
-pub use acquire::{Snapshot, SnapshotOptions, capabilities};
-pub use plan::{ServerCapabilities, SnapshotMethod, SnapshotPlan};
-pub use point::SnapshotPoint;
-pub use reader::{FinishedTables, SnapshotReader};
+pub use snapshot_acquisition::{Snapshot, SnapshotOptions, capabilities};
+pub use snapshot_methods::{ServerCapabilities, SnapshotMethod, SnapshotPlan};
+pub use snapshot_position::SnapshotPoint;
+pub use table_metadata_locks::{FinishedTables, SnapshotReader};

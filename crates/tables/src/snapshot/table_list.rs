@@ -62,7 +62,7 @@ struct TableSize {
     /// Estimated size of the table in bytes.
     bytes: u64,
     /// Whether the engine joins transactions and has no savepoints. A connection that has read such a table
-    /// sets no more savepoints, see [`super::reader`].
+    /// sets no more savepoints, see [`super::table_metadata_locks`].
     ends_savepoints: bool,
 }
 

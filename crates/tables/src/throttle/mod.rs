@@ -5,8 +5,8 @@
 //!
 //! Work calls [`Throttle::pass`] before each piece. All connections of the work share one throttle.
 
-pub mod gauges;
-mod probes;
+mod load_probes;
+pub mod pause_decision;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::info;
 
-use crate::progress::BulkProgress;
-use gauges::ThrottleDecision;
+use crate::progress_counters::BulkProgress;
+use pause_decision::ThrottleDecision;
 
 /// The limits at which work pauses.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use tailwater_tables::progress::BulkProgress;
+use tailwater_tables::progress_counters::BulkProgress;
 use tailwater_wire::printable;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;

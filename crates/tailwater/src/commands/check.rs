@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tailwater_check::check::pair::TableMismatch;
-use tailwater_check::check::row_verdict::RowVersion;
-use tailwater_check::check::sync_wait::SyncMethod;
-use tailwater_check::check::{
+use tailwater_check::table_check::row_difference_confirmation::RowVersion;
+use tailwater_check::table_check::table_pair::TableMismatch;
+use tailwater_check::table_check::target_catch_up_wait::SyncMethod;
+use tailwater_check::table_check::{
     self, CheckOptions, CheckReport, DifferenceKind, Digests, RowDifference, TableFinding,
 };
 use tailwater_tables::BulkError;
-use tailwater_tables::progress::BulkProgress;
+use tailwater_tables::progress_counters::BulkProgress;
 use tailwater_wire::printable;
 
 use super::bulk_progress::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
@@ -35,7 +35,7 @@ pub(super) async fn check(arguments: &CheckArgs, output: Output, show_values: bo
     let options = CheckOptions { show_values, ..options(&arguments.what)? };
     let throttle = Arc::new(throttle(&arguments.what.throttle, &options.source)?);
     let progress = Arc::new(BulkProgress::default());
-    let work = check::check(&options, throttle, Arc::clone(&progress), stop_on_signal()?);
+    let work = table_check::check(&options, throttle, Arc::clone(&progress), stop_on_signal()?);
     let report = match show_progress("checking", &progress, output, JsonOutput::Stdout, work).await? {
         Ok(report) => report,
         Err(error) if is_refusal(&error) => {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tailwater_dump::copy::{self, CopyOptions, CopyReport};
-use tailwater_dump::dump::omissions::Omission;
+use tailwater_dump::dump::omitted_objects::Omission;
 use tailwater_dump::load::LoadOptions;
+use tailwater_dump::server_copy::{self, CopyOptions, CopyReport};
 use tailwater_session::ConnectOptions;
-use tailwater_tables::progress::BulkProgress;
+use tailwater_tables::progress_counters::BulkProgress;
 use tailwater_tables::schema::Selection;
 use tailwater_wire::printable;
 
@@ -43,7 +43,7 @@ pub(super) async fn copy(arguments: &CopyArgs, output: Output) -> anyhow::Result
     let selection = selection(&arguments.database, &arguments.table, &arguments.exclude_table)?;
     let options = options(&arguments.how, source, selection, load);
     if arguments.dry_run {
-        let plan = copy::dry_run(&options).await?;
+        let plan = server_copy::dry_run(&options).await?;
         print_plan(options.load.workers, &plan.source, output)?;
         if let Some(first) = plan.there.first() {
             eprintln!("the target already has {} of these tables, for example {first}", plan.there.len());
@@ -83,7 +83,7 @@ pub(super) fn options(
 pub(super) async fn run(options: &CopyOptions, output: Output) -> anyhow::Result<Option<CopyReport>> {
     let progress = Arc::new(BulkProgress::default());
     let stop = stop_on_signal()?;
-    let work = copy::copy(options, &progress, &stop);
+    let work = server_copy::copy(options, &progress, &stop);
     match show_progress("copying", &progress, output, JsonOutput::Stdout, work).await? {
         Ok(report) => Ok(Some(report)),
         Err(error) if is_refusal(&error) => {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tailwater_dump::binary::BinaryCopyPosition;
-use tailwater_dump::binary::clone_plugin::{self, CloneOptions};
-use tailwater_dump::binary::mariadb_backup::{self, BackupOptions};
+use tailwater_dump::binary_copy::BinaryCopyPosition;
+use tailwater_dump::binary_copy::clone_plugin::{self, CloneOptions};
+use tailwater_dump::binary_copy::mariadb_backup::{self, BackupOptions};
 use tailwater_session::ConnectOptions;
 use tailwater_tables::{BulkError, BulkProgress};
 use tailwater_wire::printable;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde_json::json;
-use tailwater_dump::dump::omissions::Omission;
+use tailwater_dump::dump::omitted_objects::Omission;
 use tailwater_dump::dump::{self, DumpOptions, DumpPlan, DumpReport};
-use tailwater_dump::folder::{DumpCompression, RowFormat};
-use tailwater_tables::progress::BulkProgress;
+use tailwater_dump::dump_folder::{DumpCompression, RowFormat};
+use tailwater_tables::progress_counters::BulkProgress;
 use tailwater_tables::schema::{Selection, TableName};
 use tailwater_wire::printable;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use tailwater_files::store::{FileStore, LocalFiles};
+use tailwater_files::file_store::{FileStore, LocalFiles};
 
 use tailwater_object_storage::dump_files::ObjectFiles;
 

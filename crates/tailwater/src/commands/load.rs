@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
-use tailwater_dump::load::accounts::{AccountsReport, LoadAccounts};
-use tailwater_dump::load::{self, LoadOptions, LoadReport, folder_format};
+use tailwater_dump::load::account_creation::{AccountsReport, LoadAccounts};
+use tailwater_dump::load::{self, LoadOptions, LoadReport, dump_format_detection};
 use tailwater_tables::BulkError;
-use tailwater_tables::progress::BulkProgress;
+use tailwater_tables::progress_counters::BulkProgress;
 use tailwater_wire::printable;
 
 use super::bulk_progress::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
@@ -29,7 +29,7 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
     let stop = stop_on_signal()?;
     let started = Instant::now();
     let work = async {
-        let contents = folder_format::read(files, arguments.allow_mixed)?;
+        let contents = dump_format_detection::read(files, arguments.allow_mixed)?;
         load::load(&contents, &options, &progress, &stop).await
     };
     let report = match show_progress("loading", &progress, output, JsonOutput::Stdout, work).await? {

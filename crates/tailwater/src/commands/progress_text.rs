@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tailwater_binlog_stats::number_format::{bytes as size, duration, grouped};
-use tailwater_tables::progress::ProgressFigures;
+use tailwater_tables::progress_counters::ProgressFigures;
 
 /// How long after the first rows the rate is shown for the first time.
 const RATE_KNOWN_AFTER: Duration = Duration::from_secs(3);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tailwater_check::repair::{self, RepairOptions, RepairOutcome, RepairReport};
-use tailwater_tables::progress::BulkProgress;
+use tailwater_check::row_repair::{self, RepairOptions, RepairOutcome, RepairReport};
+use tailwater_tables::progress_counters::BulkProgress;
 use tailwater_wire::printable;
 
 use super::bulk_progress::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
@@ -31,7 +31,7 @@ pub(super) async fn repair(arguments: &RepairArgs, output: Output) -> anyhow::Re
     };
     let throttle = throttle(&arguments.what.throttle, &options.check.source)?;
     let progress = Arc::new(BulkProgress::default());
-    let work = repair::repair(&options, throttle, Arc::clone(&progress), stop_on_signal()?);
+    let work = row_repair::repair(&options, throttle, Arc::clone(&progress), stop_on_signal()?);
     let report = match show_progress("repairing", &progress, output, JsonOutput::Stdout, work).await? {
         Ok(report) => report,
         Err(error) if check::is_refusal(&error) => {

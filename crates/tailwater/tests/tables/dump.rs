@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tailwater_dump::folder::DumpFolder;
+use tailwater_dump::dump_folder::DumpFolder;
 use tailwater_sandbox::{Link, Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
 

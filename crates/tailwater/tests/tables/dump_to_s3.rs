@@ -4,11 +4,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, ensure};
-use tailwater_dump::folder::JournalEntry;
-use tailwater_dump::folder::names::chunk_file;
+use tailwater_dump::dump_folder::JournalEntry;
+use tailwater_dump::dump_folder::dump_file_names::chunk_file;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
-use tailwater_tables::journal;
+use tailwater_tables::journal_file;
 use tokio::runtime::Runtime;
 
 use crate::s3_server::{ACCESS_KEY, BUCKET, S3Server, SECRET_KEY};
@@ -101,7 +101,7 @@ impl Trial {
                 continue;
             }
             let lines = std::fs::read(entry.path()).unwrap_or_default();
-            let (entries, _) = journal::parse(&lines).map_err(anyhow::Error::msg)?;
+            let (entries, _) = journal_file::parse(&lines).map_err(anyhow::Error::msg)?;
             for entry in entries {
                 let JournalEntry::Finished { schema, table, number, .. } = entry else { continue };
                 let file = chunk_file(&schema, &table, number, "tsv");

@@ -3,8 +3,8 @@
 //! - [`types`]: the Parquet types of columns, and [`values`]: their values; both without I/O.
 //! - [`file`]: writes a file.
 
-pub mod file;
-pub mod types;
-pub mod values;
+pub mod parquet_column_types;
+pub mod parquet_file_writer;
+pub mod parquet_value_conversion;
 
-pub use file::{ParquetFile, ParquetTable, WrittenParquet};
+pub use parquet_file_writer::{ParquetFile, ParquetTable, WrittenParquet};

@@ -1,0 +1,30 @@
+//! Detects which tool wrote a dump folder.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use super::{DumpContents, mydumper_folder, mysql_shell_folder, tailwater_folder};
+use crate::dump_folder::dump_file_names::MANIFEST;
+use tailwater_files::file_store::FileStore;
+use tailwater_tables::error::BulkError;
+use tailwater_tables::error::file_error;
+
+/// Reads the contents of a dump folder that any of the supported tools wrote.
+///
+/// # Errors The errors of [`tailwater_folder::read`], [`mydumper::read`] and [`mysql_shell::read`].
+pub fn read(files: Arc<dyn FileStore>, mixed_allowed: bool) -> Result<DumpContents, BulkError> {
+    let listed = match files.list() {
+        Ok(listed) => listed,
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(file_error("list", &files.path(""))(error)),
+    };
+    let has = |wanted: &str| listed.iter().any(|(name, _)| name == wanted);
+    match () {
+        () if has(MANIFEST) => tailwater_folder::read_files(files, mixed_allowed),
+        () if has(mysql_shell::DUMP) => mysql_shell::read(files),
+        () if has(mydumper::METADATA) || has(mydumper::METADATA_PARTIAL) => mydumper::read(files),
+        // No file of a known tool was found. The error names the manifest that a folder of Tailwater would
+        // have.
+        () => tailwater_folder::read_files(files, mixed_allowed),
+    }
+}
