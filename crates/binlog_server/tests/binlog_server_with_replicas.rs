@@ -16,7 +16,7 @@ use tailwater_session::server::{Accounts, ConnectionLimits, Credential, ServerTl
 use tailwater_session::{ConnectOptions, Connection, Endpoint, TlsMode, TlsOptions};
 use tailwater_wire::Flavour;
 
-use self::capture_receiver::CaptureReceiver;
+use self::capture_receiver_thread::CaptureReceiver;
 use crate::capture_test_source::{PATIENCE, Running, Source};
 
 // The daemon uses this module to connect capture and binlog server, and so do the tests.

@@ -14,10 +14,12 @@
 //! - [`error_chain`]: formats errors with their causes.
 
 pub mod api;
-mod archiver;
-pub mod cluster_observer;
-pub mod config;
-pub mod control;
+pub mod cluster_prober;
+pub mod config_file;
+pub mod control_api;
+pub mod control_socket;
+pub mod daemon_lifecycle;
+pub mod engine_options;
 pub mod error_chain;
 pub mod http;
 pub mod manager;

@@ -6,7 +6,7 @@ use std::pin::Pin;
 
 use tailwater_wire::gtid::GtidSet;
 
-use crate::lossless::AckerEvidence;
+use crate::lossless_rules::AckerEvidence;
 use crate::model::LeaseToken;
 use crate::model::{ActionOutcome, RunAction};
 

@@ -5,14 +5,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tailwater_topology::analysis::FailoverReadiness;
+use tailwater_topology::failure_analysis::FailoverReadiness;
 
 use crate::action_executor::AckerReport;
 use crate::candidates::CandidateServer;
 use crate::failover::{Failover, FailoverRequest};
 use crate::model::LeaseToken;
 use crate::model::{ActionOutcome, RunAction, RunOutcome};
-use crate::safety_refusal::SafetyRefusal;
+use crate::safety_rules::SafetyRefusal;
 
 /// Readiness if this safety rule would refuse the failover.
 pub fn refused(refusal: &SafetyRefusal) -> FailoverReadiness {

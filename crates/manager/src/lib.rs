@@ -23,22 +23,22 @@
 
 pub mod action_executor;
 pub mod actions;
+pub mod audit_history;
 pub mod candidates;
 pub mod cluster_watch;
-pub mod driver;
 pub mod error;
 pub mod failover;
+pub mod failover_driver;
 pub mod failover_readiness;
-pub mod history;
+pub mod failover_state_machine;
+pub mod interrupted_failover_recovery;
 pub mod lease;
-pub mod lossless;
+pub mod lossless_rules;
 pub mod model;
-pub mod phase_machine;
-pub mod recovery;
-pub mod relay_reconciliation;
-pub mod safety_refusal;
+pub mod relay_source_reconciliation;
+pub mod safety_rules;
 pub mod switchover;
 
 pub use error::ManagerError;
-pub use safety_refusal::SafetyRefusal;
-pub use tailwater_topology::analysis::FailoverReadiness;
+pub use safety_rules::SafetyRefusal;
+pub use tailwater_topology::failure_analysis::FailoverReadiness;

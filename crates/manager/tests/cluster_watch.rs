@@ -16,7 +16,7 @@ use tailwater_topology::observation::{
 };
 use tailwater_topology::probe_failure::ProbeFailure;
 
-use crate::topology::{UUIDS, follows, from, gtids, look, plan, seen};
+use crate::topology_tree::{UUIDS, follows, from, gtids, look, plan, seen};
 
 const RELAY: &str = "tailwater";
 

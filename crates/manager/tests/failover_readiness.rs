@@ -8,14 +8,14 @@ use tailwater_manager::action_executor::AckerReport;
 use tailwater_manager::cluster_watch::{ClusterState, WatchedCluster};
 use tailwater_manager::failover::FailoverRequest;
 use tailwater_manager::failover_readiness::rehearse;
-use tailwater_manager::lossless::{
+use tailwater_manager::lossless_rules::{
     AckPolicyHistory, AckerEvidence, AckerStop, PolicyObservation, SemiSyncWait,
 };
 use tailwater_manager::model::LeaseToken;
-use tailwater_topology::analysis::{AnalysisSettings, FailoverGuard, FailureCode};
+use tailwater_topology::failure_analysis::{AnalysisSettings, FailoverGuard, FailureCode};
 
-use crate::failover::{World, order, set};
-use crate::topology::plan;
+use crate::failover_state_machine::{World, order, set};
+use crate::topology_tree::plan;
 
 type Reports = BTreeMap<String, Result<AckerReport, String>>;
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use tailwater_apply::channel::{ChannelEdit, ChannelState, ChannelStatus};
-use tailwater_daemon::api::commands::{ControlAnswer, ControlCommand};
-use tailwater_daemon::socket::{ask, socket_of};
+use tailwater_daemon::api::daemon_requests::{ControlAnswer, ControlCommand};
+use tailwater_daemon::control_socket::{ask, socket_of};
 use tailwater_lab::trial::{SOURCE_NAME, Trial, TrialDurability, TrialFolder, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec};

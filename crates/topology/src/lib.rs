@@ -17,24 +17,26 @@
 //! - `problem_checks`: finds problems of one server.
 //! - [`analysis`]: turns reports of observers over time into a failure code with evidence.
 
-pub mod analysis;
 pub mod cluster_config;
+pub mod cluster_tree;
+mod cluster_tree_builder;
 pub mod error;
-pub mod gtids;
-mod identity;
-pub mod observation;
-pub mod probe;
+pub mod failure_analysis;
+pub mod gtid_comparison;
 pub mod probe_failure;
-mod problem_checks;
+mod server_identity;
+pub mod server_probe;
+mod server_problem_checks;
+pub mod server_state;
 pub mod server_version;
-pub mod tree;
-mod tree_builder;
 
 pub use cluster_config::{
     ClusterPlan, ListenerPlan, Member, Promotion, RelayPlan, RelayReader, RelayState, RemoteRelayPlan,
     TargetPlan, TargetState,
 };
+pub use cluster_tree::{
+    Cluster, GtidComparison, NodeRole, ProblemCode, SemiSync, TopologyNode, TopologyProblem,
+};
+pub use cluster_tree_builder::build_tree;
 pub use error::TopologyError;
 pub use server_version::ServerVersion;
-pub use tree::{Cluster, GtidComparison, NodeRole, ProblemCode, SemiSync, TopologyNode, TopologyProblem};
-pub use tree_builder::build_tree;

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tailwater_manager::FailoverReadiness;
 use tailwater_topology::Cluster;
-use tailwater_topology::analysis::{ClusterFinding, FailoverGuard};
+use tailwater_topology::failure_analysis::{ClusterFinding, FailoverGuard};
 
 use super::captures::FollowedServer;
-use super::servers::ServerSnapshot;
+use super::cluster_servers::ServerSnapshot;
 
 /// A cluster, as the daemon sees it: from its log, its probes and its manager.
 #[derive(Debug, Clone, Serialize)]

@@ -9,11 +9,11 @@
 //! - [`ackers`]: orders to the capture of a source, also from another machine.
 //! - [`failovers`]: requests to the manager.
 
-pub mod ackers;
+pub mod capture_orders;
 pub mod captures;
 pub mod channels;
+pub mod cluster_servers;
 pub mod clusters;
-pub mod commands;
-pub mod failovers;
-pub mod servers;
-pub mod snapshot;
+pub mod daemon_requests;
+pub mod daemon_snapshot;
+pub mod manager_requests;

@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
-use super::handler::{HttpBody, HttpHandler, HttpResponse};
+use super::request_handler::{HttpBody, HttpHandler, HttpResponse};
 use crate::metrics;
 
 /// The greatest number of connections at the same time. Further connections are closed at once.

@@ -6,13 +6,13 @@
 //! - `orders`: requests of managers on other machines, and `token`: the token that authorizes them.
 //! - `listener`: connections, with limits. `startup`: the listener of the configuration.
 
-mod handler;
+mod bearer_token;
 mod listener;
-mod orders;
-mod route;
-mod startup;
-mod token;
+mod listener_startup;
+mod remote_manager_orders;
+mod request_handler;
+mod request_routes;
 
-pub use startup::HttpListener;
-pub use startup::token_of;
-pub use token::BearerToken;
+pub use bearer_token::BearerToken;
+pub use listener_startup::HttpListener;
+pub use listener_startup::token_of;

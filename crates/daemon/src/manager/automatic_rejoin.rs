@@ -12,13 +12,14 @@ use tailwater_manager::driver::AuditFolder;
 use tailwater_manager::history::{Replacement, RunEffect, former_primaries};
 use tailwater_rejoin::RejoinError;
 use tailwater_session::{ConnectOptions, Connection};
-use tailwater_topology::observation::ReplicaChannel;
-use tailwater_topology::probe::ProbeTarget;
+use tailwater_topology::server_probe::ProbeTarget;
+use tailwater_topology::server_state::ReplicaChannel;
 use tracing::{debug, error, info, warn};
 
-use super::cluster::ManagedCluster;
-use super::former_primary::{FormerPrimary, RejoinReport, RejoinRequest};
-use crate::config::{Config, SourceConfig};
+use super::former_primary_rejoin::{FormerPrimary, RejoinReport, RejoinRequest};
+use super::managed_cluster::ManagedCluster;
+use crate::config_file::{Config, SourceConfig};
+use crate::engine_options;
 use crate::error_chain::ErrorChain;
 use crate::wiring;
 
@@ -51,14 +52,14 @@ pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
     let start = run_time(chrono::Utc::now());
     let mut former = recently_replaced(cluster.records(), chrono::Utc::now());
     let mut replacements = Replacements::since(&start);
-    let configured = wiring::cluster_led_by(&config, &source, Some(&source.name));
+    let configured = engine_options::cluster_led_by(&config, &source, Some(&source.name));
     let mut primary = configured.map_or_else(|_| source.name.clone(), |wired| wired.primary.name);
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
         if !cluster.is_free() {
             continue;
         }
-        let Ok(wired) = wiring::cluster_led_by(&config, &source, None) else { continue };
+        let Ok(wired) = engine_options::cluster_led_by(&config, &source, None) else { continue };
         if wired.primary.name != primary {
             former.insert(std::mem::replace(&mut primary, wired.primary.name.clone()));
         }
@@ -217,7 +218,7 @@ fn has_errant_transactions(error: &anyhow::Error) -> bool {
 /// Whether a server answers, and clients can write to it.
 async fn is_writable(server: &ConnectOptions) -> bool {
     let Ok(mut connection) = Connection::connect(server).await else { return false };
-    let is_writable = read_only::is_writable(&mut connection).await.unwrap_or(false);
+    let is_writable = read_only_switch::is_writable(&mut connection).await.unwrap_or(false);
     connection.close().await;
     is_writable
 }
@@ -226,7 +227,7 @@ async fn is_writable(server: &ConnectOptions) -> bool {
 /// answer.
 async fn channel_of(server: &ConnectOptions) -> Option<Option<ReplicaChannel>> {
     let mut connection = Connection::connect(server).await.ok()?;
-    let channel = replication::status(&mut connection).await.ok()?;
+    let channel = replication_setup::status(&mut connection).await.ok()?;
     connection.close().await;
     Some(channel)
 }
@@ -265,7 +266,7 @@ fn log_result(source: &str, server: &str, result: anyhow::Result<RejoinReport>) 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tailwater_manager::driver::AuditStore;
+    use tailwater_manager::failover_driver::AuditStore;
     use tailwater_manager::model::Audit;
 
     use super::*;

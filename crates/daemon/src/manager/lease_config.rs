@@ -6,8 +6,8 @@ use tailwater_manager::lease::{
     EtcdLease, EtcdOptions, EtcdUser, EtcdValue, FileLease, LeaseTask, LeaseTimes,
 };
 
-use crate::config::{LeaseConfig, ManagerConfig};
-use crate::wiring;
+use crate::config_file::{LeaseConfig, ManagerConfig};
+use crate::engine_options;
 
 /// Starts to acquire the lease for one source's cluster. A lease in a file is in `folder`.
 ///
@@ -66,7 +66,7 @@ fn etcd_options(
 ) -> anyhow::Result<EtcdOptions> {
     let user = match (&config.etcd_user, &config.etcd_password_file) {
         (Some(name), Some(file)) => {
-            Some(EtcdUser { name: name.clone(), password: wiring::first_line(file)? })
+            Some(EtcdUser { name: name.clone(), password: engine_options::first_line(file)? })
         }
         _ => None,
     };

@@ -16,17 +16,17 @@
 //! - [`checkpoint_file`]: a file with what a manager process knows, for the next manager process.
 //! - [`shared_audits`]: audit records in etcd, for all managers.
 
-pub mod acker;
 pub mod automatic_rejoin;
-pub mod channel_controls;
-pub mod checkpoint_file;
-pub mod cluster;
-pub mod former_primary;
+pub mod client_requests;
+pub mod etcd_audit_records;
+pub mod failover_request_builder;
+pub mod former_primary_rejoin;
 pub mod lease_config;
-pub mod persisted_guard;
+pub mod local_relay_acker;
+pub mod managed_cluster;
+pub mod manager_startup;
+pub mod persisted_failover_guard;
+pub mod promotable_channel_targets;
 pub mod relay_probes;
-pub mod remote;
-pub mod requests;
-pub mod run_requests;
-pub mod shared_audits;
-pub mod startup;
+pub mod remote_relay_acker;
+pub mod watch_checkpoint_file;

@@ -9,10 +9,10 @@ use tailwater_manager::cluster_watch::{RelayProbe, RelayProbeFuture};
 use tailwater_manager::model::{LeaseToken, RelayAssignment, RelayProbeResult};
 use tokio::sync::watch;
 
-use super::remote::RemoteRelay;
-use crate::api::ackers::RelayStatus;
-use crate::control::ChangeCounter;
-use crate::wiring::ClusterWiring;
+use super::remote_relay_acker::RemoteRelay;
+use crate::api::capture_orders::RelayStatus;
+use crate::control_api::ChangeCounter;
+use crate::engine_options::ClusterWiring;
 
 /// Probes a capture of this process.
 #[derive(Debug, Clone)]

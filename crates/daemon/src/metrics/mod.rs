@@ -1,5 +1,5 @@
 //! The daemon's metrics for Prometheus. docs/reference/metrics.md describes each metric.
 
-mod exposition;
+mod openmetrics_text;
 
-pub use exposition::{CAPTURE_STATES, CHANNEL_STATES, CONTENT_TYPE, render};
+pub use openmetrics_text::{CAPTURE_STATES, CHANNEL_STATES, CONTENT_TYPE, render};

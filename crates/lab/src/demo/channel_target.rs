@@ -12,8 +12,8 @@ use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
 use crate::trial::SOURCE_NAME;
-use tailwater_daemon::api::commands::{ControlAnswer, ControlCommand};
-use tailwater_daemon::socket::{ask, socket_of};
+use tailwater_daemon::api::daemon_requests::{ControlAnswer, ControlCommand};
+use tailwater_daemon::control_socket::{ask, socket_of};
 
 /// The name of the channel.
 const CHANNEL: &str = "applied";

@@ -7,17 +7,17 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use tailwater_manager::driver::AuditFolder;
+use tailwater_manager::failover_driver::AuditFolder;
 use tailwater_manager::model::Audit;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_wire::Flavour;
 
 use super::{SOURCE_NAME, Trial, primary_options};
 use tailwater_daemon::api::clusters::ClusterReport;
-use tailwater_daemon::api::commands::{ControlAnswer, ControlCommand};
-use tailwater_daemon::api::failovers::{ManagerAnswer, ManagerRequest};
-use tailwater_daemon::config::Config;
-use tailwater_daemon::socket::{ask, socket_of};
+use tailwater_daemon::api::daemon_requests::{ControlAnswer, ControlCommand};
+use tailwater_daemon::api::manager_requests::{ManagerAnswer, ManagerRequest};
+use tailwater_daemon::config_file::Config;
+use tailwater_daemon::control_socket::{ask, socket_of};
 
 /// The name of the primary among the servers of its cluster.
 pub const PRIMARY_NAME: &str = "db1";

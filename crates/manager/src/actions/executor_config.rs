@@ -7,12 +7,12 @@ use std::time::Duration;
 use tailwater_session::{Endpoint, PasswordText};
 use tailwater_topology::Member;
 use tailwater_topology::ServerVersion;
-use tailwater_topology::probe::ProbeTarget;
+use tailwater_topology::server_probe::ProbeTarget;
 use tailwater_wire::Flavour;
 
 use super::channel_control::ChannelControl;
-use super::hook::{Hook, HookServer};
-use super::replication::{ReplicaPosition, ReplicaTls, ReplicationSource};
+use super::hook_command::{Hook, HookServer};
+use super::replication_setup::{ReplicaPosition, ReplicaTls, ReplicationSource};
 use crate::action_executor::AckerControl;
 
 /// A server that may become primary or that may get another replication source.

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tailwater_session::Connection;
 use tokio::sync::watch;
 
-use super::replication::failed;
+use super::replication_setup::failed;
 use crate::error::ManagerError;
 
 /// The actions in flight on all servers, by server name.

@@ -2,7 +2,7 @@
 //!
 //! - [`server_executor`]: executes the actions. Does I/O.
 //! - [`executor_config`]: its configuration.
-//! - [`replication`]: makes a server a native replica by GTIDs.
+//! - [`replication_setup`]: makes a server a native replica by GTIDs.
 //! - [`relay_log_drain`]: makes a replica execute everything that it received.
 //! - [`semi_sync`], [`read_only`]: the settings of a primary; `promotion` applies them in order.
 //! - `write_pause`: stops writes on a primary; `process_list`: finds the sessions that delay the pause;
@@ -15,26 +15,26 @@
 //! - `connections`: one open connection to each server; `replication_dialect`: the replication statements of
 //!   each flavour.
 
-mod backfill;
 pub mod channel_control;
-mod connections;
-mod demotion;
 pub mod executor_config;
-pub mod hook;
+pub mod hook_command;
 mod in_flight_actions;
+mod primary_demotion;
+mod primary_promotion;
 mod process_list;
-mod promotion;
-pub mod read_only;
+pub mod read_only_switch;
 pub mod relay_log_drain;
-pub mod replication;
-mod replication_dialect;
+pub mod replication_setup;
+mod replication_sql_dialect;
 mod required_gtids;
-pub mod semi_sync;
-pub mod server_executor;
+pub mod semi_sync_source;
+pub mod server_action_executor;
+mod server_connections;
+mod transaction_backfill;
 mod write_pause;
 
 pub use channel_control::{ChannelControl, ChannelFuture};
 pub use executor_config::{ActionTimeouts, ExecutorConfig, ManagedServer, RelayEndpoint, ReplicaAccount};
-pub use hook::{Hook, HookServer};
-pub use replication::{ReplicaPosition, ReplicaTls, ReplicationSource};
-pub use server_executor::ServerExecutor;
+pub use hook_command::{Hook, HookServer};
+pub use replication_setup::{ReplicaPosition, ReplicaTls, ReplicationSource};
+pub use server_action_executor::ServerExecutor;

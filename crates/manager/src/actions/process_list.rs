@@ -3,7 +3,7 @@
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 
-use super::replication::run;
+use super::replication_setup::run;
 use crate::error::ManagerError;
 
 /// Server error ER_NO_SUCH_THREAD.

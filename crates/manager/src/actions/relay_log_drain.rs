@@ -14,13 +14,13 @@
 use std::time::{Duration, Instant};
 
 use tailwater_session::Connection;
-use tailwater_topology::observation::{IoState, ReplicaChannel};
+use tailwater_topology::server_state::{IoState, ReplicaChannel};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 use tailwater_wire::sql_quote::string_literal;
 
-use super::replication::{executed, failed, pause, run, status, too_long, within};
-use super::replication_dialect::ReplicationDialect;
+use super::replication_setup::{executed, failed, pause, run, status, too_long, within};
+use super::replication_sql_dialect::ReplicationDialect;
 use crate::error::ManagerError;
 
 const DOING: &str = "executing what it has received";

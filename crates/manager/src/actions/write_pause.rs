@@ -15,8 +15,8 @@ use tailwater_wire::gtid::GtidSet;
 use tracing::info;
 
 use super::process_list::{self, ProcessListEntry};
-use super::replication::{executed, failed, run, too_long};
-use super::{read_only, semi_sync};
+use super::replication_setup::{executed, failed, run, too_long};
+use super::{read_only_switch, semi_sync_source};
 use crate::error::ManagerError;
 
 const DOING: &str = "pausing writes";
@@ -40,8 +40,8 @@ pub(super) async fn hold_writes(
     let started = Instant::now();
     let ours = [setter.server().connection_id, other.server().connection_id];
     // A pending statement that makes the server writable after this one would create two primaries.
-    read_only::kill_pending_changes(other, &BTreeSet::new()).await?;
-    let statement = read_only::read_only(setter);
+    read_only_switch::kill_pending_changes(other, &BTreeSet::new()).await?;
+    let statement = read_only_switch::read_only(setter);
     let setting = run(setter, &statement);
     tokio::pin!(setting);
     let mut next = grace.min(within);
@@ -72,7 +72,7 @@ pub(super) async fn hold_writes(
     // both cases the server must be writable afterwards.
     let ended = match read_only::kill_pending_changes(other, &BTreeSet::from([ours[0]])).await {
         Ok(()) => {
-            read_only::make_writable(other).await?;
+            read_only_switch::make_writable(other).await?;
             ""
         }
         Err(ManagerError::ActionTimeout { .. }) => ", and the attempt does not end",
@@ -90,7 +90,7 @@ pub(super) async fn hold_writes(
 ///
 /// # Errors
 /// [`ManagerError::ActionFailed`] if commits do not wait, in which case nothing is changed, or if clients
-/// cannot write afterwards; those of [`read_only::make_writable`] and of the session.
+/// cannot write afterwards; those of [`read_only_switch::make_writable`] and of the session.
 pub(super) async fn release_writes(
     connection: &mut Connection,
     acks: u32,
@@ -135,11 +135,11 @@ mod tests {
         // does not wait for ACKs.
         read_only::make_read_only(&mut other, Duration::from_secs(60)).await?;
         ensure!(release_writes(&mut other, 0).await.is_err());
-        ensure!(!read_only::is_writable(&mut other).await?);
-        read_only::kill_pending_changes(&mut other, &pending).await?;
+        ensure!(!read_only_switch::is_writable(&mut other).await?);
+        read_only_switch::kill_pending_changes(&mut other, &pending).await?;
         release_writes(&mut other, 1).await?;
-        semi_sync::verify_waiting(&mut other, 1).await?;
-        let late = read_only::read_only(&setter);
+        semi_sync_source::verify_waiting(&mut other, 1).await?;
+        let late = read_only_switch::read_only(&setter);
         ensure!(run(&mut setter, &late).await.is_err());
         ensure!(read_only::is_writable(&mut other).await?);
         // The call must spare its own session. It must also spare a session of another account, although that
@@ -147,7 +147,7 @@ mod tests {
         let app = ConnectOptions { user: "app".into(), password: "app".into(), ..server.connect_options() };
         let mut app = Connection::connect(&app).await?;
         let pending = [other.server().connection_id, app.server().connection_id].into();
-        read_only::kill_pending_changes(&mut other, &pending).await?;
+        read_only_switch::kill_pending_changes(&mut other, &pending).await?;
         app.ping().await?;
         other.ping().await?;
         Ok(())

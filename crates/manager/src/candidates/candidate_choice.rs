@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{CandidateAssessment, CandidateRanking, CandidateServer};
-use crate::safety_refusal::SafetyRefusal;
+use crate::safety_rules::SafetyRefusal;
 
 /// The candidate of a run, and the servers from which it was chosen.
 #[derive(Debug, Clone, Default)]

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 use tailwater_topology::cluster_config::Member;
-use tailwater_topology::observation::{Observation, ServerState};
+use tailwater_topology::server_state::{Observation, ServerState};
 use tailwater_topology::{Promotion, ServerVersion};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidDifference, GtidSet, MysqlGtidSet};
 
-use super::reason::ExclusionReason;
+use super::ranking_reasons::ExclusionReason;
 
 /// Identifies the server that first wrote a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,12 +9,12 @@
 //! transactions are an exception: they are the unacknowledged end of its binlog. The last known position of
 //! the old primary is always stale and proves nothing.
 //!
-//! - [`reason`]: reasons for and against a server, as data and as text.
+//! - [`ranking_reasons`]: reasons for and against a server, as data and as text.
 //! - [`candidate_server`]: what is known of each server.
 
 mod candidate_choice;
 pub mod candidate_server;
-pub mod reason;
+pub mod ranking_reasons;
 
 use serde::{Deserialize, Serialize};
 use tailwater_topology::{Promotion, ServerVersion};
@@ -22,9 +22,9 @@ use tailwater_wire::gtid::{GtidDifference, GtidSet};
 
 pub(crate) use candidate_choice::CandidateChoice;
 pub use candidate_server::{CandidateServer, GtidOrigin, ReplicationKind};
-pub use reason::{Advantage, Drawback, ExclusionReason};
+pub use ranking_reasons::{Advantage, Drawback, ExclusionReason};
 
-use crate::safety_refusal::SafetyRefusal;
+use crate::safety_rules::SafetyRefusal;
 
 /// A relay's log as a source of transactions.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tailwater_topology::ServerVersion;
 use tailwater_topology::observation::{Observation, PingKind, PingResult, ProbeError, ServerState};
 use tailwater_topology::probe_failure::ProbeFailure;
+use tailwater_topology::server_probe::server_ping::{Ping, PingKind};
+use tailwater_topology::server_state::{Observation, ProbeError, ServerState};
 use tailwater_topology::{Cluster, ClusterPlan, Member, NodeRole, build_tree};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
@@ -424,7 +426,7 @@ impl ClusterState {
         };
         let clients = state.semi_sync_source.as_ref().map_or(0, |seen| seen.clients);
         let unconfigured_replicas = self.unconfigured_replicas(at_ms, state, clients);
-        let seen = lossless::PolicyObservation {
+        let seen = lossless_rules::PolicyObservation {
             waiting: &waiting,
             ackers: &self.cluster.ackers,
             unconfigured_replicas,

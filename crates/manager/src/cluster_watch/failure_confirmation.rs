@@ -7,10 +7,10 @@ use tailwater_topology::probe::ProbeTarget;
 use tailwater_topology::probe::ping::Pinger;
 
 use super::cluster_state::ClusterEvent;
-use super::watcher::ClusterWatch;
-use crate::driver::ConfirmFailure;
-use crate::driver::run_driver::ConfirmationFuture;
-use tailwater_topology::analysis::FailureCode;
+use super::probe_tasks::ClusterWatch;
+use crate::failover_driver::ConfirmFailure;
+use crate::failover_driver::action_loop::ConfirmationFuture;
+use tailwater_topology::failure_analysis::FailureCode;
 
 /// What triggered a failover. It determines what the confirmation requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum FailoverTrigger {
 
 /// Queries all observers of a watch once more before a failover.
 pub struct FailureConfirmation {
-    shared: std::sync::Arc<super::watcher::WatchShared>,
+    shared: std::sync::Arc<super::probe_tasks::WatchShared>,
     primary: ProbeTarget,
     trigger: FailoverTrigger,
     /// The longest time to wait until the primary has been silent for long enough, including one ping.

@@ -10,14 +10,13 @@
 
 pub mod cluster_state;
 pub mod failure_confirmation;
+pub mod probe_tasks;
 pub mod relay_probe;
 pub mod server_poller;
 pub mod watch_checkpoint;
-pub mod watcher;
 
 pub use cluster_state::{ClusterEvent, ClusterState, KnownPrimary, WatchedCluster};
 pub use failure_confirmation::{FailoverTrigger, FailureConfirmation};
 pub use relay_probe::{RelayProbe, RelayProbeFuture};
 pub use server_poller::{PolledObservation, ServerPoller};
 pub use watch_checkpoint::WatchCheckpoint;
-pub use watcher::{ClusterWatch, ManagerClock, ProbeIntervals, WatchedRelay};

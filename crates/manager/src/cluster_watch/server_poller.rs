@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::watcher::ProbeIntervals;
-use tailwater_topology::observation::Observation;
-use tailwater_topology::probe::{ProbeTarget, probe_server};
+use super::probe_tasks::ProbeIntervals;
+use tailwater_topology::server_probe::{ProbeTarget, probe_server};
+use tailwater_topology::server_state::Observation;
 
 /// A finished probe.
 #[derive(Debug, Clone)]

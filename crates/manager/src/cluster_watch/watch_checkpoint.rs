@@ -10,8 +10,8 @@
 use serde::{Deserialize, Serialize};
 use tailwater_wire::gtid::GtidSet;
 
-use crate::lossless::AckPolicyHistory;
-use crate::lossless::gtid_serde;
+use crate::lossless_rules::AckPolicyHistory;
+use crate::lossless_rules::gtid_set_serde;
 
 /// What a manager stores for its successor process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

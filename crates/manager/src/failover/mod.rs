@@ -8,13 +8,13 @@
 //! are undone in reverse order. After that point the run only continues. Without the lease no action is
 //! executed, not even an undo action; the record lists what is left to undo.
 //!
-//! - [`request`]: the input of a failover.
-//! - [`procedure`]: its phases, actions and rules; [`crate::phase_machine`] runs them.
-//! - `plan`: the expected duration of a plan.
+//! - [`failover_request`]: the input of a failover.
+//! - [`failover_phases`]: its phases, actions and rules; [`crate::failover_state_machine`] runs them.
+//! - `expected_duration`: the expected duration of a plan.
 
-mod plan;
-pub mod procedure;
-pub mod request;
+mod expected_duration;
+pub mod failover_phases;
+pub mod failover_request;
 
-pub use procedure::{Failover, FailoverProcedure};
-pub use request::{ExpectedDurations, FailoverRequest};
+pub use failover_phases::{Failover, FailoverProcedure};
+pub use failover_request::{ExpectedDurations, FailoverRequest};

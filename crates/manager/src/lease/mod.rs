@@ -11,21 +11,21 @@
 //! Each term has a [`LeaseToken`] that is higher than all earlier ones. The token is passed with every order.
 //! A relay refuses an order whose token is lower than the highest one it has seen.
 
-pub mod etcd;
 pub mod etcd_client;
-pub mod etcd_value;
-pub mod file;
-pub mod lease_holder;
-pub mod lease_task;
+pub mod etcd_lease;
+pub mod etcd_shared_value;
+pub mod lease_renewal;
+pub mod lease_validity;
+pub mod lock_file_lease;
 
 use std::future::Future;
 
-pub use etcd::{EtcdLease, TERM_FLOOR_KEY};
 pub use etcd_client::{EtcdOptions, EtcdUser};
-pub use etcd_value::{EtcdStored, EtcdValue};
-pub use file::FileLease;
-pub use lease_holder::{BootTime, LeaseAnswer, LeaseChange, LeaseHolder, LeaseRequest, LeaseTimes};
-pub use lease_task::{LeaseHandle, LeaseStatus, LeaseTask};
+pub use etcd_lease::{EtcdLease, TERM_FLOOR_KEY};
+pub use etcd_shared_value::{EtcdStored, EtcdValue};
+pub use lease_renewal::{LeaseHandle, LeaseStatus, LeaseTask};
+pub use lease_validity::{BootTime, LeaseAnswer, LeaseChange, LeaseHolder, LeaseRequest, LeaseTimes};
+pub use lock_file_lease::FileLease;
 
 use crate::model::LeaseToken;
 

@@ -6,7 +6,7 @@ use tailwater_wire::gtid::GtidSet;
 use super::RunAction;
 use super::{LeaseToken, PrimaryStatus};
 use crate::candidates::CandidateServer;
-use crate::lossless::AckerEvidence;
+use crate::lossless_rules::AckerEvidence;
 
 /// The outcome of an action.
 #[derive(Debug, Clone, PartialEq)]

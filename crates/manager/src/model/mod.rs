@@ -9,17 +9,19 @@
 //! - [`relay_state`]: the state of a relay, and the orders that it has.
 //! - [`run_phase`]: the phases of a run.
 
-pub mod action;
 pub mod action_outcome;
-pub mod audit;
+pub mod audit_record;
+pub mod failover_action;
+pub mod failover_phase;
 pub mod lease_token;
 pub mod primary_status;
 pub mod relay_state;
 pub mod run_phase;
 
-pub use action::{NumberedAction, RunAction};
 pub use action_outcome::ActionOutcome;
-pub use audit::{Audit, AuditEntry, AuditEvent, RunKind, RunOutcome};
+pub use audit_record::{Audit, AuditEntry, AuditEvent, RunKind, RunOutcome};
+pub use failover_action::{NumberedAction, RunAction};
+pub use failover_phase::RunPhase;
 pub use lease_token::LeaseToken;
 pub use primary_status::PrimaryStatus;
 pub use relay_state::{RelayAssignment, RelayProbeResult};

@@ -2,7 +2,7 @@
 
 use tailwater_wire::gtid::GtidSet;
 
-use crate::lossless::SemiSyncWait;
+use crate::lossless_rules::SemiSyncWait;
 
 /// State of a primary that is alive.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,15 +17,16 @@
 //! candidate that may be writable is made read-only first; then the rest is undone in parallel. Failed undo
 //! actions are repeated once. From then on the run only continues. Without the lease no action is executed.
 //!
-//! - [`request`]: the input of a switchover.
-//! - [`procedure`]: its phases and the write pause; [`crate::phase_machine`] runs them. `phases` lists the
-//!   actions of each phase, `readiness` has the rules, `catch_up` decides when the pause may begin.
+//! - [`switchover_request`]: the input of a switchover.
+//! - [`switchover_phases`]: its phases and the write pause; [`crate::failover_state_machine`] runs them.
+//!   `phase_actions` lists the actions of each phase, `switchover_rules` has the rules, `candidate_catch_up`
+//!   decides when the pause may begin.
 
-mod catch_up;
-mod phases;
-pub mod procedure;
-mod readiness;
-pub mod request;
+mod candidate_catch_up;
+mod phase_actions;
+pub mod switchover_phases;
+pub mod switchover_request;
+mod switchover_rules;
 
-pub use procedure::{Switchover, SwitchoverProcedure};
-pub use request::SwitchoverRequest;
+pub use switchover_phases::{Switchover, SwitchoverProcedure};
+pub use switchover_request::SwitchoverRequest;

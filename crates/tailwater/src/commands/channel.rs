@@ -9,9 +9,9 @@ use tailwater_wire::printable;
 
 use crate::cli::{ChannelCommand, Output};
 use crate::exit::Exit;
-use tailwater_daemon::api::commands::{ControlAnswer, ControlCommand};
-use tailwater_daemon::config::{Config, parse_toml};
-use tailwater_daemon::socket::{ask, socket_of};
+use tailwater_daemon::api::daemon_requests::{ControlAnswer, ControlCommand};
+use tailwater_daemon::config_file::{Config, parse_toml};
+use tailwater_daemon::control_socket::{ask, socket_of};
 
 /// Runs `tailwater channel ...`: sends the request to the daemon, then prints the state of the channels.
 ///

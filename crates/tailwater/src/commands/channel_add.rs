@@ -17,9 +17,9 @@ use super::copy::{options, print_report, run};
 use super::copy_binary::{clone_options, clone_server};
 use crate::cli::{ChannelAdd, Output};
 use crate::exit::Exit;
-use tailwater_daemon::api::commands::ControlCommand;
-use tailwater_daemon::config::{ChannelConfig, Config, ServerAddress};
-use tailwater_daemon::wiring::connect_options;
+use tailwater_daemon::api::daemon_requests::ControlCommand;
+use tailwater_daemon::config_file::{ChannelConfig, Config, ServerAddress};
+use tailwater_daemon::engine_options::connect_options;
 
 /// Time limit for the channel to start after the copy.
 const START_TIMEOUT: Duration = Duration::from_secs(60);

@@ -21,7 +21,7 @@ use super::dump::selection;
 use super::throttle::throttle;
 use crate::cli::{CheckArgs, CompareArgs, DigestsArg, Output, WaitArg};
 use crate::exit::Exit;
-use tailwater_daemon::wiring::applied_progress::AppliedProgress;
+use tailwater_daemon::engine_options::channel_progress_reader::AppliedProgress;
 
 /// Maximum number of differences in text output. JSON output has all of them.
 const ROWS_SHOWN: usize = 100;

@@ -10,8 +10,8 @@ use tailwater_log::AckMode;
 
 use crate::cli::{ConfigCommand, Output};
 use crate::exit::Exit;
-use tailwater_daemon::config::{Config, ConfigError};
-use tailwater_daemon::wiring::ResolvedConfig;
+use tailwater_daemon::config_file::{Config, ConfigError};
+use tailwater_daemon::engine_options::ResolvedConfig;
 
 /// Time limit for a source to answer. An unreachable source is not an error: a configuration can be checked
 /// on a machine from which its servers cannot be reached.

@@ -9,9 +9,9 @@ use tailwater_manager::model::{Audit, RunOutcome};
 use super::manager::send;
 use crate::cli::{FailoverArgs, Output};
 use crate::exit::Exit;
-use tailwater_daemon::api::failovers::FailoverOptions;
-use tailwater_daemon::api::failovers::{ManagerAnswer, ManagerRequest};
-use tailwater_daemon::config::Config;
+use tailwater_daemon::api::manager_requests::FailoverOptions;
+use tailwater_daemon::api::manager_requests::{ManagerAnswer, ManagerRequest};
+use tailwater_daemon::config_file::Config;
 
 /// Time between two requests for new steps.
 const POLL_INTERVAL: Duration = Duration::from_millis(30);

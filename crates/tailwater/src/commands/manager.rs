@@ -6,10 +6,10 @@ use crate::cli::{ManagerCommand, Output};
 use crate::exit::Exit;
 use tailwater_binlog_stats::LocalTime;
 use tailwater_daemon::api::clusters::ClusterReport;
-use tailwater_daemon::api::commands::{ControlAnswer, ControlCommand};
-use tailwater_daemon::api::failovers::{ManagerAnswer, ManagerRequest};
-use tailwater_daemon::config::Config;
-use tailwater_daemon::socket::{ask, socket_of};
+use tailwater_daemon::api::daemon_requests::{ControlAnswer, ControlCommand};
+use tailwater_daemon::api::manager_requests::{ManagerAnswer, ManagerRequest};
+use tailwater_daemon::config_file::Config;
+use tailwater_daemon::control_socket::{ask, socket_of};
 use tailwater_manager::FailoverReadiness;
 
 /// Runs `tailwater manager ...`: sends the request to the daemon, then prints the state of the clusters.

@@ -51,9 +51,9 @@ use tailwater_wire::event_printer::PrintError;
 
 use crate::cli::{Cli, Command, Output};
 use crate::exit::Exit;
-use tailwater_daemon::config::ConfigError;
+use tailwater_daemon::config_file::ConfigError;
+use tailwater_daemon::control_socket::ControlError;
 use tailwater_daemon::error_chain::ErrorChain;
-use tailwater_daemon::socket::ControlError;
 
 /// Runs the command that was parsed from the command line.
 ///

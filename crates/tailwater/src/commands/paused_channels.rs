@@ -7,9 +7,9 @@ use tracing::info;
 
 use super::channel::channels_of;
 use crate::cli::DumpArgs;
-use tailwater_daemon::api::commands::ControlCommand;
-use tailwater_daemon::config::Config;
-use tailwater_daemon::socket::{ControlConnection, socket_of};
+use tailwater_daemon::api::daemon_requests::ControlCommand;
+use tailwater_daemon::config_file::Config;
+use tailwater_daemon::control_socket::{ControlConnection, socket_of};
 
 /// Channels that this command has paused. The daemon resumes them when the connection closes, even if this
 /// process is killed.

@@ -9,8 +9,8 @@ use tailwater_rejoin::{EngineState, RejoinError, RejoinPlan};
 
 use crate::cli::{Output, RejoinArgs};
 use crate::exit::Exit;
-use tailwater_daemon::config::Config;
-use tailwater_daemon::manager::former_primary::{FormerPrimary, RejoinReport, RejoinRequest};
+use tailwater_daemon::config_file::Config;
+use tailwater_daemon::manager::former_primary_rejoin::{FormerPrimary, RejoinReport, RejoinRequest};
 
 /// Maximum number of GTIDs in text output. JSON output has all of them.
 const GTIDS_SHOWN: usize = 20;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tailwater_daemon::config::Config;
+use tailwater_daemon::config_file::Config;
 
 use crate::exit::Exit;
 
@@ -14,6 +14,6 @@ use crate::exit::Exit;
 pub fn run(path: &Path) -> anyhow::Result<Exit> {
     let config = Config::load(path)?;
     super::init_messages();
-    tailwater_daemon::run::run(&config)?;
+    tailwater_daemon::daemon_lifecycle::run(&config)?;
     Ok(Exit::Done)
 }

@@ -6,9 +6,9 @@ use super::failover::follow;
 use super::manager::send;
 use crate::cli::{Output, SwitchoverArgs};
 use crate::exit::Exit;
-use tailwater_daemon::api::failovers::SwitchoverOptions;
-use tailwater_daemon::api::failovers::{ManagerAnswer, ManagerRequest};
-use tailwater_daemon::config::Config;
+use tailwater_daemon::api::manager_requests::SwitchoverOptions;
+use tailwater_daemon::api::manager_requests::{ManagerAnswer, ManagerRequest};
+use tailwater_daemon::config_file::Config;
 
 /// Starts a switchover, prints its steps, and returns its outcome.
 ///

@@ -7,9 +7,9 @@ use super::topology_text::{TextStyle, write_cluster};
 use crate::cli::{Output, TopologyArgs};
 use crate::exit::Exit;
 use tailwater_daemon::api::clusters::ClusterView;
-use tailwater_daemon::config::Config;
-use tailwater_daemon::manager::remote;
-use tailwater_daemon::wiring::{self, ClusterWiring};
+use tailwater_daemon::config_file::Config;
+use tailwater_daemon::engine_options::{self, ClusterWiring};
+use tailwater_daemon::manager::remote_relay_acker;
 
 /// Queries each server of the configuration and prints the topology, repeatedly with `--watch`. An
 /// unreachable server is shown as such and is not an error.
@@ -18,7 +18,7 @@ use tailwater_daemon::wiring::{self, ClusterWiring};
 /// If the configuration, or an option file with credentials, cannot be read.
 pub async fn topology(arguments: &TopologyArgs, output: Output) -> anyhow::Result<Exit> {
     let config = Config::load(&arguments.file.config)?;
-    let clusters = wiring::clusters(&config)?;
+    let clusters = engine_options::clusters(&config)?;
     let timeout = Duration::from_millis(arguments.timeout_ms);
     loop {
         let text = observe(&config, clusters.clone(), timeout, output, arguments.watch.is_some()).await?;
@@ -42,7 +42,7 @@ async fn observe(
 ) -> anyhow::Result<String> {
     let mut observations = Vec::new();
     for cluster in &clusters {
-        observations.push(wiring::observe(cluster, timeout).await);
+        observations.push(engine_options::observe(cluster, timeout).await);
     }
     // The daemon is queried last, after the servers, so that the state of the log is the newest.
     wiring::ask_daemon(config, &mut clusters);

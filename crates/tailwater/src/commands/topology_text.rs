@@ -1,7 +1,7 @@
 //! Formats a cluster as a tree of text lines.
 
 use tailwater_manager::FailoverReadiness;
-use tailwater_topology::analysis::{ClusterFinding, FailureCode};
+use tailwater_topology::failure_analysis::{ClusterFinding, FailureCode};
 use tailwater_topology::{Cluster, NodeRole, Promotion, TopologyNode};
 
 /// Whether the output has colours.

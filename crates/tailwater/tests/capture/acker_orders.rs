@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
-use tailwater_daemon::manager::acker::SocketAcker;
+use tailwater_daemon::manager::local_relay_acker::SocketAcker;
 use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_manager::action_executor::{AckerControl, AckerError, AckerReport};
-use tailwater_manager::lossless::AckerStop;
+use tailwater_manager::lossless_rules::AckerStop;
 use tailwater_manager::model::LeaseToken;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
-use tailwater_daemon::config::RelayConfig;
-use tailwater_daemon::manager::remote::RemoteRelay;
+use tailwater_daemon::config_file::RelayConfig;
+use tailwater_daemon::manager::remote_relay_acker::RemoteRelay;
 use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_manager::action_executor::{AckerControl, AckerError};
-use tailwater_manager::lossless::AckerStop;
+use tailwater_manager::lossless_rules::AckerStop;
 use tailwater_manager::model::LeaseToken;
 use tailwater_sandbox::{ReservedPort, Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;

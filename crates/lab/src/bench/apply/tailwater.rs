@@ -13,8 +13,8 @@ use super::steady_stream::SourceAckMode;
 use super::target::ReplayTarget;
 use crate::bench::existing_binlog::durable_bytes;
 use crate::trial::SOURCE_NAME;
-use tailwater_daemon::api::commands::{ControlAnswer, ControlCommand};
-use tailwater_daemon::socket;
+use tailwater_daemon::api::daemon_requests::{ControlAnswer, ControlCommand};
+use tailwater_daemon::control_socket;
 
 const CHANNEL_NAME: &str = "replica";
 /// Number of connections to the target.
@@ -123,7 +123,7 @@ pub async fn start_ready(
     )?;
     wait_until("starting the daemon", PATIENCE, async || {
         daemon.ensure_running()?;
-        let answer = socket::ask(&daemon.socket(), &ControlCommand::List);
+        let answer = control_socket::ask(&daemon.socket(), &ControlCommand::List);
         Ok(matches!(answer, Ok(ControlAnswer::Channels(channels)) if channels.iter().all(|it| it.state == ChannelState::Stopped)))
     })
     .await?;
@@ -171,7 +171,7 @@ impl ApplyDaemon {
     }
 
     fn socket(&self) -> PathBuf {
-        socket::socket_of(&self.folder.join("log"))
+        control_socket::socket_of(&self.folder.join("log"))
     }
 
     /// Starts the channel.

@@ -9,7 +9,7 @@ use anyhow::ensure;
 use tailwater_log::AckMode;
 use tailwater_sandbox::workload::prepare;
 use tailwater_sandbox::{Ledger, Server, ServerKind, Workload, WorkloadSpec};
-use tailwater_topology::analysis::AnalysisSettings;
+use tailwater_topology::failure_analysis::AnalysisSettings;
 
 use self::mha::{Mha, MhaFailover};
 use super::report::{BenchReport, MachineInfo, Measurement, Peer, setting};

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use tailwater_lab::trial::SOURCE_NAME;
-use tailwater_manager::driver::AuditFolder;
+use tailwater_manager::failover_driver::AuditFolder;
 use tailwater_sandbox::Server;
 use tailwater_wire::Flavour;
 

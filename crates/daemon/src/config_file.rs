@@ -1,0 +1,589 @@
+//! The configuration file of `tailwater run`, in TOML. docs/reference/config.md documents every key; unknown
+//! keys are refused.
+
+// Declared before the modules that use its macro.
+#[macro_use]
+mod server_connection;
+mod binlog_server;
+mod channel;
+mod cluster_server;
+mod http;
+mod manager;
+mod relay;
+mod toml_parser;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tailwater_object_storage::archive::ArchiveAddress;
+
+pub use binlog_server::{OneOrMany, ServeConfig, ServeTlsConfig, UserConfig};
+pub use channel::ChannelConfig;
+pub use cluster_server::MemberConfig;
+pub use http::HttpConfig;
+pub use manager::{HookConfig, LeaseConfig, ManagerConfig};
+pub use relay::RelayConfig;
+pub use server_connection::{ServerAddress, TlsConfig};
+pub use toml_parser::parse_toml;
+
+use crate::socket::OWN_NAMES;
+
+/// A checked configuration file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The log.
+    pub log: LogConfig,
+    /// The servers whose binlog is captured.
+    #[serde(default, rename = "source")]
+    pub sources: Vec<SourceConfig>,
+    /// The listeners that serve the logs to replicas.
+    #[serde(default, rename = "serve")]
+    pub serves: Vec<ServeConfig>,
+    /// The channels that apply the logs to targets.
+    #[serde(default, rename = "channel")]
+    pub channels: Vec<ChannelConfig>,
+    /// The other servers in the clusters of the sources.
+    #[serde(default, rename = "server")]
+    pub servers: Vec<MemberConfig>,
+    /// The manager of the clusters; no manager if absent.
+    pub manager: Option<ManagerConfig>,
+    /// Relays on other machines that capture the same sources.
+    #[serde(default, rename = "relay")]
+    pub relays: Vec<RelayConfig>,
+    /// The HTTP listener; no listener if absent.
+    pub http: Option<HttpConfig>,
+}
+
+/// `[log]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogConfig {
+    /// The folder with one subfolder per source; relative to the configuration file.
+    pub directory: PathBuf,
+    /// When a commit is acknowledged and channels may apply it. [`LogConfig::ack_of`] gives the default,
+    /// which depends on the source.
+    pub ack: Option<AckConfig>,
+    /// Sealed segments older than this are removed; unlimited if absent.
+    pub retention_hours_max: Option<u64>,
+    /// The oldest sealed segments are removed while a source's log is larger than this; unlimited if absent.
+    pub retention_bytes_max: Option<u64>,
+    /// The archive of sealed segments: `s3://BUCKET/PREFIX`, or a folder, relative to the configuration file;
+    /// none if absent.
+    pub archive: Option<String>,
+    /// The endpoint of an S3 store other than Amazon's.
+    pub archive_endpoint: Option<String>,
+    /// The bucket's region.
+    pub archive_region: Option<String>,
+    /// Whether the bucket name is in the path of the URL (the default) instead of in the host name.
+    pub archive_path_style: Option<bool>,
+    /// Whether the endpoint may be reached without TLS. If absent, the environment variable `AWS_ALLOW_HTTP`
+    /// decides.
+    pub archive_allow_http: Option<bool>,
+    /// Interval between two rounds of archiving, in milliseconds.
+    #[serde(default = "default_archive_interval_ms")]
+    pub archive_interval_ms: u64,
+    /// Archived segments older than this are removed, unless the log directory still has them. Unlimited if
+    /// absent.
+    pub archive_retention_hours_max: Option<u64>,
+    /// The log reserves disk space for a segment in steps of this size, in bytes.
+    #[serde(default = "default_preallocate_bytes")]
+    pub preallocate_bytes: u64,
+}
+
+/// `log.ack`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AckConfig {
+    /// After fdatasync: survives a crash of the machine.
+    Durable,
+    /// After write(2): survives a crash of Tailwater, but not of its machine.
+    Received,
+}
+
+impl LogConfig {
+    /// Returns when the log of a source acknowledges commits, from the configuration or the default. With
+    /// semi-sync the default is `durable`, because clients wait for the ACK and rely on it. Without semi-sync
+    /// the log is like a relay log, so channels do not wait for the disk either
+    /// (docs/adr/029-asynchronous-source-log.md).
+    pub fn ack_of(&self, source: &SourceConfig) -> AckConfig {
+        self.ack.unwrap_or(if source.semi_sync { AckConfig::Durable } else { AckConfig::Received })
+    }
+}
+
+server_section! {
+    /// `[[source]]`
+    pub struct SourceConfig {
+        /// The name of the source in messages, and of its folder in the log.
+        pub name: String,
+        /// The `server_id` under which Tailwater registers as a replica; unique among all replicas of the
+        /// source.
+        pub server_id: u32,
+        /// Use semi-sync, and refuse a source that has no semi-sync.
+        #[serde(default = "default_true")]
+        pub semi_sync: bool,
+        /// Where an empty log starts in the source's binlog: `current`, `oldest`, or `FILE:POSITION`.
+        #[serde(default)]
+        pub start: StartConfig,
+        /// Interval of the source's heartbeats, in milliseconds. A stream counts as broken after a silence of
+        /// eight intervals, or of 2 s if that is shorter, but never before three intervals.
+        #[serde(default = "default_heartbeat_ms")]
+        pub heartbeat_ms: u64,
+        /// Interval of the checks of the source's semi-sync settings, in milliseconds. The old spelling is
+        /// `watch_ms`.
+        #[serde(default = "default_semi_sync_check_ms", alias = "watch_ms")]
+        pub semi_sync_check_ms: u64,
+    }
+}
+
+/// `source.start`
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum StartConfig {
+    /// At the start of the binlog file that the source writes now.
+    #[default]
+    Current,
+    /// At the start of the source's oldest binlog file.
+    Oldest,
+    /// At an offset in a binlog file of the source.
+    Position {
+        /// The binlog file's name.
+        file: String,
+        /// The offset of an event in the file, in bytes.
+        position: u64,
+    },
+}
+
+impl<'de> Deserialize<'de> for StartConfig {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let wrong = || {
+            serde::de::Error::custom(format!("start = {text:?}: give `current`, `oldest` or `FILE:POSITION`"))
+        };
+        match text.as_str() {
+            "current" => Ok(Self::Current),
+            "oldest" => Ok(Self::Oldest),
+            _ => {
+                let (file, position) = text.rsplit_once(':').ok_or_else(wrong)?;
+                let position = position.parse().ok().filter(|position| *position >= 4).ok_or_else(wrong)?;
+                if file.is_empty() {
+                    return Err(wrong());
+                }
+                Ok(Self::Position { file: file.into(), position })
+            }
+        }
+    }
+}
+
+fn default_true() -> bool {
+    true
+}
+
+fn default_preallocate_bytes() -> u64 {
+    16 << 20
+}
+
+fn default_archive_interval_ms() -> u64 {
+    10_000
+}
+
+fn default_heartbeat_ms() -> u64 {
+    250
+}
+
+fn default_semi_sync_check_ms() -> u64 {
+    1_000
+}
+
+/// An error in a configuration file.
+#[derive(Debug)]
+pub struct ConfigError {
+    code: &'static str,
+    path: PathBuf,
+    message: String,
+}
+
+impl ConfigError {
+    /// The error's stable code: `TW-CFG-0001` if the file cannot be read, `TW-CFG-0002` if it is not valid
+    /// (syntax, unknown key, wrong type), `TW-CFG-0003` if its settings contradict each other.
+    pub fn code(&self) -> &'static str {
+        self.code
+    }
+}
+
+impl ConfigError {
+    /// An error about a file that holds a password or token.
+    pub fn of_file(path: &Path, message: impl Into<String>) -> Self {
+        Self { code: "TW-CFG-0010", path: path.into(), message: message.into() }
+    }
+
+    /// The error for a channel whose target is its own source.
+    pub fn onto_itself(channel: &str, source: &str, endpoint: &str) -> Self {
+        let message = format!(
+            "its target, {endpoint}, is the server that source {source} captures: every change would come back; name another"
+        );
+        Self { code: "TW-CFG-0011", path: format!("channel {channel}").into(), message }
+    }
+
+    /// The error for a capture that has the same `server_id` as its source.
+    pub fn server_id_of_source(source: &str, server_id: u32) -> Self {
+        let message = format!(
+            "server_id = {server_id} is the source's own; give the capture one that no server of the cluster has"
+        );
+        Self { code: "TW-CFG-0012", path: format!("source {source}").into(), message }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.message)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Config {
+    /// Reads and checks the file at `path`.
+    ///
+    /// # Errors
+    /// [`ConfigError`], with the line, column and key of the error if it has them.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let error = |code, message: String| ConfigError { code, path: path.into(), message };
+        let text = tailwater_files::read_user_file_text(path, 64 << 20)
+            .map_err(|e| error("TW-CFG-0001", e.to_string()))?;
+        let mut config: Self = parse_toml(&text).map_err(|reason| error("TW-CFG-0002", reason))?;
+        config.check().map_err(|message| error("TW-CFG-0003", message))?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        config.log.directory = base.join(&config.log.directory);
+        config.log.archive = config.log.archive.map(|url| ArchiveAddress::at(&url).relative_to(base).url);
+        for source in &mut config.sources {
+            source.rebase(base);
+        }
+        for serve in &mut config.serves {
+            serve.rebase(base);
+        }
+        for channel in &mut config.channels {
+            channel.rebase(base);
+        }
+        for server in &mut config.servers {
+            server.rebase(base);
+        }
+        if let Some(manager) = &mut config.manager {
+            manager.rebase(base);
+        }
+        for relay in &mut config.relays {
+            relay.rebase(base);
+        }
+        if let Some(http) = &mut config.http {
+            http.rebase(base);
+        }
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.sources.is_empty() {
+            return Err("no [[source]]: there is nothing to capture".into());
+        }
+        let mut names = HashSet::new();
+        for source in &self.sources {
+            source.check()?;
+            if !names.insert(&source.name) {
+                return Err(format!("source.name = {:?} is given twice", source.name));
+            }
+        }
+        let mut addresses = HashSet::new();
+        for serve in &self.serves {
+            serve.check(&names)?;
+            if !addresses.insert(serve.listen) {
+                return Err(format!("serve.listen = \"{}\" is given twice", serve.listen));
+            }
+        }
+        let mut channels = HashSet::new();
+        for channel in &self.channels {
+            channel.check(&names)?;
+            if !channels.insert(&channel.name) {
+                return Err(format!("channel.name = {:?} is given twice", channel.name));
+            }
+        }
+        let mut members = HashSet::new();
+        for server in &self.servers {
+            server.check(&names)?;
+            if !members.insert(&server.name) {
+                return Err(format!("server.name = {:?} is given twice", server.name));
+            }
+        }
+        if let Some(manager) = &self.manager {
+            manager.check()?;
+            if self.servers.is_empty() && self.channels.is_empty() {
+                return Err("[manager] without a [[server]]: there is no server that could become primary; add the other servers of the cluster".into());
+            }
+        }
+        let ids: Vec<_> = self.sources.iter().map(|source| (&source.name, source.server_id)).collect();
+        relay::check(&self.relays, &ids)?;
+        self.http.as_ref().map_or(Ok(()), HttpConfig::check)?;
+        self.log.check()
+    }
+}
+
+impl SourceConfig {
+    fn check(&self) -> Result<(), String> {
+        let name = &self.name;
+        let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+        if name.is_empty() || name.len() > 64 || !name.chars().all(legal) || name.starts_with('.') {
+            return Err(format!(
+                "source.name = {name:?}: a name is 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`, no leading dot"
+            ));
+        }
+        if let Some(clash) = own_file(name) {
+            return Err(format!(
+                "source.name = {name:?}: Tailwater itself uses that name for {clash} in the log's folder; choose another name"
+            ));
+        }
+        if self.server_id == 0 {
+            return Err(format!("source {name:?}: server_id must not be 0"));
+        }
+        self.server().check().map_err(|reason| format!("source {name:?}: {reason}"))?;
+        if self.heartbeat_ms < 100 || self.semi_sync_check_ms < 100 {
+            return Err(format!("source {name:?}: heartbeat_ms and semi_sync_check_ms must be at least 100"));
+        }
+        Ok(())
+    }
+}
+
+impl LogConfig {
+    fn check(&self) -> Result<(), String> {
+        if self.archive_interval_ms < 100 {
+            return Err("log.archive_interval_ms must be at least 100".into());
+        }
+        let details = [
+            ("archive_endpoint", self.archive_endpoint.is_some()),
+            ("archive_region", self.archive_region.is_some()),
+            ("archive_path_style", self.archive_path_style.is_some()),
+            ("archive_allow_http", self.archive_allow_http.is_some()),
+            ("archive_retention_hours_max", self.archive_retention_hours_max.is_some()),
+        ];
+        if let Some((key, _)) = details.iter().find(|(_, given)| *given && self.archive.is_none()) {
+            return Err(format!("log.{key} is given without log.archive"));
+        }
+        if self.preallocate_bytes < 64 << 10 {
+            return Err("log.preallocate_bytes must be at least 65536".into());
+        }
+        Ok(())
+    }
+}
+
+/// Returns what kind of file Tailwater itself keeps under this name in the log's folder, if any. A source
+/// cannot have such a name.
+fn own_file(name: &str) -> Option<&'static str> {
+    /// Suffixes of the files in `manager/` that belong to a source's cluster.
+    const ENDINGS: [&str; 4] = [".guard", ".seen", ".lease", ".lock"];
+    let lower = name.to_ascii_lowercase();
+    if OWN_NAMES.contains(&lower.as_str()) {
+        return Some("a file or folder");
+    }
+    ENDINGS.iter().any(|ending| lower.ends_with(ending)).then_some("a file of the manager")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_cannot_have_the_name_of_a_file_of_tailwater() {
+        for name in ["manager", "rejoin", "control.sock", "daemon.lock", "Manager", "orders.guard", "a.lease"]
+        {
+            let (message, code) = complaint(&GOOD.replace("\"orders\"", &format!("{name:?}")));
+            assert!(code == "TW-CFG-0003" && message.contains("Tailwater itself uses"), "{name}: {message}");
+        }
+        load(&GOOD.replace("orders", "managers")).unwrap();
+    }
+
+    #[test]
+    fn every_code_is_explained() {
+        let page = include_str!("../../../docs/reference/errors.md");
+        let source = include_str!("config_file.rs");
+        let codes: HashSet<_> = source
+            .split("\"TW-CFG-")
+            .filter_map(|rest| rest.get(..4))
+            .filter(|code| code.chars().all(|c| c.is_ascii_digit()))
+            .collect();
+        assert!(codes.len() > 3, "{codes:?}");
+        for code in &codes {
+            let row = format!("\n| TW-CFG-{code} |");
+            assert_eq!(page.matches(&row).count(), 1, "{row}");
+        }
+        assert_eq!(page.matches("\n| TW-CFG-").count(), codes.len(), "docs list codes that no error has");
+    }
+
+    const GOOD: &str = r#"
+        [log]
+        directory = "log"
+
+        [[source]]
+        name = "orders"
+        host = "db1"
+        server_id = 4201
+    "#;
+
+    fn load(text: &str) -> Result<Config, ConfigError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tailwater.toml");
+        std::fs::write(&path, text).unwrap();
+        Config::load(&path)
+    }
+
+    fn complaint(text: &str) -> (String, &'static str) {
+        let error = load(text).expect_err(text);
+        (error.to_string(), error.code())
+    }
+
+    #[test]
+    fn old_spellings_of_keys_are_read() {
+        let config = load(&format!("{GOOD}\nwatch_ms = 700")).unwrap();
+        assert_eq!(config.sources[0].semi_sync_check_ms, 700);
+    }
+
+    #[test]
+    fn a_minimal_configuration_has_safe_defaults() {
+        let config = load(GOOD).unwrap();
+        assert_eq!(config.log.ack_of(&config.sources[0]), AckConfig::Durable);
+        assert!(config.log.directory.is_absolute());
+        assert!(config.sources[0].semi_sync);
+        assert_eq!(config.sources[0].start, StartConfig::Current);
+    }
+
+    #[test]
+    fn the_log_of_an_asynchronous_source_is_not_durable_by_default() {
+        let ack = |text: &str| {
+            let config = load(text).unwrap();
+            config.log.ack_of(&config.sources[0])
+        };
+        let asynchronous = GOOD.replace("[[source]]", "[[source]]\nsemi_sync = false");
+        assert_eq!(ack(&asynchronous), AckConfig::Received);
+        let with = |ack: &str, text: &str| text.replace("[log]", &format!("[log]\nack = \"{ack}\""));
+        assert_eq!(ack(&with("durable", &asynchronous)), AckConfig::Durable);
+        assert_eq!(ack(&with("received", GOOD)), AckConfig::Received);
+    }
+
+    #[test]
+    fn an_unknown_key_is_reported_with_its_line() {
+        let (message, code) = complaint(&GOOD.replace("host =", "hots ="));
+        assert_eq!(code, "TW-CFG-0002");
+        assert!(message.contains("line 7") && message.contains("hots"), "{message}");
+        let (message, _) = complaint(&GOOD.replace("directory", "directroy"));
+        assert!(message.contains("line 3") && message.contains("directroy"), "{message}");
+    }
+
+    #[test]
+    fn contradictions_are_errors() {
+        let check = |change: &str, expected: &str| {
+            let (message, code) = complaint(&format!("{GOOD}{change}"));
+            assert!(message.contains(expected), "{message}");
+            assert_eq!(code, "TW-CFG-0003");
+        };
+        check("socket = '/run/mysqld.sock'", "either socket, or host");
+        check("tls = 'verify-full'", "tls_ca");
+        check("[[source]]\nname = 'orders'\nserver_id = 7", "twice");
+        check("[[source]]\nname = '../x'\nserver_id = 7", "source.name");
+        check("[[source]]\nname = 'x'\nserver_id = 0", "server_id");
+        let (message, _) = complaint(&GOOD.replace("[log]", "[log]\narchive_region = 'eu-north-1'"));
+        assert!(message.contains("log.archive_region is given without log.archive"), "{message}");
+    }
+
+    #[test]
+    fn the_listeners_and_accounts_of_serve_sections_are_checked() {
+        let user = "[[serve.user]]\nname = 'repl'\nhash = '*00'";
+        let serve = |change: &str, user: &str| {
+            format!("{GOOD}\n[[serve]]\nsource = 'orders'\nlisten = '127.0.0.1:3307'\n{change}\n{user}")
+        };
+        let config = load(&serve("", user)).unwrap();
+        assert_eq!(config.serves[0].users[0].hash.0, ["*00"]);
+        assert_eq!(
+            load(&serve("", &user.replace("'*00'", "['a', 'b']"))).unwrap().serves[0].users[0].hash.0.len(),
+            2
+        );
+        let check = |change: &str, user: &str, expected: &str| {
+            let (message, code) = complaint(&serve(change, user));
+            assert!(message.contains(expected), "{message}");
+            assert_eq!(code, "TW-CFG-0003");
+        };
+        check("", "", "add one");
+        check("tls_key = 'k'", user, "together");
+        check("server_id = 0", user, "must not be 0");
+        check("", &format!("{user}\npassword = 'x'"), "give one of");
+        check("", &format!("{user}\n{user}"), "given twice");
+        check("", &serve("", user).replace(GOOD, user), "listen = \"127.0.0.1:3307\" is given twice");
+        let (message, _) = complaint(&serve("", user).replace("source = 'orders'", "source = 'other'"));
+        assert!(message.contains("no [[source]]"), "{message}");
+    }
+
+    #[test]
+    fn the_servers_of_a_cluster_are_checked() {
+        let server = |change: &str| format!("{GOOD}\n[[server]]\nname = 'db2'\nsource = 'orders'\n{change}");
+        let config = load(&server("host = 'db2'\npromotion = 'must_not'\nregion = 'north'")).unwrap();
+        assert_eq!(config.servers[0].promotion, tailwater_topology::Promotion::MustNot);
+        let check = |text: &str, expected: &str| {
+            let (message, code) = complaint(text);
+            assert!(message.contains(expected), "{message}");
+            assert_eq!(code, "TW-CFG-0003");
+        };
+        check(&server(""), "its address is missing");
+        check(&server("port = 3306").replace("'db2'", "'tailwater'"), "what Tailwater itself is called");
+        check(&server("port = 3306").replace("source = 'orders'", "source = 'other'"), "no [[source]]");
+        check(&format!("{}\n{}", server("port = 3306"), server("port = 1").replace(GOOD, "")), "given twice");
+        let (message, _) = complaint(&server("port = 3306\npromotion = 'never'"));
+        assert!(message.contains("must_not"), "{message}");
+    }
+
+    #[test]
+    fn other_relays_and_the_http_listener_are_checked() {
+        let relay = |change: &str| {
+            format!(
+                "{GOOD}\n[[relay]]\nname = 'relay2'\nsource = 'orders'\nurl = 'http://relay2:8080'\n\
+                 token_file = 'token'\nserver_id = 4202\n{change}"
+            )
+        };
+        let config = load(&relay("")).unwrap();
+        assert_eq!((config.relays[0].server_id, config.relays[0].timeout_ms), (4202, 12_000));
+        let check = |text: &str, expected: &str| {
+            let (message, code) = complaint(text);
+            assert!(message.contains(expected), "{message}");
+            assert_eq!(code, "TW-CFG-0003");
+        };
+        check(&relay("").replace("4202", "4201"), "disconnect each other");
+        check(&relay("").replace("http://", ""), "url begins with");
+        check(&relay("").replace("'relay2'", "'tailwater'"), "itself is called");
+        check(&relay("").replace("source = 'orders'", "source = 'other'"), "no [[source]]");
+        check(&relay("timeout_ms = 5"), "timeout_ms");
+        check(&relay("serves = ['relay2']"), "host:port");
+        check(&relay(relay("").strip_prefix(GOOD).unwrap()), "given twice");
+        let http = |change: &str| format!("{GOOD}\n[http]\nlisten = '127.0.0.1:8080'\n{change}");
+        assert_eq!(load(&http("")).unwrap().http.unwrap().stale_after_ms, 3_000);
+        check(&http("look_interval_ms = 2000"), "at least twice");
+        check(&http("look_interval_ms = 10"), "at least 100");
+    }
+
+    #[test]
+    fn the_example_on_the_production_page_is_a_valid_configuration() {
+        let page = include_str!("../../../docs/how-to/production.md");
+        let text = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let config = load(text).unwrap();
+        assert_eq!((config.servers.len(), config.relays.len()), (3, 1));
+        assert!(config.http.is_some_and(|http| http.token_file.is_some()));
+        let manager = config.manager.unwrap();
+        assert!(manager.automatic && manager.lease == LeaseConfig::Etcd && manager.etcd_user.is_some());
+    }
+
+    #[test]
+    fn the_start_of_a_log_is_a_keyword_or_a_position() {
+        let start =
+            |value: &str| load(&format!("{GOOD}start = {value:?}")).map(|c| c.sources[0].start.clone());
+        assert_eq!(start("oldest").unwrap(), StartConfig::Oldest);
+        let position = StartConfig::Position { file: "binlog.000007".into(), position: 4 };
+        assert_eq!(start("binlog.000007:4").unwrap(), position);
+        for wrong in ["newest", "binlog.000007:3", ":4", "b:x"] {
+            assert!(start(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The interface between the daemon and its front ends: the control socket, HTTP and metrics.
+//!
+//! - [`Control`]: snapshots, notifications of changes, commands.
+//! - `daemon_state`: the captures, channels and the manager of this process.
+//! - `dispatch`: executes commands.
+//! - `session`: commands whose effect lasts until a connection ends.
+
+mod command_dispatch;
+mod control_session;
+mod daemon_state;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tailwater_topology::RelayPlan;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::api::captures::{CaptureSnapshot, FollowedServer};
+use crate::api::channels::ChannelSnapshot;
+use crate::api::clusters::{ClusterSnapshot, ClusterView, ManagerSnapshot};
+use crate::api::daemon_requests::{CommandError, ControlAnswer, ControlCommand};
+use crate::api::daemon_snapshot::DaemonSnapshot;
+use crate::cluster_prober::ClusterObserver;
+use crate::engine_options;
+use crate::manager::manager_startup::OWN_RELAY;
+
+pub use control_session::ControlSession;
+pub use daemon_state::{DaemonState, SourceHandle};
+
+/// How long the computed topology tree of a cluster is reused for snapshots. Load balancers send checks
+/// often.
+const TREE_AGE_MAX: Duration = Duration::from_millis(100);
+
+/// A counter of changes of the daemon's state.
+#[derive(Debug, Clone, Default)]
+pub struct ChangeCounter(Arc<watch::Sender<u64>>);
+
+impl ChangeCounter {
+    /// Counts one change.
+    pub fn count(&self) {
+        self.0.send_modify(|changes| *changes = changes.wrapping_add(1));
+    }
+}
+
+/// The daemon's interface for its front ends.
+#[derive(Debug, Default)]
+pub struct Control {
+    state: DaemonState,
+    clusters: Vec<ObservedCluster>,
+    changes: ChangeCounter,
+    /// Tasks that count the changes of channels.
+    _tasks: JoinSet<()>,
+}
+
+#[derive(Debug)]
+struct ObservedCluster {
+    observer: ClusterObserver,
+    tree: Mutex<Option<Arc<CachedTree>>>,
+}
+
+/// The parts of a cluster's snapshot that take long to compute.
+#[derive(Debug)]
+struct CachedTree {
+    made: Instant,
+    /// Whether all probes were recent when the tree was computed.
+    is_fresh: bool,
+    followed: FollowedServer,
+    view: ClusterView,
+    relay_silence_ms: BTreeMap<String, Option<u64>>,
+    manager: Option<ManagerSnapshot>,
+}
+
+impl Control {
+    /// Creates the interface to `state`. `observers` probe the clusters and count their probes in `changes`.
+    /// Must be called within a tokio runtime.
+    pub fn new(state: DaemonState, observers: Vec<ClusterObserver>, changes: ChangeCounter) -> Self {
+        let mut tasks = JoinSet::new();
+        for (channel, _) in state.channels.values() {
+            let (mut status, changes) = (channel.status(), changes.clone());
+            tasks.spawn(async move {
+                while status.changed().await.is_ok() {
+                    changes.count();
+                }
+            });
+        }
+        let clusters =
+            observers.into_iter().map(|observer| ObservedCluster { observer, tree: Mutex::new(None) });
+        Self { state, clusters: clusters.collect(), changes, _tasks: tasks }
+    }
+
+    /// Returns the present state. It queries no server; [`ControlCommand::KeepProbed`] requests probes.
+    pub fn snapshot(&self) -> DaemonSnapshot {
+        let (captures, channels) = (self.state.captures(), self.state.channels());
+        let clusters =
+            self.clusters.iter().map(|cluster| cluster.snapshot(&self.state, &captures, &channels));
+        DaemonSnapshot { clusters: clusters.collect(), captures, channels }
+    }
+
+    /// Returns the number of changes so far: probes of servers and relays, and changes of channels. The
+    /// receiver is notified of each change.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changes.0.subscribe()
+    }
+
+    /// Executes a command.
+    ///
+    /// # Errors
+    /// [`CommandError`] if the command was not executed, or if that is not known.
+    pub async fn execute(&self, command: ControlCommand) -> Result<ControlAnswer, CommandError> {
+        command_dispatch::execute(self, command).await
+    }
+
+    /// Starts a session, for commands whose effect lasts until the session ends.
+    pub fn session(self: &Arc<Self>) -> ControlSession {
+        ControlSession::new(Arc::clone(self))
+    }
+
+    /// Whether all servers and relays of the cluster with that server or source were probed recently. If
+    /// neither is named: of all clusters.
+    pub fn is_probed(&self, server: Option<&str>, source: Option<&str>) -> bool {
+        let observers = self.clusters.iter().map(|cluster| &cluster.observer);
+        let mut named = observers.filter(|one| {
+            source.is_none_or(|source| one.wiring().plan.name == source)
+                && server.is_none_or(|server| one.has_server(server))
+        });
+        named.all(ClusterObserver::is_fresh)
+    }
+
+    /// Returns the captures, the channels and the manager.
+    pub fn state(&self) -> &DaemonState {
+        &self.state
+    }
+}
+
+impl ObservedCluster {
+    fn snapshot(
+        &self,
+        state: &DaemonState,
+        captures: &[CaptureSnapshot],
+        channels: &[ChannelSnapshot],
+    ) -> ClusterSnapshot {
+        let wiring = self.observer.wiring();
+        let source = &wiring.plan.name;
+        let capture = captures.iter().find(|capture| capture.report.source == *source);
+        let followed = capture.map_or_else(
+            || FollowedServer {
+                server: wiring.own.clone(),
+                withheld: Some(format!("source {source} is not captured here")),
+            },
+            |capture| capture.followed.clone(),
+        );
+        let tree = self.tree(state, captures, channels, &followed);
+        ClusterSnapshot {
+            source: source.clone(),
+            own: wiring.own.clone(),
+            followed,
+            servers: self.observer.servers(),
+            stale_after_ms: self.observer.stale_after_ms(),
+            view: tree.view.clone(),
+            relay_silence_ms: tree.relay_silence_ms.clone(),
+            manager: tree.manager.clone(),
+        }
+    }
+
+    fn tree(
+        &self,
+        state: &DaemonState,
+        captures: &[CaptureSnapshot],
+        channels: &[ChannelSnapshot],
+        followed: &FollowedServer,
+    ) -> Arc<CachedTree> {
+        let mut cached = self.tree.lock();
+        let is_fresh = self.observer.is_fresh();
+        let is_valid = |tree: &&Arc<CachedTree>| {
+            tree.followed == *followed && tree.made.elapsed() < TREE_AGE_MAX && (tree.is_fresh || !is_fresh)
+        };
+        if let Some(tree) = cached.as_ref().filter(is_valid) {
+            return Arc::clone(tree);
+        }
+        let made = Instant::now();
+        let mut wired = self.observer.wiring().with_primary(&followed.server);
+        let reports: Vec<_> = captures.iter().map(|capture| capture.report.clone()).collect();
+        let statuses: Vec<_> = channels.iter().map(|channel| channel.status.clone()).collect();
+        engine_options::set_states(std::slice::from_mut(&mut wired), &reports, &statuses);
+        self.observer.set_relay_states(&mut wired);
+        let silence_ms = |relay: &RelayPlan| relay.state.as_ref().and_then(|state| state.heard_ago_ms);
+        let others = wired.plan.others.iter().map(|other| (other.name.clone(), silence_ms(&other.relay)));
+        let own = (OWN_RELAY.to_owned(), silence_ms(&wired.plan.relay));
+        let relay_silence_ms = others.chain([own]).collect();
+        let manager = state.manager_snapshot(&wired.plan.name);
+        let readiness = manager.as_ref().map(|manager| manager.report.readiness.clone());
+        let view = ClusterView::of(&wired, &self.observer.observations(), readiness);
+        let tree = Arc::new(CachedTree {
+            made,
+            is_fresh,
+            followed: followed.clone(),
+            view,
+            relay_silence_ms,
+            manager,
+        });
+        *cached = Some(Arc::clone(&tree));
+        tree
+    }
+}

@@ -1,0 +1,263 @@
+//! The daemon of `tailwater run`: starts all parts of the configuration and runs until the last capture has
+//! ended.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tailwater_apply::channel::SourceTime;
+use tailwater_apply::{Channel, ChannelOptions};
+use tailwater_binlog_server::{BinlogServer, StreamReaders};
+use tailwater_capture::Capture;
+use tokio::runtime::Handle;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::cluster_prober::ClusterObserver;
+use crate::config_file::Config;
+use crate::control_api::{ChangeCounter, Control, DaemonState, SourceHandle};
+use crate::control_socket::{self, DirectoryLock};
+use crate::engine_options::ResolvedConfig;
+use crate::http::HttpListener;
+use crate::manager::manager_startup::LocalCapture;
+use crate::manager::promotable_channel_targets::{ApplyChannelControl, ChannelControls};
+use crate::{engine_options, manager, segment_archiver};
+
+/// A running capture: the source's name, the capture, and the token that is cancelled when the capture ends.
+type RunningCapture = (String, Capture, CancellationToken);
+
+/// Captures every source of the configuration until SIGTERM or SIGINT, or until no capture is left.
+///
+/// If a capture refuses its source (for example because the source lacks transactions that the log has), only
+/// this capture stops. If the configuration names other servers of the cluster, the capture waits for an
+/// order of the manager instead. If a log cannot be written, the process ends: the capture could no longer
+/// acknowledge only what the log holds.
+///
+/// # Errors
+/// If the configuration or a log cannot be opened, or the first error that ended a capture.
+pub fn run(config: &Config) -> anyhow::Result<()> {
+    // Runs binlog servers, managers, the control socket and HTTP. They must answer even if the disk is slow.
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    // Runs the channels, and the captures that only channels wait for. A capture that acknowledges commits of
+    // its source has its own thread.
+    let apply_runtime =
+        tokio::runtime::Builder::new_multi_thread().thread_name("replay").enable_all().build()?;
+    // Installed before the first capture starts: from then on a signal must close the log properly.
+    let signals = runtime.block_on(async { Signals::new() })?;
+    let ResolvedConfig { captures: mut options, channels, serves, token } = ResolvedConfig::of(config)?;
+    let _lock = DirectoryLock::take(&config.log.directory)?;
+    let (archived, schedule) = engine_options::archiving(config, &mut options)?;
+    let mut opened = Vec::new();
+    for options in options {
+        let name = options.name.clone();
+        opened.push((name.clone(), Capture::open(options).with_context(|| format!("source {name}"))?));
+    }
+    // The addresses are bound after the logs are opened and before anything is captured. Another daemon that
+    // uses the same logs also uses the same addresses, and the error must then name the logs.
+    let mut bound = Vec::new();
+    for (source, options) in serves {
+        bound.push((source, runtime.block_on(BinlogServer::bind(options))?));
+    }
+    let http = runtime.block_on(HttpListener::bind(config, token))?;
+    let mut captures = Vec::new();
+    for (name, opened) in opened {
+        let ended = CancellationToken::new();
+        let capture = opened
+            .start(ended.clone(), Some(apply_runtime.handle()))
+            .with_context(|| format!("source {name}"))?;
+        captures.push((name, capture, ended));
+    }
+    if !archived.is_empty() {
+        archiver::start(archived, schedule).context("archiving cannot start")?;
+    }
+    let mut servers = Vec::new();
+    let mut readers = BTreeMap::<String, Vec<StreamReaders>>::new();
+    for (name, server) in bound {
+        let of_source = config.sources.iter().zip(&captures).find(|(config, _)| config.name == name);
+        let (source, (_, capture, _)) = of_source.with_context(|| format!("there is no source {name:?}"))?;
+        let served = engine_options::served(source, capture)?;
+        let server = runtime.block_on(async { server.serve(served) });
+        readers.entry(name).or_default().push(server.readers());
+        servers.push(server);
+    }
+    let control =
+        runtime.block_on(async { start(config, channels, readers, &captures, apply_runtime.handle()) })?;
+    let socket = runtime.block_on(async {
+        control_socket::listen(&control_socket::socket_of(&config.log.directory), Arc::clone(&control))
+    })?;
+    let http = runtime.block_on(async { http.map(|http| http.serve(Arc::clone(&control))) });
+    let ended = runtime.block_on(supervise(captures, signals, control));
+    runtime.block_on(async {
+        socket.abort();
+        if let Some(http) = http {
+            http.abort();
+        }
+        for server in servers {
+            server.stop().await;
+        }
+    });
+    ended
+}
+
+/// Starts the channels on `apply_runtime`, and the manager if one is configured. Each channel comes with the
+/// name of its source and whether it stays stopped.
+fn start(
+    config: &Config,
+    channels: Vec<(String, ChannelOptions, bool)>,
+    mut readers: BTreeMap<String, Vec<StreamReaders>>,
+    captures: &[RunningCapture],
+    apply_runtime: &Handle,
+) -> anyhow::Result<Arc<Control>> {
+    let changes = ChangeCounter::default();
+    let observers = ClusterObserver::start_all(config, &changes)?;
+    let mut state = DaemonState::default();
+    let mut channel_controls = ChannelControls::new();
+    for (source, options, stopped) in channels {
+        let capture = captures.iter().find(|(name, ..)| *name == source);
+        let (_, capture, _) = capture.with_context(|| format!("there is no source {source:?}"))?;
+        let name = options.name.clone();
+        let channel = start_channel(config, (&source, capture), options, stopped, &observers, apply_runtime)?;
+        let control = ApplyChannelControl::new(Arc::clone(&channel), capture.log());
+        channel_controls.insert(name.clone(), Arc::new(control));
+        state.channels.insert(name, (channel, capture.log()));
+    }
+    let local = captures.iter().map(|(source, capture, _)| LocalCapture {
+        source: source.clone(),
+        acker: capture.acker(),
+        status: capture.status(),
+        log: capture.log(),
+    });
+    state.manager =
+        manager::manager_startup::start(config, &local.collect::<Vec<_>>(), &channel_controls, &observers)?;
+    for ((name, capture, _), (source, observer)) in captures.iter().zip(config.sources.iter().zip(&observers))
+    {
+        let handle = SourceHandle {
+            acker: capture.acker(),
+            log: capture.log(),
+            status: capture.status(),
+            readers: readers.remove(name).unwrap_or_default(),
+            server_id: source.server_id,
+            semi_sync: source.semi_sync,
+            own: observer.wiring().own.clone(),
+        };
+        state.sources.insert(name.clone(), handle);
+    }
+    Ok(Arc::new(Control::new(state, observers, changes)))
+}
+
+fn start_channel(
+    config: &Config,
+    (source, capture): (&str, &Capture),
+    options: ChannelOptions,
+    stopped: bool,
+    observers: &[ClusterObserver],
+    apply_runtime: &Handle,
+) -> anyhow::Result<Arc<Channel>> {
+    let name = options.name.clone();
+    let is_primary = observers.iter().any(|observer| observer.wiring().is_target_primary(&name));
+    let conflict = is_primary.then(|| "its target is the primary that the log follows now".to_owned());
+    if let Some(conflict) = &conflict {
+        warn!(channel = name, "the channel stays stopped: {conflict}");
+    }
+    let stopped = stopped.then(|| "its configuration has stopped = true".to_owned());
+    let catalogue = engine_options::source_catalogue(config, source, capture.status())?;
+    let options = ChannelOptions { source_catalogue: Some(catalogue), ..options };
+    let status = capture.status();
+    let source_time = SourceTime::new(move || status.source_now_us());
+    let _runtime = apply_runtime.enter();
+    let channel = Channel::start_unless_stopped(options, capture.log(), source_time, conflict.or(stopped));
+    Ok(Arc::new(channel))
+}
+
+/// The signals that stop the process.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn recv(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+async fn supervise(
+    captures: Vec<RunningCapture>,
+    mut signals: Signals,
+    control: Arc<Control>,
+) -> anyhow::Result<()> {
+    let stop = CancellationToken::new();
+    let watchers = captures.into_iter().map(|(name, capture, ended)| {
+        let stop = stop.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = ended.cancelled() => {}
+                () = stop.cancelled() => capture.stop(),
+            }
+            let result = tokio::task::spawn_blocking(move || capture.join()).await;
+            (name, result)
+        })
+    });
+    let mut running: Vec<_> = watchers.collect();
+    let mut first_error = None;
+    while !running.is_empty() {
+        let finished = tokio::select! {
+            () = signals.recv() => {
+                info!("stopping after a signal");
+                // Stops the channels while the logs are still open: running transactions commit, and the
+                // targets store their GTIDs.
+                control.state().stop().await;
+                stop.cancel();
+                continue;
+            }
+            finished = any_finished(&mut running) => finished,
+        };
+        let (name, result) = finished.context("the task that waits for a capture failed")?;
+        match result.context("the task that waits for a capture failed")? {
+            Ok(()) => info!(source = name, "capture ended"),
+            Err(error) => {
+                if error.retry() == tailwater_capture::CaptureRetry::Fatal {
+                    error!(
+                        source = name,
+                        code = error.code(),
+                        "stopping: the log cannot be written: {error}"
+                    );
+                    stop.cancel();
+                } else if !running.is_empty() {
+                    warn!(
+                        source = name,
+                        code = error.code(),
+                        "this source is no longer captured; the other sources still are"
+                    );
+                }
+                let error = anyhow::Error::new(error).context(format!("source {name}"));
+                first_error.get_or_insert(error);
+            }
+        }
+    }
+    match first_error {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+async fn any_finished<T>(running: &mut Vec<tokio::task::JoinHandle<T>>) -> Result<T, tokio::task::JoinError> {
+    std::future::poll_fn(|context| {
+        for index in 0..running.len() {
+            if let std::task::Poll::Ready(result) = std::pin::Pin::new(&mut running[index]).poll(context) {
+                drop(running.swap_remove(index));
+                return std::task::Poll::Ready(result);
+            }
+        }
+        std::task::Poll::Pending
+    })
+    .await
+}

@@ -1,0 +1,116 @@
+//! Requests of a manager on another machine. All of them need the token.
+
+use hyper::StatusCode;
+use serde_json::json;
+
+use super::bearer_token::BearerToken;
+use super::request_handler::{HttpBody, HttpResponse};
+use super::request_routes::OrderKind;
+use crate::api::capture_orders::{AckerFailure, AckerStatus, OrderBody, RelayStatus};
+use crate::api::captures::CaptureSnapshot;
+use crate::api::clusters::ClusterSnapshot;
+use crate::api::daemon_requests::{CommandError, CommandErrorKind, ControlAnswer, ControlCommand};
+use crate::api::daemon_snapshot::DaemonSnapshot;
+
+/// Checks that a request carries the token. If it does not, returns the response.
+pub(super) fn authorize(token: Option<&BearerToken>, credential: Option<&[u8]>) -> Result<(), HttpResponse> {
+    let token = token.ok_or_else(|| {
+        HttpResponse::failed(
+            StatusCode::FORBIDDEN,
+            "orders are refused here: [http] has no token_file; add one and restart the daemon",
+        )
+    })?;
+    if credential.is_some_and(|credential| token.is_in(credential)) {
+        return Ok(());
+    }
+    Err(HttpResponse::failed(
+        StatusCode::UNAUTHORIZED,
+        "the header `Authorization: Bearer TOKEN` is missing, or its token is not the one in token_file",
+    ))
+}
+
+/// Converts an order to a command.
+pub(super) fn command(source: String, kind: OrderKind, body: &[u8]) -> Result<ControlCommand, HttpResponse> {
+    parse(source, kind, body).map_err(|reason| HttpResponse::failed(StatusCode::BAD_REQUEST, &reason))
+}
+
+fn parse(source: String, kind: OrderKind, body: &[u8]) -> Result<ControlCommand, String> {
+    let body: OrderBody = serde_json::from_slice(body).map_err(|error| {
+        format!("the body must be an object such as {{\"token\": 7}}, with \"server\" to follow: {error}")
+    })?;
+    match (kind, body) {
+        (OrderKind::Stop, OrderBody { token, server: None }) => {
+            Ok(ControlCommand::AckerStop { source, token })
+        }
+        (OrderKind::Start, OrderBody { token, server: None }) => {
+            Ok(ControlCommand::AckerStart { source, token })
+        }
+        (OrderKind::Follow, OrderBody { token, server: Some(server) }) => {
+            Ok(ControlCommand::AckerFollow { source, token, server })
+        }
+        (OrderKind::Follow, _) => Err("\"server\" is missing: give the server to follow".to_owned()),
+        (OrderKind::Stop | OrderKind::Start, _) => {
+            Err("only an order to follow may contain \"server\"".to_owned())
+        }
+    }
+}
+
+/// Returns the response to an order or query. Its status code tells the manager whether the order may have
+/// been executed.
+pub(super) fn response(
+    source: &str,
+    answer: Result<ControlAnswer, CommandError>,
+    snapshot: &DaemonSnapshot,
+) -> HttpResponse {
+    let capture = snapshot.captures.iter().find(|capture| capture.report.source == source);
+    let cluster = snapshot.clusters.iter().find(|cluster| cluster.source == source);
+    match (answer, capture, cluster) {
+        (Ok(ControlAnswer::Acker(acker)), Some(capture), Some(cluster)) => {
+            HttpResponse::ok(json!(relay_status(capture, cluster, acker)))
+        }
+        (Err(CommandError { kind: CommandErrorKind::Failed, code, message }), ..) => HttpResponse {
+            status: StatusCode::CONFLICT,
+            body: HttpBody::Json(json!(AckerFailure { code, message })),
+            allowed: None,
+        },
+        _ => HttpResponse::failed(StatusCode::NOT_FOUND, "the configuration has no source of that name"),
+    }
+}
+
+fn relay_status(capture: &CaptureSnapshot, cluster: &ClusterSnapshot, acker: AckerStatus) -> RelayStatus {
+    RelayStatus {
+        server_id: capture.server_id,
+        is_streaming: capture.report.is_streaming,
+        acknowledges: capture.semi_sync,
+        heard_ago_ms: capture.report.heard_ago_ms,
+        heartbeat_ms: Some(capture.heartbeat_ms),
+        own: Some(cluster.own.clone()),
+        acker,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_body_of_an_order_is_checked() {
+        let parse = |kind, body: &str| parse("orders".to_owned(), kind, body.as_bytes());
+        let stop = parse(OrderKind::Stop, r#"{"token":7}"#);
+        assert!(matches!(stop, Ok(ControlCommand::AckerStop { source, token: 7 }) if source == "orders"));
+        let follow = parse(OrderKind::Follow, r#"{"token":7,"server":"db2"}"#);
+        assert!(
+            matches!(follow, Ok(ControlCommand::AckerFollow { token: 7, server, .. }) if server == "db2")
+        );
+        for (kind, wrong) in [
+            (OrderKind::Stop, ""),
+            (OrderKind::Stop, "{}"),
+            (OrderKind::Stop, r#"{"token":-1}"#),
+            (OrderKind::Stop, r#"{"token":7,"server":"db2"}"#),
+            (OrderKind::Start, r#"{"token":7,"force":true}"#),
+            (OrderKind::Follow, r#"{"token":7}"#),
+        ] {
+            assert!(parse(kind, wrong).is_err(), "{kind:?} {wrong}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Maps HTTP requests to commands and snapshots of [`Control`], and the answers to JSON or to the text of
+//! metrics.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::{Method, StatusCode};
+use serde_json::{Value, json};
+use tailwater_manager::FailoverReadiness;
+
+use super::bearer_token::BearerToken;
+use super::remote_manager_orders;
+use super::request_routes::{Route, RouteError, route};
+use crate::api::clusters::ClusterView;
+use crate::api::daemon_requests::{CommandError, CommandErrorKind, ControlAnswer, ControlCommand};
+use crate::control_api::Control;
+use crate::metrics;
+
+/// How long the first request after a time without requests waits for probes.
+const FIRST_PROBE_MAX: Duration = Duration::from_millis(1_000);
+
+/// A response to a request.
+#[derive(Debug)]
+pub(super) struct HttpResponse {
+    pub status: StatusCode,
+    pub body: HttpBody,
+    /// The methods that the path accepts, if the request used another method.
+    pub allowed: Option<&'static str>,
+}
+
+/// The body of a response.
+#[derive(Debug)]
+pub(super) enum HttpBody {
+    Json(Value),
+    /// OpenMetrics text of [`crate::metrics::render`].
+    Metrics(String),
+}
+
+impl HttpResponse {
+    pub(super) fn ok(body: Value) -> Self {
+        Self { status: StatusCode::OK, body: HttpBody::Json(body), allowed: None }
+    }
+
+    pub(super) fn failed(status: StatusCode, reason: &str) -> Self {
+        let body = HttpBody::Json(json!({ "ok": false, "reason": reason }));
+        Self { status, body, allowed: None }
+    }
+}
+
+impl From<RouteError> for HttpResponse {
+    fn from(error: RouteError) -> Self {
+        match error {
+            RouteError::NotFound => Self::failed(
+                StatusCode::NOT_FOUND,
+                "no such path; the paths are /primary, /replica, /status, /metrics, /healthz and /acker",
+            ),
+            RouteError::Method { allowed } => Self {
+                allowed: Some(allowed),
+                ..Self::failed(
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    &format!("method not allowed; this path accepts {allowed}"),
+                )
+            },
+            RouteError::Bad(reason) => Self::failed(StatusCode::BAD_REQUEST, &reason),
+        }
+    }
+}
+
+impl From<CommandError> for HttpResponse {
+    fn from(error: CommandError) -> Self {
+        let status = match error.kind {
+            CommandErrorKind::UnknownName => StatusCode::NOT_FOUND,
+            CommandErrorKind::Invalid => StatusCode::BAD_REQUEST,
+            CommandErrorKind::Failed => StatusCode::CONFLICT,
+        };
+        Self::failed(status, &error.message)
+    }
+}
+
+/// Removes the reason, which may repeat a server's error about a statement. Clients need no token to read the
+/// readiness.
+fn without_reason(readiness: FailoverReadiness) -> FailoverReadiness {
+    match readiness {
+        FailoverReadiness::NotReady { rule, .. } => FailoverReadiness::NotReady {
+            rule,
+            reason: "`tailwater manager status` prints the reason".to_owned(),
+        },
+        other => other,
+    }
+}
+
+/// Handles HTTP requests.
+#[derive(Debug)]
+pub struct HttpHandler {
+    control: Arc<Control>,
+    /// The token that orders must carry.
+    token: Option<BearerToken>,
+}
+
+impl HttpHandler {
+    /// Creates a handler. Without a token it refuses all orders.
+    pub fn new(control: Arc<Control>, token: Option<BearerToken>) -> Self {
+        Self { control, token }
+    }
+
+    pub(super) async fn handle(
+        &self,
+        method: &Method,
+        path: &str,
+        query: Option<&str>,
+        credential: Option<&[u8]>,
+        body: &[u8],
+    ) -> HttpResponse {
+        match route(method, path, query) {
+            Err(error) => error.into(),
+            Ok(Route::Health) => {
+                HttpResponse::ok(json!({ "ok": true, "version": env!("CARGO_PKG_VERSION") }))
+            }
+            Ok(Route::Status) => self.status().await,
+            Ok(Route::Metrics) => self.metrics(),
+            Ok(Route::Check { command, server, source }) => {
+                self.keep_probed(server.as_deref(), source.as_deref()).await;
+                self.check(command).await
+            }
+            Ok(Route::Acker { source }) => {
+                self.order(&source, credential, Ok(ControlCommand::AckerRead { source: source.clone() }))
+                    .await
+            }
+            Ok(Route::Order { source, order }) => {
+                let command = remote_manager_orders::command(source.clone(), order, body);
+                self.order(&source, credential, command).await
+            }
+        }
+    }
+
+    async fn check(&self, command: ControlCommand) -> HttpResponse {
+        match self.control.execute(command).await {
+            Ok(ControlAnswer::Role(check)) => {
+                let status = if check.ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+                HttpResponse { status, body: HttpBody::Json(json!(check)), allowed: None }
+            }
+            Ok(_) => HttpResponse::failed(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the daemon's answer is not the result of a role check",
+            ),
+            Err(error) => error.into(),
+        }
+    }
+
+    async fn order(
+        &self,
+        source: &str,
+        credential: Option<&[u8]>,
+        command: Result<ControlCommand, HttpResponse>,
+    ) -> HttpResponse {
+        // Checked first, so that clients without the token learn nothing.
+        let command = orders::authorize(self.token.as_ref(), credential).and(command);
+        match command {
+            Ok(command) => {
+                let answer = self.control.execute(command).await;
+                remote_manager_orders::response(source, answer, &self.control.snapshot())
+            }
+            Err(response) => response,
+        }
+    }
+
+    async fn status(&self) -> HttpResponse {
+        self.keep_probed(None, None).await;
+        let clusters = self.control.snapshot().clusters.into_iter().map(|cluster| ClusterView {
+            readiness: cluster.view.readiness.map(without_reason),
+            ..cluster.view
+        });
+        HttpResponse::ok(json!({ "clusters": clusters.collect::<Vec<_>>() }))
+    }
+
+    fn metrics(&self) -> HttpResponse {
+        match metrics::render(self.control.snapshot()) {
+            Ok(text) => HttpResponse { status: StatusCode::OK, body: HttpBody::Metrics(text), allowed: None },
+            Err(error) => HttpResponse::failed(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                &format!("the metrics cannot be encoded as text: {error}"),
+            ),
+        }
+    }
+
+    /// Requests probes, and waits until the probes of the cluster of a server or source are recent. While
+    /// clients send requests regularly, the probes are always recent and nothing waits.
+    async fn keep_probed(&self, server: Option<&str>, source: Option<&str>) {
+        let mut changes = self.control.subscribe();
+        let requested = self.control.execute(ControlCommand::KeepProbed).await;
+        let fresh = async {
+            while requested.is_ok() && !self.control.is_probed(server, source) {
+                if changes.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        // A server whose probe takes longer counts as not probed.
+        let _ = tokio::time::timeout(FIRST_PROBE_MAX, fresh).await;
+    }
+}

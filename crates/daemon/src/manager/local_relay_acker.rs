@@ -1,0 +1,204 @@
+//! Relays as ackers that take orders from the manager: relays of this process, and relays of another daemon
+//! on this machine.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tailwater_capture::persisted_manager_orders::AckerState;
+use tailwater_capture::{CaptureAcker, CaptureError};
+use tailwater_manager::action_executor::{AckerControl, AckerError, AckerFuture, AckerReport};
+use tailwater_manager::lossless_rules;
+use tailwater_manager::model::LeaseToken;
+use tailwater_wire::Flavour;
+use tailwater_wire::gtid::GtidSet;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+
+use crate::api::capture_orders::{AckerFailure, AckerOrder, AckerStatus};
+use crate::api::daemon_requests::{ControlAnswer, ControlCommand};
+use crate::control_socket::LINE_BYTES_MAX;
+
+/// How long an order to follow a server waits until the acker streams from that server. The acker keeps
+/// trying afterwards.
+const FOLLOW_PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long another daemon may take to answer. This is longer than its own time limits.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+
+impl From<&AckerState> for AckerStatus {
+    fn from(state: &AckerState) -> Self {
+        Self {
+            token: state.orders.token,
+            stopped_since_ms: state.orders.stopped.map(|stop| stop.since_ms),
+            follows: state.orders.follows.clone(),
+            followed_in: state.orders.followed_in,
+            durable: state.durable,
+            is_mariadb: state.holds.as_ref().map(|holds| holds.flavour() == Flavour::MariaDb),
+            holds: state.holds.as_ref().map(ToString::to_string),
+            before: state.before.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+impl AckerStatus {
+    /// Converts this state to a report about the acker that the manager calls `name`.
+    ///
+    /// # Errors
+    /// If a GTID set cannot be parsed.
+    pub fn report(&self, name: &str) -> Result<AckerReport, String> {
+        let flavour = if self.is_mariadb == Some(true) { Flavour::MariaDb } else { Flavour::MySql };
+        let parse = |set: &String| {
+            GtidSet::parse(flavour, set)
+                .map_err(|error| format!("{name} answers with an invalid GTID set: {error}"))
+        };
+        let holds = self.holds.as_ref().map(parse).transpose()?;
+        let before = self.before.as_ref().map(parse).transpose()?.unwrap_or_else(|| GtidSet::empty(flavour));
+        let stop = match self.stopped_since_ms {
+            Some(_) => lossless_rules::AckerStop::Persistent,
+            None => lossless_rules::AckerStop::Unknown,
+        };
+        Ok(AckerReport {
+            acker: lossless_rules::AckerEvidence {
+                name: name.to_owned(),
+                durable: self.durable,
+                stop,
+                holds,
+            },
+            before,
+            term: LeaseToken(self.token),
+        })
+    }
+}
+
+impl From<CaptureError> for AckerFailure {
+    fn from(error: CaptureError) -> Self {
+        Self { code: Some(error.code().to_owned()), message: error.to_string() }
+    }
+}
+
+impl From<AckerFailure> for AckerError {
+    fn from(failure: AckerFailure) -> Self {
+        // An error with one of these codes means that the order was not executed. With any other error it may
+        // have been executed.
+        const REFUSALS: [&str; 2] = ["TW-RELAY-0015", "TW-RELAY-0016"];
+        let is_refusal = failure.code.as_deref().is_some_and(|code| REFUSALS.contains(&code));
+        let message = match failure.code {
+            Some(code) => format!("{code}: {}", failure.message),
+            None => failure.message,
+        };
+        if is_refusal { Self::Refused(message) } else { Self::Unknown(message) }
+    }
+}
+
+/// Executes an order to a capture of this process, and returns the capture's state afterwards. Takes a
+/// limited time.
+///
+/// # Errors
+/// [`AckerFailure`] with the code of the [`CaptureError`].
+pub async fn execute(acker: &CaptureAcker, order: &AckerOrder) -> Result<AckerStatus, AckerFailure> {
+    match order {
+        AckerOrder::Stop { token } => return Ok(AckerStatus::from(&acker.stop(*token).await?)),
+        AckerOrder::Read => {}
+        AckerOrder::Start { token } => acker.start(*token).await?,
+        AckerOrder::Follow { token, server } => acker.follow(*token, server, FOLLOW_PATIENCE).await?,
+    }
+    Ok(AckerStatus::from(&acker.read()?))
+}
+
+/// A capture of this process.
+#[derive(Debug, Clone)]
+pub struct LocalAcker {
+    name: String,
+    acker: CaptureAcker,
+}
+
+impl LocalAcker {
+    /// Creates an acker with the name `name` for this capture.
+    pub fn new(name: &str, acker: CaptureAcker) -> Self {
+        Self { name: name.to_owned(), acker }
+    }
+
+    async fn send(&self, order: AckerOrder) -> Result<AckerReport, AckerError> {
+        let status = execute(&self.acker, &order).await?;
+        status.report(&self.name).map_err(AckerError::Unknown)
+    }
+}
+
+/// A capture of another daemon on this machine.
+#[derive(Debug, Clone)]
+pub struct SocketAcker {
+    name: String,
+    socket: PathBuf,
+    source: String,
+}
+
+impl SocketAcker {
+    /// Creates an acker with the name `name` for the capture of `source` in the daemon that listens at
+    /// `socket`.
+    pub fn new(name: &str, socket: &Path, source: &str) -> Self {
+        Self { name: name.to_owned(), socket: socket.to_owned(), source: source.to_owned() }
+    }
+
+    async fn send(&self, order: AckerOrder) -> Result<AckerReport, AckerError> {
+        let (name, socket) = (&self.name, self.socket.display());
+        let stream = UnixStream::connect(&self.socket).await.map_err(|error| {
+            AckerError::Refused(format!("{name}: no daemon listens at {socket}: {error}"))
+        })?;
+        let unknown = |reason: String| AckerError::Unknown(format!("{name}, at {socket}: {reason}"));
+        let answer = match tokio::time::timeout(ANSWER_PATIENCE, exchange(stream, &self.command(order))).await
+        {
+            Ok(answer) => answer.map_err(|error| unknown(error.to_string()))?,
+            Err(_) => return Err(unknown(format!("no answer within {} s", ANSWER_PATIENCE.as_secs()))),
+        };
+        match answer {
+            ControlAnswer::Acker(status) => status.report(name).map_err(AckerError::Unknown),
+            ControlAnswer::Failed { code, message } => Err(AckerFailure { code, message }.into()),
+            _ => Err(unknown("its answer is not the state of an acker".into())),
+        }
+    }
+
+    fn command(&self, order: AckerOrder) -> ControlCommand {
+        let source = self.source.clone();
+        match order {
+            AckerOrder::Stop { token } => ControlCommand::AckerStop { source, token },
+            AckerOrder::Read => ControlCommand::AckerRead { source },
+            AckerOrder::Start { token } => ControlCommand::AckerStart { source, token },
+            AckerOrder::Follow { token, server } => ControlCommand::AckerFollow { source, token, server },
+        }
+    }
+}
+
+async fn exchange(stream: UnixStream, command: &ControlCommand) -> std::io::Result<ControlAnswer> {
+    let (read, mut write) = stream.into_split();
+    let mut line = serde_json::to_vec(command)?;
+    line.push(b'\n');
+    write.write_all(&line).await?;
+    let mut answer = Vec::new();
+    BufReader::new(read).take(LINE_BYTES_MAX).read_until(b'\n', &mut answer).await?;
+    Ok(serde_json::from_slice(&answer)?)
+}
+
+macro_rules! impl_acker_control {
+    ($($acker:ty),*) => { $(
+        impl AckerControl for $acker {
+            fn stop(&self, token: LeaseToken) -> AckerFuture<'_, AckerReport> {
+                Box::pin(self.send(AckerOrder::Stop { token: token.0 }))
+            }
+
+            fn read(&self) -> AckerFuture<'_, AckerReport> {
+                Box::pin(self.send(AckerOrder::Read))
+            }
+
+            fn start(&self, token: LeaseToken) -> AckerFuture<'_, ()> {
+                Box::pin(async move { self.send(AckerOrder::Start { token: token.0 }).await.map(drop) })
+            }
+
+            fn follow<'a>(&'a self, token: LeaseToken, server: &'a str) -> AckerFuture<'a, ()> {
+                let order = AckerOrder::Follow { token: token.0, server: server.to_owned() };
+                Box::pin(async move { self.send(order).await.map(drop) })
+            }
+        }
+    )* };
+}
+
+impl_acker_control!(LocalAcker, SocketAcker);

@@ -1,0 +1,305 @@
+//! The runs of a cluster (failovers, switchovers and recoveries), one at a time: starts them, and handles
+//! their ends.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tailwater_manager::action_executor::ActionExecutor;
+use tailwater_manager::cluster_watch::{ClusterState, ClusterWatch, FailoverTrigger, FailureConfirmation};
+use tailwater_manager::failover::Failover;
+use tailwater_manager::failover_driver::{
+    AuditStore, ConfirmFailure, DriverTimeouts, LeaseCheck, RunDriver, RunMachine,
+};
+use tailwater_manager::model::{Audit, RunKind, RunOutcome};
+use tailwater_manager::switchover::Switchover;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinHandle};
+use tracing::{error, info, warn};
+
+use super::super::etcd_audit_records::AuditRecords;
+use super::super::failover_request_builder;
+use super::{ManagedCluster, interrupted_failover_recovery};
+use crate::api::manager_requests::{FailoverOptions, SwitchoverOptions};
+use crate::error_chain::ErrorChain;
+
+/// The run in progress, or else the last run.
+pub(super) struct Run {
+    pub(super) id: String,
+    pub(super) progress: watch::Receiver<Option<Audit>>,
+    /// Ends after the run has ended and its outcome is handled.
+    task: AbortHandle,
+}
+
+/// A run that has not started yet.
+pub struct PreparedRun<M> {
+    /// The state machine of the run.
+    pub machine: M,
+    /// Answers [`tailwater_manager::model::RunAction::ConfirmFailure`].
+    pub confirm: Arc<dyn ConfirmFailure>,
+    /// The previous primary, if it is not the watched server.
+    pub previous_primary: Option<String>,
+    /// Whether the run may change something.
+    pub changes: bool,
+}
+
+impl<H: ActionExecutor + 'static> ManagedCluster<H> {
+    /// Starts a failover and returns the name of the run. [`ManagedCluster::audit`] returns the progress of
+    /// the run. The run continues when the client disconnects.
+    ///
+    /// # Errors
+    /// If another run is in progress, or a record cannot be stored.
+    pub fn fail_over(self: &Arc<Self>, options: &FailoverOptions) -> anyhow::Result<String> {
+        self.begin_failover(options).map(|(id, _)| id)
+    }
+
+    /// Starts a failover, as [`ManagedCluster::fail_over`] does. Also returns a task that ends after the
+    /// outcome of the run is handled, and returns whether a server was promoted.
+    pub(super) fn begin_failover(
+        self: &Arc<Self>,
+        options: &FailoverOptions,
+    ) -> anyhow::Result<(String, JoinHandle<bool>)> {
+        info!(
+            source = self.parts.source,
+            dry_run = options.dry_run,
+            automatic = options.is_automatic,
+            "failover"
+        );
+        self.begin(if options.dry_run { "dry-run" } else { "failover" }, |id, watch, cluster_state| {
+            let confirm = Arc::new(self.confirmation(watch, failover_request_builder::trigger_of(options)));
+            Ok(
+                match failover_request_builder::failover(
+                    id.clone(),
+                    cluster_state,
+                    &self.parts.config,
+                    options,
+                ) {
+                    Ok(order) => PreparedRun {
+                        machine: Failover::new(order),
+                        confirm,
+                        previous_primary: None,
+                        changes: !options.dry_run,
+                    },
+                    Err(refusal) => {
+                        return Err(failover_request_builder::refused(
+                            id,
+                            RunKind::Failover,
+                            cluster_state,
+                            options,
+                            refusal,
+                        ));
+                    }
+                },
+            )
+        })
+    }
+
+    /// Starts a switchover and returns the name of the run, as [`ManagedCluster::fail_over`] does.
+    ///
+    /// # Errors
+    /// If another run is in progress, or a record cannot be stored.
+    pub fn switch_over(self: &Arc<Self>, options: &SwitchoverOptions) -> anyhow::Result<String> {
+        info!(source = self.parts.source, dry_run = options.dry_run, "switchover");
+        let (id, _) = self.begin(
+            if options.dry_run { "dry-run" } else { "switchover" },
+            |id, watch, cluster_state| {
+                // A switchover never requests a confirmation of a failure, so this trigger is not used.
+                let confirm = Arc::new(self.confirmation(watch, FailoverTrigger::DryRun));
+                Ok(
+                    match failover_request_builder::switchover(
+                        id.clone(),
+                        cluster_state,
+                        &self.parts.config,
+                        options,
+                    ) {
+                        Ok(order) => PreparedRun {
+                            machine: Switchover::new(order),
+                            confirm,
+                            previous_primary: None,
+                            changes: !options.dry_run,
+                        },
+                        Err(refusal) => {
+                            let options =
+                                FailoverOptions { dry_run: options.dry_run, ..FailoverOptions::default() };
+                            return Err(failover_request_builder::refused(
+                                id,
+                                RunKind::Switchover,
+                                cluster_state,
+                                &options,
+                                refusal,
+                            ));
+                        }
+                    },
+                )
+            },
+        )?;
+        Ok(id)
+    }
+
+    /// Starts the run that `make` prepares, under a new name. If `make` refuses, stores the record of the
+    /// refused run.
+    ///
+    /// # Errors
+    /// If another run is in progress, or a record cannot be stored.
+    pub fn begin<M: RunMachine + 'static>(
+        self: &Arc<Self>,
+        kind: &str,
+        make: impl FnOnce(String, &ClusterWatch, &ClusterState) -> Result<PreparedRun<M>, Box<Audit>>,
+    ) -> anyhow::Result<(String, JoinHandle<bool>)> {
+        // Locked until the new run is stored, so that a second run at the same time is refused.
+        let mut run = self.lock_run();
+        if let Some(busy) = run.as_ref().filter(|run| !run.task.is_finished()) {
+            anyhow::bail!("{} is under way", busy.id);
+        }
+        let (watch, wiring) = {
+            let watched = self.watched();
+            (Arc::clone(&watched.watch), watched.wiring.clone())
+        };
+        let cluster_state = watch.cluster_state();
+        let id = self.new_id(kind);
+        let (sender, progress) = watch::channel(None);
+        let PreparedRun { mut machine, confirm, previous_primary, changes } =
+            match make(id.clone(), &watch, &cluster_state) {
+                Ok(started) => started,
+                Err(refused) => {
+                    self.parts.records.save(&refused)?;
+                    sender.send_replace(Some(*refused));
+                    let task = tokio::spawn(async { false });
+                    *run = Some(Run { id: id.clone(), progress, task: task.abort_handle() });
+                    return Ok((id, task));
+                }
+            };
+        let wiring = previous_primary.map_or_else(|| wiring.clone(), |primary| wiring.with_primary(&primary));
+        let driver = RunDriver {
+            executor: Arc::new((self.parts.make_executor)(&id, &wiring, &cluster_state)?),
+            term: self.parts.lease.clone(),
+            confirm,
+            records: Arc::new(AuditRecords {
+                folder: self.parts.records.clone(),
+                shared: self.parts.shared.clone(),
+            }),
+            limits: DriverTimeouts::default(),
+        };
+        if let Some(finishing) = self.finishing().take().filter(|_| changes) {
+            finishing.abort();
+        }
+        if changes {
+            self.runs_begun.send_modify(|count| *count += 1);
+        }
+        let cluster = Arc::clone(self);
+        let task = tokio::spawn(async move {
+            if changes {
+                watch.freeze_ack_policies(true);
+            }
+            let audit = driver.drive(&mut machine, &sender).await;
+            cluster.handle_outcome(&audit, &watch).await;
+            if let Some(RunOutcome::Promoted { left, .. }) = &audit.outcome {
+                let (run, left) = ((audit.id.clone(), machine.token()), left.clone());
+                let finish =
+                    interrupted_failover_recovery::finish(Arc::clone(&cluster), run, driver.executor, left);
+                *cluster.finishing() = Some(tokio::spawn(finish).abort_handle());
+            }
+            matches!(audit.outcome, Some(RunOutcome::Promoted { .. }))
+        });
+        *run = Some(Run { id: id.clone(), progress, task: task.abort_handle() });
+        Ok((id, task))
+    }
+
+    pub(super) fn confirmation(&self, watch: &ClusterWatch, trigger: FailoverTrigger) -> FailureConfirmation {
+        let config = &self.parts.config;
+        let ping_timeout = Duration::from_millis(config.pace.ping_timeout_ms);
+        // The time after which silence counts as a failure, plus the time-out of one probe.
+        let patience = Duration::from_millis(config.analysis.detect_after_ms + config.pace.poll_timeout_ms);
+        FailureConfirmation::new(watch, trigger, patience, ping_timeout)
+    }
+
+    /// Acts on the outcome of a run.
+    async fn handle_outcome(&self, audit: &Audit, watch: &ClusterWatch) {
+        let source = &self.parts.source;
+        match &audit.outcome {
+            Some(RunOutcome::Promoted { server, left }) => {
+                warn!(source, id = audit.id, server, left = left.len(), "a new primary takes writes");
+                let now_ms = self.clock.now_ms();
+                // After a switchover another run may start at once, because an operator has requested it.
+                // Only a failover starts the cool-down.
+                let is_failover = audit.kind == RunKind::Failover;
+                if let Err(reason) = self.watch_primary(Some(server)) {
+                    error!(source, server, "the new primary cannot be watched: {}", ErrorChain(&reason));
+                }
+                if is_failover && let Err(reason) = self.parts.guard.record_failover(now_ms).await {
+                    error!(
+                        source,
+                        "the failover cannot be recorded in the guard, so another failover may follow too soon: {}",
+                        ErrorChain(&reason)
+                    );
+                }
+            }
+            Some(RunOutcome::Unchanged { refusal } | RunOutcome::Undone { refusal, .. }) => {
+                warn!(source, id = audit.id, code = refusal.code(), "no {}: {refusal}", audit.kind);
+                watch.freeze_ack_policies(false);
+            }
+            Some(RunOutcome::Incomplete { refusal, to_undo, .. }) => {
+                let to_undo: Vec<_> = to_undo.iter().map(ToString::to_string).collect();
+                error!(
+                    source,
+                    id = audit.id,
+                    code = refusal.code(),
+                    "the run is incomplete: {refusal}; to undo it: {}; or start the failover again",
+                    to_undo.join("; ")
+                );
+                // After an operator has corrected the cluster, its ack policies count again.
+                watch.freeze_ack_policies(false);
+                self.was_cut_off.fetch_or(audit.is_interrupted(), Ordering::Relaxed);
+            }
+            Some(RunOutcome::Planned { .. }) | None => {}
+        }
+    }
+
+    /// Returns the audit record of a run.
+    ///
+    /// # Errors
+    /// If the record cannot be read.
+    pub fn audit(&self, id: &str) -> anyhow::Result<Option<Audit>> {
+        let of_run =
+            self.lock_run().as_ref().filter(|run| run.id == id).map(|run| run.progress.borrow().clone());
+        match of_run {
+            Some(Some(audit)) => Ok(Some(audit)),
+            _ => Ok(self.parts.records.load(id)?),
+        }
+    }
+
+    /// Completes when other work on the cluster must stop, and returns the reason: a run begins after this
+    /// call, or this manager may no longer act.
+    pub fn interrupted(&self) -> impl Future<Output = String> + Send + use<H> {
+        let (mut started, lease) = (self.runs_begun.subscribe(), self.parts.lease.clone());
+        async move {
+            tokio::select! {
+                _ = started.changed() => "a run begins".to_owned(),
+                reason = LeaseCheck::ended(&lease) => reason,
+            }
+        }
+    }
+
+    /// Whether this manager may act, and no run is in progress.
+    pub fn is_free(&self) -> bool {
+        self.parts.lease.check().is_ok() && !self.is_busy()
+    }
+
+    /// Whether a run is in progress.
+    pub fn is_busy(&self) -> bool {
+        self.lock_run().as_ref().is_some_and(|run| !run.task.is_finished())
+    }
+
+    /// Cancels the run in progress, if there is one. Its audit record shows how far it came.
+    pub fn end_run(&self) {
+        if let Some(run) = &*self.lock_run() {
+            run.task.abort();
+        }
+    }
+
+    /// Returns the name of a new run. Sorted by name, runs are in the order of their creation.
+    fn new_id(&self, kind: &str) -> String {
+        let now = chrono::Utc::now().format("%Y%m%dT%H%M%S%3fZ");
+        format!("{now}-{}-{kind}", self.parts.source)
+    }
+}

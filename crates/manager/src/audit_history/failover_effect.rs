@@ -1,0 +1,68 @@
+//! Determines from an audit record what the run changed.
+
+use super::interrupted_failover::InterruptedRun;
+use crate::model::{Audit, LeaseToken, RunOutcome};
+use crate::safety_rules::SafetyRefusal;
+
+/// What a run changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunEffect {
+    /// The run changed nothing.
+    None,
+    /// A server became primary, through this run or through the run that it recovered.
+    Promoted {
+        /// The server that became primary.
+        server: String,
+    },
+    /// The run was undone completely.
+    Undone,
+    /// At least one action was not undone, and an operator must act.
+    Incomplete,
+    /// The manager died or lost the lease during the run. The run must be undone or finished.
+    Interrupted(Box<InterruptedRun>),
+    /// The run was a recovery, and there is nothing left to recover: the interrupted run is undone, or
+    /// another manager has acted since.
+    Recovered {
+        /// Id of the interrupted run.
+        run: String,
+    },
+    /// The run was a recovery, and the interrupted run must still be recovered.
+    RecoveryFailed {
+        /// Id of the interrupted run.
+        run: String,
+        /// The lease term of this recovery. Orders of that term are no sign of another manager.
+        term: u64,
+    },
+}
+
+impl RunEffect {
+    /// Reads an audit record.
+    pub fn of(audit: &Audit) -> Self {
+        if audit.dry_run {
+            return Self::None;
+        }
+        match (&audit.outcome, &audit.resumes) {
+            (Some(RunOutcome::Promoted { server, .. }), _) => Self::Promoted { server: server.clone() },
+            (Some(RunOutcome::Undone { .. }), Some(run))
+            | (Some(RunOutcome::Unchanged { refusal: SafetyRefusal::Superseded { .. } }), Some(run)) => {
+                Self::Recovered { run: run.clone() }
+            }
+            (None | Some(RunOutcome::Unchanged { .. } | RunOutcome::Incomplete { .. }), Some(run)) => {
+                Self::RecoveryFailed { run: run.clone(), term: audit.token.unwrap_or_default() }
+            }
+            (Some(RunOutcome::Undone { .. }), None) => Self::Undone,
+            (Some(RunOutcome::Unchanged { .. }), None) | (Some(RunOutcome::Planned { .. }), _) => Self::None,
+            (Some(RunOutcome::Incomplete { .. }), None) => {
+                InterruptedRun::of(audit).map_or(Self::Incomplete, |run| Self::Interrupted(Box::new(run)))
+            }
+            (None, None) => {
+                InterruptedRun::of(audit).map_or(Self::None, |run| Self::Interrupted(Box::new(run)))
+            }
+        }
+    }
+}
+
+/// Returns the lease term of a record; 0 if its manager never held the lease.
+pub(super) fn term(audit: &Audit) -> LeaseToken {
+    LeaseToken(audit.token.unwrap_or_default())
+}

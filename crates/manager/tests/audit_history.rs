@@ -1,0 +1,65 @@
+//! Tests how the audit records show that a former primary was replaced.
+
+use tailwater_manager::SafetyRefusal;
+use tailwater_manager::audit_history::{Replacement, last_replacement};
+use tailwater_manager::lossless_rules::PossibleLoss;
+use tailwater_manager::model::{Audit, RunKind, RunOutcome};
+
+fn change(id: &str, from: &str, to: &str) -> Audit {
+    let outcome = Some(RunOutcome::Promoted { server: to.to_owned(), left: Vec::new() });
+    Audit { outcome, ..Audit::new(id, RunKind::Failover, from) }
+}
+
+fn lossy(change: Audit) -> Audit {
+    let missing = PossibleLoss { after: None, known: None, held_by: Vec::new(), grows: true };
+    Audit { possible_loss: Some(missing), ..change }
+}
+
+fn refused(id: &str) -> Audit {
+    let refusal = SafetyRefusal::NoLease { reason: "as the test says".to_owned() };
+    Audit { outcome: Some(RunOutcome::Unchanged { refusal }), ..Audit::new(id, RunKind::Failover, "db1") }
+}
+
+fn of(server: &str, leader: &str, newest_first: &[Audit]) -> Replacement {
+    last_replacement(server, leader, newest_first.iter().cloned())
+}
+
+#[test]
+fn the_last_run_that_replaced_a_server_decides() {
+    let accepted = |id: &str| Replacement::LossAccepted(id.to_owned());
+    let first = lossy(change("1", "db1", "db2"));
+    assert_eq!(of("db1", "db2", std::slice::from_ref(&first)), accepted("1"));
+    // A run that replaced no primary does not count.
+    assert_eq!(of("db1", "db2", &[refused("2"), first.clone()]), accepted("1"));
+    let back = change("3", "db2", "db1");
+    assert_eq!(of("db2", "db1", &[back.clone(), first.clone()]), Replacement::Lossless);
+    let again = change("4", "db1", "db2");
+    assert_eq!(of("db1", "db2", &[again, back, first.clone()]), Replacement::Lossless);
+    let on = change("3", "db2", "db3");
+    assert_eq!(of("db1", "db3", &[on.clone(), first.clone()]), accepted("1"));
+    assert_eq!(of("db2", "db3", &[on, first]), Replacement::Lossless);
+}
+
+#[test]
+fn a_run_and_its_recovery_count_as_one_change() {
+    let run = change("1", "db2", "db3");
+    let recovery = Audit { resumes: Some("1".to_owned()), ..change("2", "db2", "db3") };
+    let first = change("0", "db1", "db2");
+    assert_eq!(of("db1", "db3", &[recovery, run, first]), Replacement::Lossless);
+}
+
+#[test]
+fn records_that_do_not_lead_to_the_present_primary_prove_nothing() {
+    let is_unknown = |past| matches!(past, Replacement::Unknown(_));
+    assert!(is_unknown(of("db1", "db2", &[])));
+    assert!(is_unknown(of("db1", "db2", &[refused("1")])));
+    let first = change("1", "db1", "db2");
+    assert!(
+        is_unknown(of("db3", "db2", std::slice::from_ref(&first))),
+        "no record shows that the server was primary"
+    );
+    // Another manager has replaced db2, and may have made db1 the primary once more.
+    assert!(is_unknown(of("db1", "db3", std::slice::from_ref(&first))));
+    let third = change("3", "db1", "db2");
+    assert!(is_unknown(of("db3", "db2", &[third, first])));
+}

@@ -1,0 +1,143 @@
+//! Probes servers over ordinary connections, in bounded time.
+//!
+//! - `probe_queries`: the queries of a probe in each flavour and version.
+//! - `semi_sync_persistence`: whether semi-sync survives a restart.
+//! - `named_values`: access to query results by column and variable names.
+//! - [`ping`]: small, frequent checks whether a server answers.
+
+mod named_result_values;
+mod probe_queries;
+mod semi_sync_persistence;
+pub mod server_ping;
+
+use std::time::{Duration, Instant, SystemTime};
+
+use tailwater_session::{ConnectOptions, Connection};
+use tailwater_wire::gtid::GtidSet;
+
+use crate::error::TopologyError;
+use crate::probe_failure::ProbeFailure;
+use crate::server_state::{
+    Observation, ProbeError, ReplicaChannel, SemiSyncReplica, SemiSyncSource, ServerState, UnansweredQuery,
+};
+
+/// A server to probe, and how to connect to it.
+#[derive(Debug, Clone)]
+pub struct ProbeTarget {
+    /// Name of the server in the configuration.
+    pub name: String,
+    /// Address of the server, and the account.
+    pub connect: ConnectOptions,
+}
+
+/// Probes a server over a new connection. The account needs REPLICATION CLIENT (MariaDB: BINLOG MONITOR and
+/// REPLICA MONITOR); queries refused for lack of other privileges are listed in [`ServerState::unanswered`].
+///
+/// Takes at most `timeout`.
+pub async fn probe_server(subject: &ProbeTarget, timeout: Duration) -> Observation {
+    let began = Instant::now();
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let outcome = match tokio::time::timeout(timeout, look(&subject.connect, timeout)).await {
+        Ok(Ok(look)) => Ok(look),
+        Ok(Err(error)) => Err(probe_error(&error)),
+        Err(_) => Err(ProbeError {
+            failure: ProbeFailure::TimedOut,
+            message: format!(
+                "{} did not answer all queries of the probe within {} s",
+                subject.connect.endpoint,
+                timeout.as_secs_f64()
+            ),
+        }),
+    };
+    Observation {
+        server: subject.name.clone(),
+        address: subject.connect.endpoint.to_string(),
+        began_ms: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),
+        took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        outcome,
+    }
+}
+
+/// Probes `followers` in parallel, and after that `primaries`. A transaction that was seen on a follower is
+/// then also seen on the primary, unless the primary never had it. Returns all observations in order, the
+/// followers first.
+pub async fn probe_servers(
+    followers: &[ProbeTarget],
+    primaries: &[ProbeTarget],
+    timeout: Duration,
+) -> (Vec<Observation>, Vec<Observation>) {
+    (side_by_side(followers, timeout).await, side_by_side(primaries, timeout).await)
+}
+
+/// The maximum number of connections at the same time.
+const SIDE_BY_SIDE_MAX: usize = 64;
+
+async fn side_by_side(subjects: &[ProbeTarget], timeout: Duration) -> Vec<Observation> {
+    let mut observations = Vec::with_capacity(subjects.len());
+    for group in subjects.chunks(SIDE_BY_SIDE_MAX) {
+        let tasks: Vec<_> = group
+            .iter()
+            .cloned()
+            .map(|subject| tokio::spawn(async move { probe_server(&subject, timeout).await }))
+            .collect();
+        for task in tasks {
+            match task.await {
+                Ok(observation) => observations.push(observation),
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            }
+        }
+    }
+    observations
+}
+
+pub(crate) fn probe_error(error: &TopologyError) -> ProbeError {
+    let failure = match error {
+        TopologyError::Session(error) => ProbeFailure::from_error(error),
+        TopologyError::UnexpectedAnswer { .. } => ProbeFailure::ProtocolError,
+    };
+    ProbeError { failure, message: format!("{}: {error}", error.code()) }
+}
+
+async fn look(connect: &ConnectOptions, timeout: Duration) -> Result<ServerState, TopologyError> {
+    let mut connection = Connection::connect(&bounded(connect, timeout)).await?;
+    let look = probe_queries::look(&mut connection).await?;
+    connection.close().await;
+    Ok(look)
+}
+
+/// Reads the replication channels of a server. Returns them with the queries that the server refused.
+pub async fn channels(
+    connection: &mut Connection,
+) -> Result<(Vec<ReplicaChannel>, Vec<UnansweredQuery>), TopologyError> {
+    let mut unanswered = Vec::new();
+    let channels = probe_queries::channels(connection, &mut unanswered).await?;
+    Ok((channels, unanswered))
+}
+
+/// Reads the state of semi-sync, for the server as a source and as a replica.
+pub async fn semi_sync(
+    connection: &mut Connection,
+) -> Result<(Option<SemiSyncSource>, Option<SemiSyncReplica>), TopologyError> {
+    probe_queries::semi_sync(connection).await
+}
+
+/// Reads the state of semi-sync for the server as a source. Does not determine whether it survives a restart.
+pub async fn semi_sync_now(connection: &mut Connection) -> Result<Option<SemiSyncSource>, TopologyError> {
+    probe_queries::semi_sync_now(connection).await
+}
+
+/// Reads all transactions that the server has executed.
+pub async fn executed(connection: &mut Connection) -> Result<GtidSet, TopologyError> {
+    let flavour = connection.server().flavour;
+    Ok(probe_queries::ask_gtids(connection, flavour).await?.0)
+}
+
+/// Returns the same options, with every time-out reduced to `timeout`.
+pub(crate) fn bounded(connect: &ConnectOptions, timeout: Duration) -> ConnectOptions {
+    ConnectOptions {
+        connect_timeout: connect.connect_timeout.min(timeout),
+        read_timeout: Some(connect.read_timeout.map_or(timeout, |limit| limit.min(timeout))),
+        write_timeout: Some(connect.write_timeout.map_or(timeout, |limit| limit.min(timeout))),
+        ..connect.clone()
+    }
+}
