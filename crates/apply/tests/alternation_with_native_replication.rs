@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::channel::{ChannelEdit, GtidMode};
 use tailwater_apply::scheduler::CommitOrder;
-use tailwater_sandbox::replica::{start_statement, stop_statement};
+use tailwater_sandbox::native_replica::{start_statement, stop_statement};
 use tailwater_sandbox::workload::{TransactionMix, prepare};
 use tailwater_sandbox::{Ledger, ServerKind, Workload, WorkloadSpec};
 use tailwater_wire::Flavour;

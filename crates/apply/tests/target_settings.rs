@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use tailwater_apply::Channel;
 use tailwater_apply::channel::{ChannelOptions, GtidMode};
 use tailwater_apply::replication_filter::{FilterSet, Rule};
-use tailwater_sandbox::odd_settings::{accept_odd_settings, apply_odd_settings, reset_odd_settings};
+use tailwater_sandbox::unusual_settings::{accept_odd_settings, apply_odd_settings, reset_odd_settings};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::Gtid;

@@ -10,7 +10,7 @@ use tailwater_binlog_server::{BinlogServer, ServeOptions, ServedLog};
 use tailwater_capture::resume_position::StartPolicy;
 use tailwater_capture::{CaptureError, CaptureOptions};
 use tailwater_log::LogHandle;
-use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
+use tailwater_sandbox::replication_setup::{REPLICATION_PASSWORD, REPLICATION_USER};
 use tailwater_sandbox::{Ledger, ReplicaOf, ReplicaStatus, ReservedPort, Server, ServerKind, ServerSpec};
 use tailwater_session::server::{Accounts, ConnectionLimits, Credential, ServerTls};
 use tailwater_session::{ConnectOptions, Connection, Endpoint, TlsMode, TlsOptions};

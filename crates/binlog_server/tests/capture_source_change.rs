@@ -3,8 +3,8 @@
 use std::mem;
 
 use anyhow::{Context, Result, ensure};
-use tailwater_sandbox::replica::{start_statement, stop_statement};
-use tailwater_sandbox::require::is_skipped_in_ci;
+use tailwater_sandbox::native_replica::{start_statement, stop_statement};
+use tailwater_sandbox::required_server::is_skipped_in_ci;
 use tailwater_sandbox::{ReplicaStart, Server, ServerKind};
 use tailwater_wire::Flavour;
 

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater_sandbox::replica::stop_statement;
+use tailwater_sandbox::native_replica::stop_statement;
 use tailwater_sandbox::{ReplicaOf, ReplicaStart, Server, ServerKind};
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;

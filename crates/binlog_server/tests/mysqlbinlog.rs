@@ -6,8 +6,8 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
-use tailwater_sandbox::require::is_skipped_in_ci;
+use tailwater_sandbox::replication_setup::{REPLICATION_PASSWORD, REPLICATION_USER};
+use tailwater_sandbox::required_server::is_skipped_in_ci;
 use tailwater_sandbox::{Server, ServerKind};
 use tailwater_wire::Flavour;
 use tokio::process::Command;

@@ -1,8 +1,8 @@
 //! Real replicas read from Tailwater while Tailwater, its source and the replicas fail and restart.
 
 use anyhow::{Context, Result, ensure};
-use tailwater_sandbox::replica::{start_statement, stop_statement};
-use tailwater_sandbox::require::is_skipped_in_ci;
+use tailwater_sandbox::native_replica::{start_statement, stop_statement};
+use tailwater_sandbox::required_server::is_skipped_in_ci;
 use tailwater_sandbox::{ReplicaStart, Server, ServerKind, require};
 use tailwater_wire::Flavour;
 

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use tailwater_capture::CaptureState;
 use tailwater_capture::semi_sync_monitor::SemiSyncAlarm;
 use tailwater_sandbox::ServerKind;
-use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
+use tailwater_sandbox::replication_setup::{REPLICATION_PASSWORD, REPLICATION_USER};
 
 use crate::capture_test_source::{Running, Source, run};
 

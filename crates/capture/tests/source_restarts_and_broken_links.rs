@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tailwater_capture::CaptureOptions;
-use tailwater_sandbox::link::Direction;
+use tailwater_sandbox::network_link::Direction;
 use tailwater_sandbox::{Link, ServerKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

@@ -9,7 +9,7 @@ use tailwater_check::table_check::target_catch_up_wait::SyncMethod;
 use tailwater_check::table_check::{CheckOptions, Digests};
 use tailwater_dump::load::{LoadOptions, load, tailwater_folder};
 use tailwater_dump::{DumpOptions, dump};
-use tailwater_sandbox::replica::ReplicaOf;
+use tailwater_sandbox::native_replica::ReplicaOf;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::{ConnectOptions, Connection, SessionError};
 use tailwater_tables::BulkProgress;

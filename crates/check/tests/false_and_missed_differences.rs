@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use tailwater_check::table_check::target_catch_up_wait::{SyncMethod, SyncPosition, SyncWaiter};
 use tailwater_check::table_check::{CheckOptions, Digests, check};
-use tailwater_sandbox::{Server, ServerKind, ServerSpec, replica, require, shared};
+use tailwater_sandbox::{Server, ServerKind, ServerSpec, native_replica, require, shared};
 use tailwater_session::Connection;
 use tailwater_tables::schema::Selection;
 use tailwater_tables::{BulkError, BulkProgress, Throttle, ThrottleQuery, ThrottleRules};
@@ -188,9 +188,9 @@ async fn a_lagging_target_does_not_shrink_chunks() -> Result<()> {
     let script = "CREATE DATABASE late; USE late; CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t SELECT seq FROM seq_1_to_47000";
     servers.source.sql(script).await?;
     servers.source.sql("ANALYZE TABLE late.t").await?;
-    servers.target.sql(replica::stop_statement(kind.flavour())).await?;
+    servers.target.sql(native_replica::stop_statement(kind.flavour())).await?;
     servers.target.sql("CHANGE MASTER TO MASTER_DELAY = 2").await?;
-    servers.target.sql(replica::start_statement(kind.flavour())).await?;
+    servers.target.sql(native_replica::start_statement(kind.flavour())).await?;
     let folder = tempfile::tempdir()?;
     let state = folder.path().join("state");
     let options = CheckOptions {

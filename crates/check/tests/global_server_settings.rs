@@ -9,7 +9,7 @@ use tailwater_check::table_check::{CheckOptions, Digests, check};
 use tailwater_dump::dump_folder::DumpCompression;
 use tailwater_dump::load::{LoadOptions, load, tailwater_folder};
 use tailwater_dump::server_copy::{CopyOptions, copy};
-use tailwater_sandbox::odd_settings::{accept_odd_settings, apply_odd_settings, reset_odd_settings};
+use tailwater_sandbox::unusual_settings::{accept_odd_settings, apply_odd_settings, reset_odd_settings};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_tables::schema::Selection;
 use tailwater_tables::{BulkProgress, Throttle};

@@ -459,7 +459,7 @@ async fn a_lagging_target_causes_no_differences(kind: ServerKind) -> Result<()> 
          INSERT INTO drift.t VALUES (1, 2), (2, 3); CREATE TABLE drift.old (id INT PRIMARY KEY)";
     run_script(&servers.source, script.as_bytes())?;
     ensure!(run(&servers.options()).await?.is_equal());
-    servers.target.sql(tailwater_sandbox::replica::stop_statement(kind.flavour())).await?;
+    servers.target.sql(tailwater_sandbox::native_replica::stop_statement(kind.flavour())).await?;
     servers.source.sql("UPDATE drift.t SET a = 9").await?;
     let hasty = CheckOptions { wait_max: Duration::ZERO, ..servers.options() };
     ensure!(matches!(run(&hasty).await, Err(BulkError::TargetBehind { .. })));
@@ -469,10 +469,10 @@ async fn a_lagging_target_causes_no_differences(kind: ServerKind) -> Result<()> 
         // The check is still waiting, because no transaction arrives on the target.
         tokio::time::sleep(Duration::from_millis(300)).await;
         ensure!(!waits.is_finished(), "the check did not wait");
-        servers.target.sql(tailwater_sandbox::replica::start_statement(kind.flavour())).await?;
+        servers.target.sql(tailwater_sandbox::native_replica::start_statement(kind.flavour())).await?;
         let report = waits.await??;
         ensure!(report.is_equal(), "{report:?}");
-        servers.target.sql(tailwater_sandbox::replica::stop_statement(kind.flavour())).await?;
+        servers.target.sql(tailwater_sandbox::native_replica::stop_statement(kind.flavour())).await?;
         servers.source.sql("UPDATE drift.t SET a = a + 1").await?;
     }
     // The check must not report a table that the target does not have yet, or still has with other columns.
@@ -484,7 +484,7 @@ async fn a_lagging_target_causes_no_differences(kind: ServerKind) -> Result<()> 
     let waits = tokio::spawn(async move { run(&options).await });
     tokio::time::sleep(Duration::from_millis(300)).await;
     ensure!(!waits.is_finished(), "the check did not wait");
-    servers.target.sql(tailwater_sandbox::replica::start_statement(kind.flavour())).await?;
+    servers.target.sql(tailwater_sandbox::native_replica::start_statement(kind.flavour())).await?;
     let report = waits.await??;
     ensure!(report.is_equal() && report.tables == 2, "{report:?}");
     let mut connection = Connection::connect(&servers.source.connect_options()).await?;

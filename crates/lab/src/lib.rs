@@ -8,8 +8,8 @@
 //!   measure other tools in the same run.
 //! - [`sandbox_command`]: `tailwater sandbox`, which starts servers that run until `down`.
 
-pub mod args;
+pub mod arguments;
 pub mod bench;
 pub mod demo;
+pub mod fault_trial;
 pub mod sandbox_command;
-pub mod trial;

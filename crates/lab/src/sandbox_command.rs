@@ -5,14 +5,14 @@ use std::path::Path;
 
 use anyhow::Context;
 use serde_json::json;
-use tailwater_sandbox::detached::{self, DetachedRole, DetachedServer, StopMode, UpSpec};
+use tailwater_sandbox::background_servers::{self, DetachedRole, DetachedServer, StopMode, UpSpec};
 use tailwater_sandbox::install::InstallProgress;
 use tailwater_sandbox::{Cache, ServerKind};
 use tailwater_wire::Flavour;
 
-use crate::args::{SandboxCommand, ServerFamily};
+use crate::arguments::{SandboxCommand, ServerFamily};
 use crate::demo::choose_server;
-use crate::trial::ensure_installed;
+use crate::fault_trial::ensure_installed;
 
 /// Runs `tailwater sandbox ...` and prints the result, as JSON if `as_json` is true, otherwise as text.
 ///
@@ -44,7 +44,7 @@ pub async fn sandbox(command: &SandboxCommand, as_json: bool) -> anyhow::Result<
                 semi_sync: *semi_sync,
                 options: options.clone(),
             };
-            let started = detached::up(&cache, &spec, print_progress).await;
+            let started = background_servers::up(&cache, &spec, print_progress).await;
             let servers = started.context(
                 "start the servers (the servers that started before the failure keep running: `tailwater sandbox down` stops them)",
             )?;
@@ -57,22 +57,22 @@ pub async fn sandbox(command: &SandboxCommand, as_json: bool) -> anyhow::Result<
             }
         }
         SandboxCommand::Stop { names } => {
-            for server in detached::stop(&cache, names, StopMode::Shutdown).await? {
+            for server in background_servers::stop(&cache, names, StopMode::Shutdown).await? {
                 print_ended(&mut out, &server, "stopped", as_json)?;
             }
         }
         SandboxCommand::Kill { names } => {
-            for server in detached::stop(&cache, names, StopMode::Kill).await? {
+            for server in background_servers::stop(&cache, names, StopMode::Kill).await? {
                 print_ended(&mut out, &server, "killed", as_json)?;
             }
         }
         SandboxCommand::Start { names } => {
-            for server in detached::start(&cache, names).await? {
+            for server in background_servers::start(&cache, names).await? {
                 print_server(&mut out, &server, as_json)?;
             }
         }
         SandboxCommand::List => {
-            let servers = detached::list(&cache)?;
+            let servers = background_servers::list(&cache)?;
             if servers.is_empty() && !as_json {
                 writeln!(out, "no servers: `tailwater sandbox up --server mariadb` starts one")?;
             }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tailwater_manager::actions::semi_sync_source::make_source;
 use tailwater_manager::lossless_rules::{AckRequirement, SemiSyncWait};
-use tailwater_sandbox::odd_settings::{accept_odd_settings, apply_odd_settings, reset_odd_settings};
+use tailwater_sandbox::unusual_settings::{accept_odd_settings, apply_odd_settings, reset_odd_settings};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_topology::failure_analysis::{

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::kind::ServerKind;
+use crate::server_kind::ServerKind;
 
 /// Why an operation of the sandbox failed.
 #[derive(Debug, thiserror::Error)]

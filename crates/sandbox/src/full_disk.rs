@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::error::{FileContext, SandboxError};
-use crate::preload;
+use crate::preload_library;
 
 const SOURCE: &str = include_str!("full_disk.c");
 
@@ -23,7 +23,7 @@ pub struct FullDisk {
 impl FullDisk {
     /// Whether a C compiler is available.
     pub fn is_possible() -> bool {
-        preload::is_possible()
+        preload_library::is_possible()
     }
 
     /// Compiles the library into `folder`. The folder must exist as long as programs run with the library. At
@@ -35,12 +35,12 @@ impl FullDisk {
     pub fn compile(folder: &Path) -> Result<Self, SandboxError> {
         let marker = folder.join("disk_is_full");
         let define = format!("-DMARKER={:?}", marker.to_string_lossy());
-        Ok(Self { library: preload::compile(folder, "full_disk", SOURCE, &[define])?, marker })
+        Ok(Self { library: preload_library::compile(folder, "full_disk", SOURCE, &[define])?, marker })
     }
 
     /// Returns the environment variable that makes a program use the library.
     pub fn environment(&self) -> (OsString, OsString) {
-        preload::environment(&self.library)
+        preload_library::environment(&self.library)
     }
 
     /// Makes the disk full.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::SandboxError;
-use crate::preload;
+use crate::preload_library;
 
 const SOURCE: &str = include_str!("slow_fsync.c");
 
@@ -22,7 +22,7 @@ pub struct SlowSync {
 impl SlowSync {
     /// Whether a C compiler is available.
     pub fn is_possible() -> bool {
-        preload::is_possible()
+        preload_library::is_possible()
     }
 
     /// Compiles the library into `folder`. The folder must exist as long as programs run with the library.
@@ -33,11 +33,11 @@ impl SlowSync {
     pub fn compile(folder: &Path, delay: Duration) -> Result<Self, SandboxError> {
         let name = format!("slow_fsync_{}_us", delay.as_micros());
         let define = format!("-DDELAY_NS={}L", delay.as_nanos());
-        Ok(Self { library: preload::compile(folder, &name, SOURCE, &[define])? })
+        Ok(Self { library: preload_library::compile(folder, &name, SOURCE, &[define])? })
     }
 
     /// Returns the environment variable that makes a program use the library.
     pub fn environment(&self) -> (OsString, OsString) {
-        preload::environment(&self.library)
+        preload_library::environment(&self.library)
     }
 }

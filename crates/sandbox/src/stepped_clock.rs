@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{FileContext, SandboxError};
-use crate::preload;
+use crate::preload_library;
 
 const SOURCE: &str = include_str!("stepped_clock.c");
 
@@ -32,7 +32,7 @@ impl SteppedClock {
     /// [`SandboxError::Spawn`] if there is no C compiler; [`SandboxError::Client`] with the compiler's
     /// message if it fails.
     pub fn compile(folder: &Path) -> Result<Self, SandboxError> {
-        let library = preload::compile(folder, "stepped_clock", SOURCE, &[])?;
+        let library = preload_library::compile(folder, "stepped_clock", SOURCE, &[])?;
         let path = folder.join("stepped_clock");
         let file = File::create(&path).on_path("make", &path)?;
         let clock = Self { library, path, file };
@@ -52,7 +52,10 @@ impl SteppedClock {
 
     /// Returns the environment variables that make a program use this clock.
     pub fn environment(&self) -> [(OsString, OsString); 2] {
-        [preload::environment(&self.library), ("STEPPED_CLOCK".into(), self.path.clone().into_os_string())]
+        [
+            preload_library::environment(&self.library),
+            ("STEPPED_CLOCK".into(), self.path.clone().into_os_string()),
+        ]
     }
 }
 

@@ -10,22 +10,22 @@
 //! - [`client`]: runs a file with the suites' own client, through the [`statement_proxy`].
 //! - [`catch_up`]: waits for both followers. [`server_contents`] reads a server, [`compare`] finds
 //!   differences.
-//! - [`cleanup`]: restores the primary after a file. [`report`]: the results.
+//! - [`primary_cleanup`]: restores the primary after a file. [`trial_report`]: the results.
 
-mod apply_wait;
-pub mod args;
-mod cleanup;
-mod client;
-mod compare;
-mod mix;
-mod report;
-mod run;
-mod script;
+pub mod arguments;
+mod mysqltest_client;
+mod mysqltest_statements;
+mod primary_cleanup;
+mod random_settings;
+mod replica_catch_up_wait;
 mod server_contents;
-mod settings;
+mod statement_mix;
 mod statement_proxy;
+mod target_comparison;
+mod test_file_runner;
 mod test_files;
 mod test_servers;
+mod trial_report;
 
 use std::time::{Duration, Instant};
 
@@ -36,9 +36,9 @@ use rand::seq::IndexedRandom;
 use tailwater_apply::channel::GtidMode;
 use tailwater_sandbox::{Cache, TestSuites};
 
-use crate::args::SuitesArgs;
-use report::{FileReport, Reports};
-use run::{Runner, WorkItem};
+use crate::arguments::SuitesArgs;
+use test_file_runner::{Runner, WorkItem};
+use trial_report::{FileReport, Reports};
 
 /// Runs `tailwater trial suites`, and prints a report of each file as JSON or as text. Returns false if a
 /// file differs.
@@ -47,7 +47,7 @@ use run::{Runner, WorkItem};
 /// If suites or servers are unavailable, or servers do not start. A difference is not an error.
 pub async fn suites(args: &SuitesArgs, as_json: bool) -> anyhow::Result<bool> {
     let started = Instant::now();
-    tailwater_lab::trial::ensure_installed(args.server)?;
+    tailwater_lab::fault_trial::ensure_installed(args.server)?;
     let suites = match args.script.is_empty() {
         true => {
             let cache = Cache::locate()?;
@@ -109,8 +109,9 @@ fn plan(args: &SuitesArgs, suites: Option<&TestSuites>) -> anyhow::Result<Vec<Wo
     if let Some(mixes) = args.mixes {
         files.retain(|file| file.skipped.is_none());
         let mut random = StdRng::seed_from_u64(args.seed);
-        let mut choose =
-            |_| files.choose_multiple(&mut random, mix::FILES).map(|file| file.path.clone()).collect();
+        let mut choose = |_| {
+            files.choose_multiple(&mut random, statement_mix::FILES).map(|file| file.path.clone()).collect()
+        };
         return Ok((0..mixes)
             .map(|number| WorkItem::Mix(args.seed + number as u64, choose(number)))
             .collect());

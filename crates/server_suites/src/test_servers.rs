@@ -7,7 +7,7 @@ use anyhow::{Context, bail, ensure};
 use tailwater_apply::channel::{ChannelEdit, ChannelState, ChannelStatus};
 use tailwater_daemon::api::daemon_requests::{ControlAnswer, ControlCommand};
 use tailwater_daemon::control_socket::{ask, socket_of};
-use tailwater_lab::trial::{SOURCE_NAME, Trial, TrialDurability, TrialFolder, TrialSpec};
+use tailwater_lab::fault_trial::{SOURCE_NAME, Trial, TrialDurability, TrialFolder, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_session::{Connection, SessionError};

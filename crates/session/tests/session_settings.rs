@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use anyhow::{Context, Result, ensure};
-use tailwater_sandbox::odd_settings::{accept_odd_settings, apply_odd_settings, odd_settings};
+use tailwater_sandbox::unusual_settings::{accept_odd_settings, apply_odd_settings, odd_settings};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, shared};
 use tailwater_session::session_settings::{
     SERVED_LOG, SETTINGS, SessionSetting, UNCHANGED, default_value, settings_for,

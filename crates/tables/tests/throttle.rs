@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use tailwater_sandbox::{ServerKind, replica, require, shared};
+use tailwater_sandbox::{ServerKind, native_replica, require, shared};
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_tables::{BulkProgress, Throttle, ThrottleQuery, ThrottleRules};
 
@@ -46,7 +46,7 @@ async fn replicas_threads_and_queries_pause_work(kind: ServerKind) -> Result<()>
     let progress = Arc::new(BulkProgress::default());
     throttle.pass(&progress).await;
     ensure!(progress.wait_reason().is_none());
-    servers.target.sql(replica::stop_statement(kind.flavour())).await?;
+    servers.target.sql(native_replica::stop_statement(kind.flavour())).await?;
     until(&throttle, Some("replication is not running")).await?;
     let waiting = {
         let (throttle, progress) = (Arc::clone(&throttle), Arc::clone(&progress));
@@ -56,7 +56,7 @@ async fn replicas_threads_and_queries_pause_work(kind: ServerKind) -> Result<()>
         ensure!(!waiting.is_finished(), "the work was not paused");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    servers.target.sql(replica::start_statement(kind.flavour())).await?;
+    servers.target.sql(native_replica::start_statement(kind.flavour())).await?;
     tokio::time::timeout(PATIENCE, waiting).await??;
     ensure!(progress.wait_reason().is_none(), "{:?}", progress.wait_reason());
 
@@ -114,7 +114,7 @@ async fn lagging_and_unresponsive_servers_pause_work(kind: ServerKind) -> Result
     servers.target.kill().await?;
     until(&throttle, Some("cannot be read")).await?;
     servers.target.start_again().await?;
-    servers.target.sql(replica::start_statement(kind.flavour())).await?;
+    servers.target.sql(native_replica::start_statement(kind.flavour())).await?;
     until(&throttle, None).await?;
 
     let query = Some(ThrottleQuery { sql: "SELECT n FROM gauge.g".into(), max: 1.0 });

@@ -4,8 +4,8 @@
 //! Modules:
 //! - [`cli`]: every command and flag.
 //! - [`commands`]: one module per noun.
-//! - [`exit`]: the exit codes.
+//! - [`exit_codes`]: the exit codes.
 
-pub mod cli;
+pub mod arguments;
 pub mod commands;
-pub mod exit;
+pub mod exit_codes;

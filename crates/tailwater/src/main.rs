@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
-use tailwater::cli::{Cli, Command};
+use tailwater::arguments::{Cli, Command};
 use tailwater::commands;
 
 fn main() -> ExitCode {

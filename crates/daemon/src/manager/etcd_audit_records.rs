@@ -212,7 +212,7 @@ mod tests {
     use tailwater_manager::lease::EtcdOptions;
     use tailwater_manager::lossless_rules::PossibleLoss;
     use tailwater_manager::model::{AuditEntry, RunAction, RunKind, RunPhase};
-    use tailwater_sandbox::etcd::Etcd;
+    use tailwater_sandbox::etcd_process::Etcd;
 
     use super::*;
 

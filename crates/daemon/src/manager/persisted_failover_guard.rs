@@ -276,7 +276,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use tailwater_manager::lease::EtcdOptions;
-    use tailwater_sandbox::etcd::Etcd;
+    use tailwater_sandbox::etcd_process::Etcd;
     use tailwater_topology::failure_analysis::Downtime;
 
     use super::*;

@@ -6,13 +6,13 @@ use std::time::Duration;
 use anyhow::Context;
 use tailwater_sandbox::ServerKind;
 
-use super::capture_setup::{AckVariant, Stage};
+use super::benchmark_report::{BenchReport, MachineInfo, Measurement, Peer, setting};
+use super::capture_servers::{AckVariant, Stage};
 use super::commit_load::{CommitSample, sample};
-use super::existing_binlog::{ExistingBinlog, memory_with_huge_transaction, native_tool};
-use super::report::{BenchReport, MachineInfo, Measurement, Peer, setting};
-use crate::args::ServerFamily;
+use super::existing_binlog_capture::{ExistingBinlog, memory_with_huge_transaction, native_tool};
+use crate::arguments::ServerFamily;
 use crate::demo::choose_server;
-use crate::trial::{TrialDurability, TrialFolder, ensure_installed};
+use crate::fault_trial::{TrialDurability, TrialFolder, ensure_installed};
 
 const COMMITS: &str = "commits per second on the primary";
 const RAW: &str = "raw capture of an existing binlog";

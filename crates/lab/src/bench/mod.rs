@@ -9,19 +9,19 @@
 //! - [`report`]: the output.
 
 mod apply;
+mod benchmark_report;
 mod binlog_readers;
+mod binlog_server;
 mod capture;
-mod capture_setup;
+mod capture_servers;
+mod cluster_writers;
 mod commit_load;
-mod existing_binlog;
+mod dump_load_check;
+mod existing_binlog_capture;
 mod failover;
-mod report;
-mod serve;
 mod switchover;
-mod tables;
-mod writers;
 
-use crate::args::BenchCommand;
+use crate::arguments::BenchCommand;
 
 /// Runs `tailwater bench ...` and prints the report, as JSON if `as_json` is true, otherwise as text.
 ///
@@ -30,14 +30,14 @@ use crate::args::BenchCommand;
 pub async fn bench(command: &BenchCommand, as_json: bool) -> anyhow::Result<()> {
     let report = match command {
         BenchCommand::Capture { server, quick } => capture::capture(*server, *quick).await?,
-        BenchCommand::Serve { server, quick } => serve::serve(*server, *quick).await?,
+        BenchCommand::Serve { server, quick } => binlog_server::serve(*server, *quick).await?,
         BenchCommand::Apply(options) => apply::apply(options).await?,
         BenchCommand::Delay(options) => apply::delay(options).await?,
         BenchCommand::Failover(options) => failover::failover(options).await?,
         BenchCommand::Switchover(options) => switchover::switchover(options).await?,
-        BenchCommand::Dump(options) => tables::dump(options).await?,
-        BenchCommand::Check(options) => tables::check(options).await?,
-        BenchCommand::Load(options) => tables::load(options).await?,
+        BenchCommand::Dump(options) => dump_load_check::dump(options).await?,
+        BenchCommand::Check(options) => dump_load_check::check(options).await?,
+        BenchCommand::Load(options) => dump_load_check::load(options).await?,
     };
     match as_json {
         false => print!("{}", report.to_text()),

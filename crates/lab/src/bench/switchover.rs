@@ -9,12 +9,12 @@ use tailwater_manager::model::{Audit, RunOutcome, RunPhase};
 use tailwater_sandbox::{Server, ServerKind};
 use tailwater_wire::Flavour;
 
-use super::report::{BenchReport, MachineInfo, Measurement, setting};
-use super::writers::{ClusterWriters, PAUSE, prepare_writers};
-use crate::args::{ServerFamily, SwitchoverBench};
+use super::benchmark_report::{BenchReport, MachineInfo, Measurement, setting};
+use super::cluster_writers::{ClusterWriters, PAUSE, prepare_writers};
+use crate::arguments::{ServerFamily, SwitchoverBench};
 use crate::demo::choose_server;
-use crate::trial::managed_cluster::{PRIMARY_NAME, start_candidate};
-use crate::trial::{SOURCE_NAME, Trial, TrialDurability, TrialFolder, TrialSpec, ensure_installed};
+use crate::fault_trial::managed_cluster::{PRIMARY_NAME, start_candidate};
+use crate::fault_trial::{SOURCE_NAME, Trial, TrialDurability, TrialFolder, TrialSpec, ensure_installed};
 
 const MEASUREMENT: &str = "time without writes";
 const BY_CLIENTS: &str = "as measured by the clients";

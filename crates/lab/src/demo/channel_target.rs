@@ -11,7 +11,7 @@ use tailwater_sandbox::{Ledger, Server, ServerKind, ServerSpec};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
-use crate::trial::SOURCE_NAME;
+use crate::fault_trial::SOURCE_NAME;
 use tailwater_daemon::api::daemon_requests::{ControlAnswer, ControlCommand};
 use tailwater_daemon::control_socket::{ask, socket_of};
 

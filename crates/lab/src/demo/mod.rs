@@ -23,9 +23,9 @@ use tailwater_sandbox::workload::{Counters, WorkloadReport, WorkloadSnapshot, pr
 use tailwater_sandbox::{Ledger, ServerKind, Workload, WorkloadSpec};
 use tailwater_wire::Flavour;
 
-use crate::args::{DemoArgs, ServerFamily};
-use crate::trial::primary_failure::{FailoverTimes, PrimaryFailure, replace};
-use crate::trial::{Proof, Trial, TrialDurability, TrialFolder, TrialSpec, ensure_installed, prove};
+use crate::arguments::{DemoArgs, ServerFamily};
+use crate::fault_trial::primary_failure::{FailoverTimes, PrimaryFailure, replace};
+use crate::fault_trial::{Proof, Trial, TrialDurability, TrialFolder, TrialSpec, ensure_installed, prove};
 use channel_target::{ChannelTarget, ChannelTargetOutcome};
 use live_view::LiveView;
 use native_replicas::{NativeReplicas, ReplicaOutcome};

@@ -8,8 +8,8 @@ use tailwater_log::LogDir;
 use tailwater_sandbox::{Ledger, ReplicaStatus, Server, ServerKind};
 use tailwater_wire::gtid::GtidSet;
 
-use crate::trial::Trial;
-use crate::trial::managed_cluster::start_candidate;
+use crate::fault_trial::Trial;
+use crate::fault_trial::managed_cluster::start_candidate;
 
 /// How long a replica may take to apply the rest of the log after the load has ended.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -6,8 +6,8 @@ use anyhow::{Context, ensure};
 use tailwater_sandbox::{Ledger, Server};
 
 use super::native_replicas::replica_words;
-use crate::trial::Trial;
-use crate::trial::managed_cluster::PRIMARY_NAME;
+use crate::fault_trial::Trial;
+use crate::fault_trial::managed_cluster::PRIMARY_NAME;
 
 /// Time limit for the replication of one commit.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -12,7 +12,7 @@ use tailwater_manager::actions::{
 };
 use tailwater_manager::model::LeaseToken;
 use tailwater_manager::model::{ActionOutcome, RunAction};
-use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
+use tailwater_sandbox::replication_setup::{REPLICATION_PASSWORD, REPLICATION_USER};
 use tailwater_sandbox::{Server, ServerKind, require};
 use tailwater_session::Connection;
 use tailwater_topology::Member;

@@ -16,7 +16,7 @@ use tailwater_manager::actions::{
 use tailwater_manager::lossless_rules::AckRequirement;
 use tailwater_manager::model::LeaseToken;
 use tailwater_manager::model::{ActionOutcome, RunAction};
-use tailwater_sandbox::link::{Direction, LinkConditions};
+use tailwater_sandbox::network_link::{Direction, LinkConditions};
 use tailwater_sandbox::{Link, Server, ServerKind, require};
 use tailwater_session::{ConnectOptions, Connection, Endpoint, SessionError};
 use tailwater_topology::Member;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tailwater_manager::actions::replication_setup::{self, ReplicationSource};
-use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
+use tailwater_sandbox::replication_setup::{REPLICATION_PASSWORD, REPLICATION_USER};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_session::{AccountPurpose, ConnectOptions, Connection, grant_statement};
 use tailwater_wire::Flavour;

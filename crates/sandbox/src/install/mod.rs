@@ -1,9 +1,9 @@
 //! Finds servers in the cache folder or on the system, or downloads them without changing the system.
 
-mod fetch;
-mod sources;
-mod suites;
-mod tree;
+mod debian_mirror;
+mod package_download;
+mod server_test_suites;
+mod unpacked_server;
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -13,13 +13,13 @@ use std::process::Command;
 
 use tailwater_wire::Flavour;
 
-use crate::cache::Cache;
+use crate::cache_folder::Cache;
+use crate::child_process_lifetime::{self, Program};
 use crate::error::SandboxError;
-use crate::kind::ServerKind;
-use crate::process::{self, Program};
-pub use fetch::InstallProgress;
-pub use suites::TestSuites;
-pub use tree::{InstallMarker, PackageVersion};
+use crate::server_kind::ServerKind;
+pub use package_download::InstallProgress;
+pub use server_test_suites::TestSuites;
+pub use unpacked_server::{InstallMarker, PackageVersion};
 
 /// An installed server: its program files, and how to run them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Install {
     }
 
     fn on_system(kind: ServerKind) -> Result<Self, String> {
-        let daemon = process::on_path(OsStr::new(kind.daemon()))
+        let daemon = child_process_lifetime::on_path(OsStr::new(kind.daemon()))
             .ok_or_else(|| format!("{} is not on PATH", kind.daemon()))?;
         // Other installations (tarballs, containers) have their own folder structure. Only the structure of
         // Debian packages is supported.
@@ -72,7 +72,8 @@ impl Install {
         }
         let mut program = Program::new(&daemon);
         program.arg("--no-defaults").arg("--version");
-        let output = process::run_to_end(&program, std::process::Stdio::null()).map_err(|e| e.to_string())?;
+        let output = child_process_lifetime::run_to_end(&program, std::process::Stdio::null())
+            .map_err(|e| e.to_string())?;
         let text = String::from_utf8_lossy(&output.stdout);
         let version = version_in(&text).ok_or_else(|| format!("{} prints no version", daemon.display()))?;
         if !version.strip_prefix(kind.series()).is_some_and(|rest| rest.starts_with('.')) {

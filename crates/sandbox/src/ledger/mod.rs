@@ -1,9 +1,9 @@
 //! The ledger: the outcome of each transaction as the clients know it. Checks compare a log or a server with
 //! it.
 
-mod binlog;
-mod check;
-mod file;
+mod binlog_comparison;
+mod ledger_file;
+mod log_comparison;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,9 +13,9 @@ use std::path::Path;
 use parking_lot::{Mutex, MutexGuard};
 use tailwater_session::{ConnectOptions, Connection, SessionError};
 
-pub use binlog::{BinlogCheck, BinlogCheckError};
-pub use check::{LedgerCheck, LedgerReport, LoggedTransaction};
-use file::LedgerFile;
+pub use binlog_comparison::{BinlogCheck, BinlogCheckError};
+use ledger_file::LedgerFile;
+pub use log_comparison::{LedgerCheck, LedgerReport, LoggedTransaction};
 
 /// Identifies a transaction by the worker that ran it and the worker's sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -85,7 +85,7 @@ impl Ledger {
     /// If the file cannot be read or is not a ledger. The message names the line.
     pub fn read_file(path: &Path) -> io::Result<Self> {
         let ledger = Self::new();
-        file::read(path, |id, entry| ledger.record(id, entry))?;
+        ledger_file::read(path, |id, entry| ledger.record(id, entry))?;
         Ok(ledger)
     }
 

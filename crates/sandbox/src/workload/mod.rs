@@ -5,11 +5,11 @@
 //! alone, a reader can identify a transaction and check that it is complete. The [`Ledger`] holds what the
 //! server acknowledged to the client.
 
-mod counters;
-mod plan;
-mod random;
-pub(crate) mod schema;
-mod worker;
+mod live_counters;
+mod seeded_random;
+mod transaction_generator;
+mod workload_client;
+pub(crate) mod workload_tables;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -19,11 +19,11 @@ use tailwater_session::{ConnectOptions, SessionError};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
-pub use counters::{Counters, Histogram, WorkloadSnapshot};
-pub use schema::{ChangeKind, SCHEMA, WorkloadTable, prepare};
+pub use live_counters::{Counters, Histogram, WorkloadSnapshot};
+pub use workload_tables::{ChangeKind, SCHEMA, WorkloadTable, prepare};
 
 use crate::ledger::Ledger;
-use worker::WorkloadWorker;
+use workload_client::WorkloadWorker;
 
 /// The statements of each transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use tailwater_apply::channel::{ChannelEdit, ChannelState, ChannelStatus};
 use tailwater_apply::replication_filter::FilterSet;
 use tailwater_wire::printable;
 
-use crate::cli::{ChannelCommand, Output};
-use crate::exit::Exit;
+use crate::arguments::{ChannelCommand, Output};
+use crate::exit_codes::Exit;
 use tailwater_daemon::api::daemon_requests::{ControlAnswer, ControlCommand};
 use tailwater_daemon::config_file::{Config, parse_toml};
 use tailwater_daemon::control_socket::{ask, socket_of};

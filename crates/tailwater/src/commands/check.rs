@@ -15,12 +15,12 @@ use tailwater_tables::BulkError;
 use tailwater_tables::progress_counters::BulkProgress;
 use tailwater_wire::printable;
 
-use super::bulk_progress::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
-use super::client_server::connect_options;
+use super::client_connection_options::connect_options;
 use super::dump::selection;
-use super::throttle::throttle;
-use crate::cli::{CheckArgs, CompareArgs, DigestsArg, Output, WaitArg};
-use crate::exit::Exit;
+use super::progress_display::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
+use super::throttle_options::throttle;
+use crate::arguments::{CheckArgs, CompareArgs, DigestsArg, Output, WaitArg};
+use crate::exit_codes::Exit;
 use tailwater_daemon::engine_options::channel_progress_reader::AppliedProgress;
 
 /// Maximum number of differences in text output. JSON output has all of them.

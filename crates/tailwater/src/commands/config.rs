@@ -8,8 +8,8 @@ use tailwater_session::{ConnectOptions, Connection, SessionError};
 
 use tailwater_log::AckMode;
 
-use crate::cli::{ConfigCommand, Output};
-use crate::exit::Exit;
+use crate::arguments::{ConfigCommand, Output};
+use crate::exit_codes::Exit;
 use tailwater_daemon::config_file::{Config, ConfigError};
 use tailwater_daemon::engine_options::ResolvedConfig;
 

@@ -13,14 +13,14 @@ use tailwater_tables::progress_counters::BulkProgress;
 use tailwater_tables::schema::Selection;
 use tailwater_wire::printable;
 
-use super::bulk_progress::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
-use super::client_server::connect_options;
+use super::client_connection_options::connect_options;
 use super::copy_binary::copy_binary;
 use super::dump::{left_out_json, print_plan, selection};
 use super::load::is_refusal;
-use super::throttle::throttle;
-use crate::cli::{CopyArgs, CopyHowArgs, Output};
-use crate::exit::Exit;
+use super::progress_display::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
+use super::throttle_options::throttle;
+use crate::arguments::{CopyArgs, CopyHowArgs, Output};
+use crate::exit_codes::Exit;
 
 /// Copies databases from one server to another, or prints the plan.
 ///

@@ -12,11 +12,11 @@ use tailwater_session::ConnectOptions;
 use tailwater_tables::{BulkError, BulkProgress};
 use tailwater_wire::printable;
 
-use super::bulk_progress::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
-use super::client_server::connect_options;
+use super::client_connection_options::connect_options;
 use super::load::is_refusal;
-use crate::cli::{CloneArgs, CopyArgs, Output};
-use crate::exit::Exit;
+use super::progress_display::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
+use crate::arguments::{CloneArgs, CopyArgs, Output};
+use crate::exit_codes::Exit;
 
 /// Makes a physical copy of a whole server, or prints the plan.
 ///

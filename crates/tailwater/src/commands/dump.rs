@@ -13,13 +13,13 @@ use tailwater_tables::progress_counters::BulkProgress;
 use tailwater_tables::schema::{Selection, TableName};
 use tailwater_wire::printable;
 
-use super::bulk_progress::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
-use super::client_server::connect_options;
+use super::channel_pause::PausedChannels;
+use super::client_connection_options::connect_options;
 use super::dump_location::open_dump;
-use super::paused_channels::PausedChannels;
-use super::throttle::throttle;
-use crate::cli::{CompressionArg, DumpArgs, FormatArg, Output};
-use crate::exit::Exit;
+use super::progress_display::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
+use super::throttle_options::throttle;
+use crate::arguments::{CompressionArg, DumpArgs, FormatArg, Output};
+use crate::exit_codes::Exit;
 
 /// The destination argument that means standard output.
 const STREAM: &str = "-";

@@ -7,8 +7,8 @@ use anyhow::{Context, bail};
 use tailwater_manager::model::{Audit, RunOutcome};
 
 use super::manager::send;
-use crate::cli::{FailoverArgs, Output};
-use crate::exit::Exit;
+use crate::arguments::{FailoverArgs, Output};
+use crate::exit_codes::Exit;
 use tailwater_daemon::api::manager_requests::FailoverOptions;
 use tailwater_daemon::api::manager_requests::{ManagerAnswer, ManagerRequest};
 use tailwater_daemon::config_file::Config;

@@ -3,8 +3,8 @@
 use tailwater_session::{AccountPurpose, grant_statement};
 use tailwater_wire::Flavour;
 
-use crate::cli::Output;
-use crate::exit::Exit;
+use crate::arguments::Output;
+use crate::exit_codes::Exit;
 
 /// Prints the GRANT statements for one server family or for both.
 pub fn grants(server: Option<Flavour>, account: &str, output: Output) -> Exit {

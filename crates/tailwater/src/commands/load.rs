@@ -11,12 +11,12 @@ use tailwater_tables::BulkError;
 use tailwater_tables::progress_counters::BulkProgress;
 use tailwater_wire::printable;
 
-use super::bulk_progress::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
-use super::client_server::connect_options;
+use super::client_connection_options::connect_options;
 use super::dump_location::open_dump;
-use super::throttle::throttle;
-use crate::cli::{LoadArgs, Output};
-use crate::exit::Exit;
+use super::progress_display::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
+use super::throttle_options::throttle;
+use crate::arguments::{LoadArgs, Output};
+use crate::exit_codes::Exit;
 
 /// Runs `tailwater load`: loads a dump into a server.
 ///

@@ -8,10 +8,10 @@ use tailwater_wire::binlog_event::BINLOG_MAGIC;
 use tailwater_wire::gtid::Gtid;
 use tailwater_wire::server_version::without_replication_prefix;
 
-use super::log_source::logs_of;
-use super::{cat, log_archive, log_purge, stats, verify};
-use crate::cli::{LogCommand, LogSource, Output};
-use crate::exit::Exit;
+use super::log_location::logs_of;
+use super::{log_archive, log_cat, log_purge, log_stats, log_verify};
+use crate::arguments::{LogCommand, LogSource, Output};
+use crate::exit_codes::Exit;
 
 /// Runs a subcommand of `tailwater log`.
 ///
@@ -22,11 +22,11 @@ pub fn log(command: &LogCommand, output: Output) -> anyhow::Result<Exit> {
     super::init_messages_as(output);
     let result = match command {
         LogCommand::Ls(source) => ls(source, output),
-        LogCommand::Cat(arguments) => cat::cat(arguments, output),
+        LogCommand::Cat(arguments) => log_cat::cat(arguments, output),
         LogCommand::Verify(source) => verify(source, output),
         LogCommand::Archive(arguments) => log_archive::archive(arguments, output),
         LogCommand::Purge(arguments) => log_purge::purge(arguments, output),
-        LogCommand::Stats(arguments) => stats::stats(arguments, output),
+        LogCommand::Stats(arguments) => log_stats::stats(arguments, output),
     };
     match result {
         // The program that reads the output has closed the pipe, as `head` does. This is not an error.
@@ -37,8 +37,8 @@ pub fn log(command: &LogCommand, output: Output) -> anyhow::Result<Exit> {
 
 fn verify(source: &LogSource, output: Output) -> anyhow::Result<Exit> {
     match binlog_file(source) {
-        Some(path) => verify::file(path, output),
-        None => verify::logs(logs_of(source)?, output),
+        Some(path) => log_verify::file(path, output),
+        None => log_verify::logs(logs_of(source)?, output),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::cli::{ManagerCommand, Output};
-use crate::exit::Exit;
+use crate::arguments::{ManagerCommand, Output};
+use crate::exit_codes::Exit;
 use tailwater_binlog_stats::LocalTime;
 use tailwater_daemon::api::clusters::ClusterReport;
 use tailwater_daemon::api::daemon_requests::{ControlAnswer, ControlCommand};

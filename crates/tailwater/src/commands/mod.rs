@@ -1,38 +1,39 @@
 //! One module for each noun of the command line, such as `log` and `channel`.
 
-mod binlog_file;
-mod bulk_progress;
-mod cat;
+mod binlog_file_reader;
 mod channel;
 mod channel_add;
+mod channel_pause;
 mod check;
-mod client_server;
+mod client_connection_options;
 pub mod config;
 mod copy;
 mod copy_binary;
+#[cfg(feature = "lab")]
+mod demo_sandbox_bench_trial;
 mod dump;
 mod dump_location;
 mod failover;
 mod grants;
-#[cfg(feature = "lab")]
-mod lab;
 mod load;
 pub mod log;
 mod log_archive;
+mod log_cat;
+mod log_location;
 mod log_purge;
-mod log_source;
+mod log_stats;
+mod log_verify;
 mod manager;
 mod paused_channels;
 mod progress_text;
 mod rejoin;
 mod repair;
 pub mod run;
-mod stats;
+mod s3_dump_files;
 mod switchover;
-mod throttle;
+mod throttle_options;
 pub(crate) mod topology;
 mod topology_text;
-mod verify;
 
 use std::io::IsTerminal;
 
@@ -49,8 +50,8 @@ use tailwater_tables::BulkError;
 use tailwater_wire::WireError;
 use tailwater_wire::event_printer::PrintError;
 
-use crate::cli::{Cli, Command, Output};
-use crate::exit::Exit;
+use crate::arguments::{Cli, Command, Output};
+use crate::exit_codes::Exit;
 use tailwater_daemon::config_file::ConfigError;
 use tailwater_daemon::control_socket::ControlError;
 use tailwater_daemon::error_chain::ErrorChain;
@@ -77,13 +78,13 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Repair(arguments) => on_runtime(repair::repair(&arguments, cli.output)),
         Command::Grants { server, account } => Ok(grants::grants(server, &account, cli.output)),
         #[cfg(feature = "lab")]
-        Command::Sandbox(command) => on_runtime(lab::sandbox(&command, cli.output)),
+        Command::Sandbox(command) => on_runtime(demo_sandbox_bench_trial::sandbox(&command, cli.output)),
         #[cfg(feature = "lab")]
-        Command::Demo(arguments) => on_runtime(lab::demo(&arguments, cli.output)),
+        Command::Demo(arguments) => on_runtime(demo_sandbox_bench_trial::demo(&arguments, cli.output)),
         #[cfg(feature = "lab")]
-        Command::Bench(command) => on_runtime(lab::bench(&command, cli.output)),
+        Command::Bench(command) => on_runtime(demo_sandbox_bench_trial::bench(&command, cli.output)),
         #[cfg(feature = "lab")]
-        Command::Trial(command) => on_runtime(lab::trial(&command, cli.output)),
+        Command::Trial(command) => on_runtime(demo_sandbox_bench_trial::trial(&command, cli.output)),
     }
 }
 

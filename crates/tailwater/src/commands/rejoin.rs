@@ -7,8 +7,8 @@ use anyhow::Context;
 use serde_json::json;
 use tailwater_rejoin::{EngineState, RejoinError, RejoinPlan};
 
-use crate::cli::{Output, RejoinArgs};
-use crate::exit::Exit;
+use crate::arguments::{Output, RejoinArgs};
+use crate::exit_codes::Exit;
 use tailwater_daemon::config_file::Config;
 use tailwater_daemon::manager::former_primary_rejoin::{FormerPrimary, RejoinReport, RejoinRequest};
 

@@ -9,11 +9,11 @@ use tailwater_check::row_repair::{self, RepairOptions, RepairOutcome, RepairRepo
 use tailwater_tables::progress_counters::BulkProgress;
 use tailwater_wire::printable;
 
-use super::bulk_progress::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
 use super::check;
-use super::throttle::throttle;
-use crate::cli::{Output, RepairArgs};
-use crate::exit::Exit;
+use super::progress_display::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
+use super::throttle_options::throttle;
+use crate::arguments::{Output, RepairArgs};
+use crate::exit_codes::Exit;
 
 /// Runs `tailwater repair`: changes the target's rows that differ from the source's.
 ///

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tailwater_daemon::config_file::Config;
 
-use crate::exit::Exit;
+use crate::exit_codes::Exit;
 
 /// Runs the daemon with the configuration file at `path`. It ends on SIGTERM, on SIGINT, or when no capture
 /// runs any more.

@@ -4,8 +4,8 @@ use anyhow::bail;
 
 use super::failover::follow;
 use super::manager::send;
-use crate::cli::{Output, SwitchoverArgs};
-use crate::exit::Exit;
+use crate::arguments::{Output, SwitchoverArgs};
+use crate::exit_codes::Exit;
 use tailwater_daemon::api::manager_requests::SwitchoverOptions;
 use tailwater_daemon::api::manager_requests::{ManagerAnswer, ManagerRequest};
 use tailwater_daemon::config_file::Config;

@@ -4,8 +4,8 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use super::topology_text::{TextStyle, write_cluster};
-use crate::cli::{Output, TopologyArgs};
-use crate::exit::Exit;
+use crate::arguments::{Output, TopologyArgs};
+use crate::exit_codes::Exit;
 use tailwater_daemon::api::clusters::ClusterView;
 use tailwater_daemon::config_file::Config;
 use tailwater_daemon::engine_options::{self, ClusterWiring};

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
+use tailwater_lab::fault_trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 
-use crate::shell::{PROGRAM, Shell};
+use crate::shell_session::{PROGRAM, Shell};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

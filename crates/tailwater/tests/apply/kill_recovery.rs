@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tailwater_lab::trial::{SOURCE_NAME, Trial, TrialDurability, TrialFolder, TrialSpec};
+use tailwater_lab::fault_trial::{SOURCE_NAME, Trial, TrialDurability, TrialFolder, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_session::{ConnectOptions, Connection};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::shell::{PROGRAM, earlier_program};
+use crate::shell_session::{PROGRAM, earlier_program};
 
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(90);

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater_lab::trial::{SOURCE_NAME, Trial, TrialDurability, TrialFolder, TrialSpec};
+use tailwater_lab::fault_trial::{SOURCE_NAME, Trial, TrialDurability, TrialFolder, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 
-use crate::shell::PROGRAM;
+use crate::shell_session::PROGRAM;
 
 /// Time limit of each wait on a busy machine. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(1800);

@@ -4,5 +4,5 @@ mod channel_commands;
 mod kill_recovery;
 mod large_transactions;
 mod secret_redaction;
-mod source_catalogue;
-mod suites_trial;
+mod server_suites_trial;
+mod source_table_columns;

@@ -4,12 +4,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use tailwater_lab::trial::Trial;
+use tailwater_lab::fault_trial::Trial;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 
-use crate::cli::http::{Http, daemon};
-use crate::shell::Shell;
+use crate::cli::http_listener::{Http, daemon};
+use crate::shell_session::Shell;
 
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);

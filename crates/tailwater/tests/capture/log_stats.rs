@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
+use tailwater_lab::fault_trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::{AckMode, LogDir};
 use tailwater_sandbox::{ServerKind, require};
 use tailwater_wire::Flavour;
 
-use crate::shell::{PROGRAM, Shell};
+use crate::shell_session::{PROGRAM, Shell};
 
 const SMALL: u64 = 60;
 const BIG: u64 = 200_000;

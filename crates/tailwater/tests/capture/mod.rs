@@ -1,11 +1,11 @@
 //! Capture of a source into the log, and the commands that read the log.
 
-mod acker_orders;
-mod archive;
-mod captured_log;
+mod binlog_archive;
+mod capture_stop_and_follow_orders;
+mod captured_log_contents;
 mod log_cat;
-mod log_sql;
+mod log_cat_sql_replay;
 mod log_stats;
-mod mid_file_resume;
 mod random_faults;
-mod source_clock;
+mod resume_in_mid_file;
+mod source_clock_difference;

@@ -20,9 +20,11 @@ use anyhow::{Context, Result, bail, ensure};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use tailwater_lab::trial::{Trial, TrialDurability, TrialFolder, TrialSpec, compare_with_source, prove};
+use tailwater_lab::fault_trial::{
+    Trial, TrialDurability, TrialFolder, TrialSpec, compare_with_source, prove,
+};
 use tailwater_log::{AckMode, LogDir};
-use tailwater_sandbox::link::{Direction, Link};
+use tailwater_sandbox::network_link::{Direction, Link};
 use tailwater_sandbox::workload::{TransactionMix, prepare};
 use tailwater_sandbox::{BinlogCheck, Ledger, ServerKind, Workload, WorkloadSpec, require};
 use tailwater_wire::Flavour;

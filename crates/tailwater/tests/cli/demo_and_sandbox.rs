@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tailwater_sandbox::{Cache, ServerKind, require};
 
-use crate::shell::Shell;
+use crate::shell_session::Shell;
 
 #[test]
 fn the_demo_reports_what_is_documented() -> Result<()> {

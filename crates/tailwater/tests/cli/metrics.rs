@@ -7,9 +7,9 @@ use anyhow::{Result, ensure};
 use tailwater_sandbox::{Server, ServerKind, require};
 use tailwater_wire::Flavour;
 
-use crate::cli::http::{Http, daemon, follower, written_by};
-use crate::open_metrics::Scrape;
-use crate::shell::Shell;
+use crate::cli::http_listener::{Http, daemon, follower, written_by};
+use crate::openmetrics_parser::Scrape;
+use crate::shell_session::Shell;
 
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);

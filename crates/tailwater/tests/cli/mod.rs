@@ -1,8 +1,8 @@
 //! The command line and the daemon's HTTP listener.
 
+mod command_line_usage;
 pub mod demo_and_sandbox;
-pub mod http;
+pub mod http_listener;
+mod links_pipes_and_devices;
 mod metrics;
-mod special_files;
-mod topology;
-mod usage;
+mod topology_command;

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater_lab::trial::managed_cluster::{PRIMARY_NAME, start_candidate, start_candidate_with};
-use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
+use tailwater_lab::fault_trial::managed_cluster::{PRIMARY_NAME, start_candidate, start_candidate_with};
+use tailwater_lab::fault_trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
-use tailwater_sandbox::link::Link;
-use tailwater_sandbox::require::is_skipped_in_ci;
+use tailwater_sandbox::network_link::Link;
+use tailwater_sandbox::required_server::is_skipped_in_ci;
 use tailwater_sandbox::workload::prepare;
 use tailwater_sandbox::{Ledger, Server, ServerKind, Workload, WorkloadSpec, require};
 use tailwater_session::Connection;
 
-use crate::shell::{PROGRAM, Shell};
+use crate::shell_session::{PROGRAM, Shell};
 
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -208,7 +208,7 @@ impl Led {
         }
     }
 
-    pub fn tailwater(&self, words: &str) -> Result<crate::shell::Ran> {
+    pub fn tailwater(&self, words: &str) -> Result<crate::shell_session::Ran> {
         self.shell.run(&format!("{words} -c tailwater.toml"))
     }
 }

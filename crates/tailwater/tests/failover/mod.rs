@@ -1,17 +1,17 @@
 //! Clusters under the manager: failover, switchover, rejoin.
 
-mod absent_relay;
 mod automatic_failover;
 mod channel_target_failover;
-mod dead_host;
-mod etcd_recreated;
 mod fencing_race;
-mod haproxy;
-mod manager_killed_mid_run;
-mod nemesis;
-mod odd_settings;
-mod rejoin;
+mod former_primary_rejoin;
+mod haproxy_routing;
+mod manager_and_primary_on_dead_host;
+mod manager_killed_mid_failover;
+mod random_faults;
+mod recreated_etcd;
+mod relay_down_during_failover;
 mod rolling_upgrade;
 mod sandbox_cluster;
 mod switchover;
-mod two_relays;
+mod two_relays_and_managers;
+mod unusual_settings;

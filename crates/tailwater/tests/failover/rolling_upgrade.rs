@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater_lab::trial::TrialDurability;
-use tailwater_lab::trial::managed_cluster::PRIMARY_NAME;
+use tailwater_lab::fault_trial::TrialDurability;
+use tailwater_lab::fault_trial::managed_cluster::PRIMARY_NAME;
 use tailwater_sandbox::{Etcd, Server, ServerKind, require};
 use tailwater_wire::Flavour;
 
-use crate::failover::two_relays::{Pair, acts, check_ledger, until};
-use crate::shell::{EARLIER_BUILD, PROGRAM};
+use crate::failover::two_relays_and_managers::{Pair, acts, check_ledger, until};
+use crate::shell_session::{EARLIER_BUILD, PROGRAM};
 
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(90);

@@ -14,8 +14,8 @@ use tailwater_sandbox::{Cache, ServerKind, require};
 use tailwater_wire::Flavour;
 
 use crate::cli::demo_and_sandbox::{Down, shell_with_cache};
-use crate::open_metrics::Scrape;
-use crate::shell::{PROGRAM, Shell};
+use crate::openmetrics_parser::Scrape;
+use crate::shell_session::{PROGRAM, Shell};
 
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);

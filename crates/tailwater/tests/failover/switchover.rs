@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater_lab::trial::managed_cluster::PRIMARY_NAME;
+use tailwater_lab::fault_trial::managed_cluster::PRIMARY_NAME;
 use tailwater_sandbox::{Server, ServerKind, Workload, WorkloadSpec, require};
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;

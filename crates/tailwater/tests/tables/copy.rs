@@ -6,14 +6,14 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater_lab::trial::{Trial, TrialDurability, TrialSpec};
+use tailwater_lab::fault_trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::{Link, Server, ServerKind, ServerSpec, require};
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::shell::{PROGRAM, Shell, earlier_program};
+use crate::shell_session::{PROGRAM, Shell, earlier_program};
 
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -4,10 +4,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater_sandbox::require::is_skipped_in_ci;
+use tailwater_sandbox::required_server::is_skipped_in_ci;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 
-use crate::shell::Shell;
+use crate::shell_session::Shell;
 
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -11,7 +11,7 @@ use tailwater_dump::dump_folder::DumpFolder;
 use tailwater_sandbox::{Link, Server, ServerKind, ServerSpec, require};
 use tailwater_session::Connection;
 
-use crate::shell::{PROGRAM, Shell, earlier_program};
+use crate::shell_session::{PROGRAM, Shell, earlier_program};
 
 /// Number of rows in each table.
 const ROWS: usize = 40_000;

@@ -11,8 +11,8 @@ use tailwater_session::Connection;
 use tailwater_tables::journal_file;
 use tokio::runtime::Runtime;
 
-use crate::s3_server::{ACCESS_KEY, BUCKET, S3Server, SECRET_KEY};
-use crate::shell::{PROGRAM, Shell};
+use crate::shell_session::{PROGRAM, Shell};
+use crate::test_s3_server::{ACCESS_KEY, BUCKET, S3Server, SECRET_KEY};
 
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);

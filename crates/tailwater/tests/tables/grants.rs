@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 
-use crate::shell::{PROGRAM, Shell};
+use crate::shell_session::{PROGRAM, Shell};
 
 const SCRIPT: &str = "
     CREATE DATABASE shop; USE shop;

@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 
-use crate::shell::{Shell, earlier_program};
+use crate::shell_session::{Shell, earlier_program};
 
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(90);

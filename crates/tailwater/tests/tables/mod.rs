@@ -1,12 +1,12 @@
 //! The commands that process whole tables: dump, load, copy, check and repair.
 
-mod check;
-mod check_marks;
+mod check_and_repair;
+mod check_of_channel_target;
 mod copy;
 mod copy_binary;
 mod dump;
 mod dump_to_s3;
 mod grants;
 mod load;
-mod many_rows;
+mod memory_use_with_many_rows;
 mod throttle;

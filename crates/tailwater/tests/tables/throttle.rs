@@ -11,7 +11,7 @@ use serde_json::Value;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tempfile::TempDir;
 
-use crate::shell::PROGRAM;
+use crate::shell_session::PROGRAM;
 
 on_each_server!(throttle_pauses_and_resumes_all_bulk_work);
 

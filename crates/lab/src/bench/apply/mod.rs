@@ -10,16 +10,16 @@
 //!   for `tailwater bench delay`.
 //! - [`summary`]: the report.
 
-mod backlog;
-mod contender;
-mod delay;
-mod native;
-mod plan;
-mod replay;
-mod steady_stream;
-mod summary;
-mod tailwater;
-mod target;
+mod backlog_replay;
+mod benchmark_plan;
+mod benchmark_summary;
+mod delay_under_steady_load;
+mod native_replication_replay;
+mod replication_delay;
+mod replication_variant;
+mod source_backlog;
+mod tailwater_replay;
+mod target_server;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -32,22 +32,22 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use tailwater_sandbox::{ServerKind, SlowSync};
 
-use self::backlog::Backlog;
-use self::contender::{Contender, NativeSettings};
-use self::delay::DelayMeasurement;
-use self::plan::{ApplyPlan, Conditions, HEADLINE, PlannedWorkload, ReplayCondition};
-use self::replay::{ReplaySetup, replay};
-use self::steady_stream::{LoadLevel, SourceAckMode};
-use self::summary::{replay_row, screen_row, summarise};
-use self::tailwater::CapturedLog;
-use self::target::ReplayTarget;
+use self::backlog_replay::{ReplaySetup, replay};
+use self::benchmark_plan::{ApplyPlan, Conditions, HEADLINE, PlannedWorkload, ReplayCondition};
+use self::benchmark_summary::{replay_row, screen_row, summarise};
+use self::delay_under_steady_load::{LoadLevel, SourceAckMode};
+use self::replication_delay::DelayMeasurement;
+use self::replication_variant::{Contender, NativeSettings};
+use self::source_backlog::Backlog;
+use self::tailwater_replay::CapturedLog;
+use self::target_server::ReplayTarget;
 use self::workload::ApplyLoad;
-use super::report::{BenchReport, MachineInfo, Measurement};
-use crate::args::{ApplyBench, Side};
+use super::benchmark_report::{BenchReport, MachineInfo, Measurement};
+use crate::arguments::{ApplyBench, Side};
 use crate::demo::choose_server;
-use crate::trial::{TrialFolder, ensure_installed};
+use crate::fault_trial::{TrialFolder, ensure_installed};
 
-pub use self::delay::delay;
+pub use self::replication_delay::delay;
 
 /// The delay that is added to every sync of the disk under slow-sync conditions.
 pub const SYNC_DELAY: Duration = Duration::from_millis(2);
@@ -218,7 +218,7 @@ impl ApplyRun {
         let slow = stage.slow.as_ref().filter(|_| condition.conditions.slow_fsync);
         let mut target =
             ReplayTarget::start(&stage.backlog, condition.conditions, slow, stage.folder.path()).await?;
-        let mut rates = native::screen(&stage.backlog, &mut target, &all)
+        let mut rates = native_replication_replay::screen(&stage.backlog, &mut target, &all)
             .await
             .with_context(|| format!("native settings on {}", planned.workload))?;
         target.end().await?;
@@ -255,7 +255,8 @@ impl ApplyRun {
         for promise in [SourceAckMode::None, SourceAckMode::Lossless] {
             let mut rate = most;
             for load in [LoadLevel::Most, LoadLevel::Half] {
-                let followers = delay::followers(&natives, self.measures(Side::Tailwater), promise, load);
+                let followers =
+                    replication_delay::followers(&natives, self.measures(Side::Tailwater), promise, load);
                 let repeats = if load == LoadLevel::Half { plan.steady_repeats } else { 1 };
                 let stream = DelayMeasurement {
                     kind,

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::args::ApplyWorkload;
+use crate::arguments::ApplyWorkload;
 
 /// The schema of all tables.
 pub const SCHEMA: &str = "tw_bench";

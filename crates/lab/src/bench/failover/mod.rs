@@ -12,12 +12,12 @@ use tailwater_sandbox::{Ledger, Server, ServerKind, Workload, WorkloadSpec};
 use tailwater_topology::failure_analysis::AnalysisSettings;
 
 use self::mha::{Mha, MhaFailover};
-use super::report::{BenchReport, MachineInfo, Measurement, Peer, setting};
-use crate::args::{FailoverBench, ServerFamily};
+use super::benchmark_report::{BenchReport, MachineInfo, Measurement, Peer, setting};
+use crate::arguments::{FailoverBench, ServerFamily};
 use crate::demo::choose_server;
-use crate::trial::managed_cluster::start_candidate;
-use crate::trial::primary_failure::{FailoverTimes, PrimaryFailure, replace};
-use crate::trial::{Trial, TrialDurability, TrialFolder, TrialSpec, ensure_installed};
+use crate::fault_trial::managed_cluster::start_candidate;
+use crate::fault_trial::primary_failure::{FailoverTimes, PrimaryFailure, replace};
+use crate::fault_trial::{Trial, TrialDurability, TrialFolder, TrialSpec, ensure_installed};
 
 const MEASUREMENT: &str = "from the failure of the primary";
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use tailwater_sandbox::replication::{REPLICATION_PASSWORD, REPLICATION_USER};
+use tailwater_sandbox::replication_setup::{REPLICATION_PASSWORD, REPLICATION_USER};
 use tailwater_sandbox::workload::prepare;
 use tailwater_sandbox::{
     ChildProcess, Install, Ledger, ReplicaOf, ReplicaStart, Server, ServerKind, ServerSpec, Workload,
@@ -19,9 +19,9 @@ use tokio::task::JoinHandle;
 use self::installation::{MhaEnvironment, MhaTools};
 use self::ssh::SshServer;
 use super::{WARM_UP, clients};
-use crate::trial::managed_cluster::{PRIMARY_NAME, start_candidate};
-use crate::trial::primary_failure::{PrimaryFailure, first_commit, millis};
-use crate::trial::{TrialFolder, primary_options};
+use crate::fault_trial::managed_cluster::{PRIMARY_NAME, start_candidate};
+use crate::fault_trial::primary_failure::{PrimaryFailure, first_commit, millis};
+use crate::fault_trial::{TrialFolder, primary_options};
 
 /// Creates the account that MHA uses on the servers.
 const ACCOUNT: &str = "SET SESSION sql_log_bin = 0; CREATE USER mha@'%' IDENTIFIED BY 'mha'; \

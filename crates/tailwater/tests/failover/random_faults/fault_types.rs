@@ -1,0 +1,130 @@
+//! The faults that the nemesis injects.
+
+use tailwater_lab::fault_trial::TrialDurability;
+use tailwater_sandbox::network_link::{Direction, Link};
+
+use super::test_cluster::Cluster;
+
+/// The direction in which a link loses bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Both directions.
+    Both,
+    /// From the daemon to the server.
+    There,
+    /// From the server to the daemon.
+    Back,
+}
+
+impl Way {
+    pub fn cut(self, link: &Link) {
+        match self {
+            Self::Both => link.cut_both(),
+            Self::There => link.cut(Direction::ToServer),
+            Self::Back => link.cut(Direction::ToClient),
+        }
+    }
+}
+
+/// A fault. "The primary" is the server that is primary at that moment. The daemon is relay and manager in
+/// one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// SIGKILL of the primary. It starts again after another server has replaced it. With reduced durability,
+    /// the restarted server has lost its newest commits.
+    KillPrimary,
+    /// SIGKILL of the primary. The server starts again after a short time, whether or not another server
+    /// replaces it.
+    KillPrimaryForAMoment,
+    /// SIGKILL of the primary. While the former primary rejoins, SIGKILL of its successor.
+    KillPrimaryAndItsSuccessor,
+    /// SIGSTOP of the primary. It continues later with all its connections, whether or not another server has
+    /// replaced it.
+    FreezePrimary,
+    /// SIGKILL of the primary, and SIGKILL of the daemon at a random moment of the failover.
+    KillPrimaryAndDaemon,
+    /// The primary is killed while the daemon is frozen.
+    KillPrimaryBehindFrozenDaemon,
+    KillReplica,
+    FreezeReplica,
+    KillDaemon,
+    FreezeDaemon,
+    /// Cuts the link between daemon and primary. Relay and manager lose the primary at the same moment.
+    CutDaemonFromPrimary(Way),
+    /// Cuts the links between the daemon and all servers.
+    CutDaemonFromAll(Way),
+    CutReplicasFromLog(Way),
+    CutClients(Way),
+    /// The disk of the primary's binlog is filled.
+    FillDiskOfPrimary,
+    /// The disk of the daemon's log and of the manager's files is filled.
+    FillDiskOfLog,
+    /// The command `tailwater switchover` is killed. The daemon continues the switchover.
+    SwitchOverAndKillCommand,
+    /// The daemon is killed during a switchover.
+    SwitchOverAndKillDaemon,
+    /// The daemon's wall clock is set, then the primary is killed.
+    StepClockAndKillPrimary,
+    /// The primary is frozen. Then, after the last sign of life, the daemon's wall clock is set.
+    StepClockAndFreezePrimary,
+}
+
+impl Fault {
+    pub const ALL: [Self; 28] = [
+        Self::KillPrimary,
+        Self::KillPrimaryForAMoment,
+        Self::KillPrimaryAndItsSuccessor,
+        Self::FreezePrimary,
+        Self::KillPrimaryAndDaemon,
+        Self::KillPrimaryBehindFrozenDaemon,
+        Self::KillReplica,
+        Self::FreezeReplica,
+        Self::KillDaemon,
+        Self::FreezeDaemon,
+        Self::CutDaemonFromPrimary(Way::Both),
+        Self::CutDaemonFromPrimary(Way::There),
+        Self::CutDaemonFromPrimary(Way::Back),
+        Self::CutDaemonFromAll(Way::Both),
+        Self::CutDaemonFromAll(Way::There),
+        Self::CutDaemonFromAll(Way::Back),
+        Self::CutReplicasFromLog(Way::Both),
+        Self::CutReplicasFromLog(Way::There),
+        Self::CutReplicasFromLog(Way::Back),
+        Self::CutClients(Way::Both),
+        Self::CutClients(Way::There),
+        Self::CutClients(Way::Back),
+        Self::FillDiskOfPrimary,
+        Self::FillDiskOfLog,
+        Self::SwitchOverAndKillCommand,
+        Self::SwitchOverAndKillDaemon,
+        Self::StepClockAndKillPrimary,
+        Self::StepClockAndFreezePrimary,
+    ];
+
+    /// Returns the name of the fault without the direction of the cut.
+    pub fn name(self) -> String {
+        let name = format!("{self:?}");
+        name.split('(').next().unwrap_or_default().to_owned()
+    }
+
+    /// Whether the fault ends within seconds. A server checks only once a minute whether a full disk has
+    /// space again.
+    pub fn is_quick(self) -> bool {
+        self != Self::FillDiskOfPrimary
+    }
+
+    /// Whether this cluster allows the fault, and a manager can repair what the fault breaks.
+    pub fn is_possible(self, cluster: &Cluster) -> bool {
+        match self {
+            // With reduced durability, a server that restarts lacks transactions that it had acknowledged or
+            // reported as executed. Native replication has the same problem. Only a comparison of the rows
+            // shows the difference.
+            Self::KillPrimaryForAMoment | Self::KillPrimaryAndDaemon | Self::KillReplica => {
+                cluster.durability == TrialDurability::Full
+            }
+            Self::FillDiskOfPrimary | Self::FillDiskOfLog => cluster.has_disks(),
+            Self::StepClockAndKillPrimary | Self::StepClockAndFreezePrimary => cluster.clock.is_some(),
+            _ => true,
+        }
+    }
+}
