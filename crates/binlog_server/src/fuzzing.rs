@@ -20,7 +20,7 @@ pub type ServerFuzzCheck = fn(data: &[u8]);
 
 /// All checks, by the name of the fuzz target and of its corpus folder.
 pub const TARGETS: &[(&str, ServerFuzzCheck)] =
-    &[("dump_requests", dump_requests::check), ("statements", client_statements::check)];
+    &[("dump_requests", dump_requests::check), ("client_statements", client_statements::check)];
 
 /// Runs the check of a target.
 ///

@@ -40,7 +40,7 @@ fn cache_with_servers_of(folder: &Path) -> Result<Cache> {
 #[tokio::test]
 #[ignore = "another test runs this one in a separate process, which is killed while it owns servers"]
 async fn helper_owns_servers() -> Result<()> {
-    if !is_helper("detached::helper_owns_servers") {
+    if !is_helper("background_servers::helper_owns_servers") {
         return Ok(());
     }
     let mysql = Server::start(ServerSpec::new(ServerKind::Mysql97)).await?;
@@ -66,7 +66,8 @@ async fn a_killed_process_leaves_no_servers_and_no_data() -> Result<()> {
     }
     let folder = tempfile::tempdir()?;
     let cache = cache_with_servers_of(folder.path())?;
-    let mut owner = helper("detached::helper_owns_servers")?.env("TAILWATER_CACHE", folder.path()).spawn()?;
+    let mut owner =
+        helper("background_servers::helper_owns_servers")?.env("TAILWATER_CACHE", folder.path()).spawn()?;
     let mut owned = Vec::new();
     for line in BufReader::new(owner.stdout.take().context("the process has no standard output")?).lines() {
         let line = line?;
@@ -95,7 +96,7 @@ async fn a_killed_process_leaves_no_servers_and_no_data() -> Result<()> {
 #[tokio::test]
 #[ignore = "another test runs this one in a separate process, which starts servers that outlive it"]
 async fn helper_goes_up() -> Result<()> {
-    if is_helper("detached::helper_goes_up") {
+    if is_helper("background_servers::helper_goes_up") {
         let kind = ServerKind::Mariadb1011;
         let spec = UpSpec {
             kind,
@@ -118,7 +119,8 @@ async fn detached_servers_run_until_down() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let cache = cache_with_servers_of(folder.path())?;
     ensure!(list(&cache)?.is_empty());
-    let output = helper("detached::helper_goes_up")?.env("TAILWATER_CACHE", folder.path()).output()?;
+    let output =
+        helper("background_servers::helper_goes_up")?.env("TAILWATER_CACHE", folder.path()).output()?;
     let result = check_listed(&cache).await;
     // Stops the servers even if the test has failed.
     let ended = down(&cache, &[]).await?;

@@ -22,7 +22,7 @@ pub fn is_helper(name: &str) -> bool {
 #[test]
 #[ignore = "another test runs this one in a separate process, which is killed while it installs a server"]
 fn helper_installs() -> Result<()> {
-    if is_helper("install::helper_installs") {
+    if is_helper("server_download::helper_installs") {
         Install::ensure(ServerKind::Mariadb118, &Cache::locate()?, &mut |progress| println!("{progress}"))?;
     }
     Ok(())
@@ -39,7 +39,8 @@ async fn servers_are_downloaded_and_start() -> Result<()> {
     }
     let folder = tempfile::tempdir()?;
     let cache = Cache::at(folder.path());
-    let mut child = helper("install::helper_installs")?.env("TAILWATER_CACHE", folder.path()).spawn()?;
+    let mut child =
+        helper("server_download::helper_installs")?.env("TAILWATER_CACHE", folder.path()).spawn()?;
     let state = cache.servers().join(".apt-state-mariadb-11.8/packages");
     let deadline = Instant::now() + Duration::from_secs(300);
     let fetched = || std::fs::read_dir(&state).map_or(0, |entries| entries.count());
@@ -79,7 +80,9 @@ async fn servers_are_downloaded_and_start() -> Result<()> {
 #[test]
 #[ignore = "another test runs this one in a separate process, in which a server is missing"]
 fn helper_requires() {
-    if is_helper("install::helper_requires") && tailwater_sandbox::require(ServerKind::Mysql97).is_some() {
+    if is_helper("server_download::helper_requires")
+        && tailwater_sandbox::require(ServerKind::Mysql97).is_some()
+    {
         println!("found one");
     }
 }
@@ -89,7 +92,7 @@ fn helper_requires() {
 fn a_missing_server_is_reported() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let run = |ci: bool, allowed: bool| -> Result<(bool, String)> {
-        let mut command = helper("install::helper_requires")?;
+        let mut command = helper("server_download::helper_requires")?;
         command.env("TAILWATER_CACHE", folder.path()).env("TAILWATER_FETCH", "0");
         command.env_remove("CI").env_remove("TAILWATER_ALLOW_MISSING_SERVERS");
         if ci {

@@ -1,8 +1,8 @@
 //! The checks of the fuzz targets: properties that hold for arbitrary bytes, one check per format.
 //!
-//! The fuzz targets under `fuzz/` call these checks, and `tests/corpus.rs` replays the corpus with a plain
-//! `cargo test`. A check panics if a parser panics, if parsed data does not survive writing and reading, or
-//! if a result exceeds the documented limits.
+//! The fuzz targets under `fuzz/` call these checks, and `tests/fuzz_corpus_replay.rs` replays the corpus
+//! with a plain `cargo test`. A check panics if a parser panics, if parsed data does not survive writing and
+//! reading, or if a result exceeds the documented limits.
 
 mod binary_json;
 mod binlog_events;
@@ -19,13 +19,13 @@ pub type FuzzCheck = fn(data: &[u8]);
 
 /// Every check, with the name of its fuzz target, which is also the name of its corpus folder.
 pub const TARGETS: &[(&str, FuzzCheck)] = &[
-    ("events", binlog_events::check),
+    ("binlog_events", binlog_events::check),
     ("gtid_sets", gtid_sets::check),
-    ("json", binary_json::check),
-    ("packets", protocol_packets::check),
-    ("print", event_printer::check),
-    ("redact", sql_redaction::check),
-    ("rows", row_events::check),
+    ("binary_json", binary_json::check),
+    ("protocol_packets", protocol_packets::check),
+    ("event_printer", event_printer::check),
+    ("sql_redaction", sql_redaction::check),
+    ("row_events", row_events::check),
     ("transaction_stream", transaction_stream::check),
 ];
 
