@@ -1,18 +1,18 @@
 //! Replays the log on a target server: in parallel, many source transactions per commit, each exactly once.
 //!
 //! The modules (all but `channel` and the two catalogues do no I/O and read no clock):
-//! - [`transaction`]: a transaction of the source, decoded once and shared by all modules; [`mapped_table`]:
-//!   its tables, mapped to those of the target; [`log_span`]: its range of the log.
-//! - [`decode`]: decodes log entries into transactions; [`keys`] computes the keys of their rows for the
+//! - [`source_transaction`]: a transaction of the source, decoded once and shared by all modules; [`source_to_target_table`]:
+//!   its tables, mapped to those of the target; [`log_position_range`]: its range of the log.
+//! - [`decode`]: decodes log entries into transactions; [`row_writeset_keys`] computes the keys of their rows for the
 //!   [`writeset`].
-//! - [`target`]: definitions of the target's tables; [`catalogue`] reads and caches them; [`columns`]
+//! - [`target_table`]: definitions of the target's tables; [`table_definition_cache`] reads and caches them; [`column_matching`]
 //!   compares them with the source's.
-//! - [`source_catalogue`]: reads from the source what the binlog does not contain about its tables.
-//! - [`filter`]: which tables are excluded or renamed, with numbered versions of these rules.
+//! - [`source_table_columns`]: reads from the source what the binlog does not contain about its tables.
+//! - [`replication_filter`]: which tables are excluded or renamed, with numbered versions of these rules.
 //! - [`scheduler`]: which transactions run together, and when.
-//! - [`batch`]: merges the rows of many transactions into few groups; [`binlog`] writes groups as `BINLOG`
-//!   statements; [`sql`] writes them as SQL where the target's table differs.
-//! - [`progress`]: the set of transactions that a target has applied.
+//! - [`batch`]: merges the rows of many transactions into few groups; [`binlog_statement`] writes groups as `BINLOG`
+//!   statements; [`dml_statement`] writes them as SQL where the target's table differs.
+//! - [`applied_transactions`]: the set of transactions that a target has applied.
 //! - [`channel`]: reads the log, runs the other modules, writes to the target, and stores progress there.
 //! - [`error`]: errors with stable codes.
 

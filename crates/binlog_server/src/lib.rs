@@ -1,15 +1,15 @@
 //! The binlog server: replicas, `mysqlbinlog -R` and monitoring connect to it as if it were the source.
 //!
 //! Modules without I/O:
-//! - [`statement`]: the SQL statements of clients, and their results.
-//! - [`catalog`]: the log's segments as served binlog files, and positions in them.
-//! - [`start`]: where a client's stream starts, or why it is refused.
-//! - [`filter`]: which events of the log go into one client's stream, and which artificial events are added.
+//! - [`client_statement`]: the SQL statements of clients, and their results.
+//! - [`binlog_file_list`]: the log's segments as served binlog files, and positions in them.
+//! - [`stream_start`]: where a client's stream starts, or why it is refused.
+//! - [`stream_filter`]: which events of the log go into one client's stream, and which artificial events are added.
 //! - [`client_error`]: errors sent to a client.
 //! - [`receiver_thread`]: the capture that writes the log, as a trait.
 //!
 //! Modules with I/O:
-//! - [`server`]: the listener, and the state that connections share: `clients` (connected clients),
+//! - [`listener`]: the listener, and the state that connections share: `clients` (connected clients),
 //!   `wakeup_pacer` (how often readers are woken), `log_snapshot` (the state of the log at one moment).
 //! - `client_loop`: the commands of one client; `server_status` collects what its statements can query,
 //!   `purge` runs `PURGE BINARY LOGS`.

@@ -20,8 +20,8 @@ use self::capture_receiver_thread::CaptureReceiver;
 use crate::capture_test_source::{PATIENCE, Running, Source};
 
 // The daemon uses this module to connect capture and binlog server, and so do the tests.
-#[path = "../../daemon/src/wiring/capture_receiver.rs"]
-mod capture_receiver;
+#[path = "../../daemon/src/engine_options/capture_receiver_thread.rs"]
+mod capture_receiver_thread;
 
 /// The name of an account without `admin`.
 pub const READER: &str = "reader";

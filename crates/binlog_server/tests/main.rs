@@ -10,12 +10,10 @@ mod client_statements;
 mod fuzz_corpus_replay;
 mod many_clients;
 mod mysqlbinlog;
-mod replicas;
-mod serve_support;
-mod source_change;
-mod statements;
-mod streams;
-// Starts real servers, and captures of them.
+mod native_replicas;
+mod replicas_of_archived_segments;
+mod stream_comparison_with_source;
+// Real servers, and captures of them.
 #[allow(dead_code, reason = "the tests of the capture use the rest")]
 #[path = "../../capture/tests/capture_test_source.rs"]
 mod capture_test_source;

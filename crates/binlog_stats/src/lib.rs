@@ -10,8 +10,8 @@
 //!   one transaction. `statement`: the kind of a statement.
 //! - `totals`, with `tables`, `top_list`, `timeline`: sums over all transactions.
 //! - `report`: the result. `findings`: the notable facts in it.
-//! - `report_text`: a report as text for a terminal, with `text_chart` and [`scale`]. [`labels`],
-//!   [`humanize`] and [`LocalTime`] format names, numbers and times.
+//! - `report_text`: a report as text for a terminal, with `text_chart` and [`chart_scale`]. [`display_labels`],
+//!   [`number_format`] and [`LocalTime`] format names, numbers and times.
 
 pub mod chart_scale;
 mod commit_timeline;

@@ -7,22 +7,22 @@
 //! ACK, for which a client of the source may be waiting.
 //!
 //! The modules:
-//! - [`capture`]: the public interface: options, start and stop.
+//! - [`capture_handle`]: the public interface: options, start and stop.
 //! - `driver`: runs one capture: connects, reconnects, executes orders. `stream_request`: requests the
 //!   stream, and handles refusals. `background_checks`: periodic checks. `failure_log`: which failures to
 //!   log.
-//! - [`persisted_orders`]: the orders of a capture, which survive restarts. `capture_acker`: sends orders to
+//! - [`persisted_manager_orders`]: the orders of a capture, which survive restarts. `capture_acker`: sends orders to
 //!   a running capture.
 //! - `stream_ingest`: one open stream: append, sync, acknowledge. `sync_pacer`: when to sync bytes for which
 //!   the source requested no ACK.
-//! - [`stream_position`]: what to do with each event of the stream (append, compare, drop, start a segment).
-//! - [`resume`]: where to continue after a restart of the source or of the capture, or why this is
+//! - [`binlog_stream_position`]: what to do with each event of the stream (append, compare, drop, start a segment).
+//! - [`resume_position`]: where to continue after a restart of the source or of the capture, or why this is
 //!   impossible.
 //! - [`semi_sync_monitor`]: whether the source still waits for an ACK before it acknowledges commits to
 //!   clients.
 //! - [`source_clock`]: the time on the source's clock.
-//! - [`source`]: queries a source over an ordinary connection.
-//! - [`status`]: the public state of a running capture.
+//! - [`source_queries`]: queries a source over an ordinary connection.
+//! - [`capture_status`]: the public state of a running capture.
 
 mod binlog_stream_ingest;
 pub mod binlog_stream_position;

@@ -4,29 +4,30 @@
 #[macro_use]
 extern crate tailwater_sandbox;
 
-mod charsets;
-mod check;
-mod check_limits;
-#[path = "../../dump/tests/dump_folders.rs"]
+mod character_sets;
+#[path = "../../dump/tests/column_type_limits.rs"]
 #[allow(dead_code, reason = "other test crates use the other items")]
-mod dump_folders;
+mod column_type_limits;
+mod dump_snapshot_consistency;
+mod false_and_missed_differences;
+mod global_server_settings;
 mod invalid_data;
 mod missing_privileges;
-#[path = "../../tables/tests/random.rs"]
+mod row_repair;
+#[path = "../../tables/tests/seeded_random.rs"]
 #[allow(dead_code, reason = "other test crates use the other items")]
-mod random;
-mod repair;
-#[path = "../../tables/tests/replica_pair.rs"]
-#[allow(dead_code, reason = "other test crates use the other items")]
-mod replica_pair;
+mod seeded_random;
 #[path = "../../dump/tests/server_contents.rs"]
 #[allow(dead_code, reason = "other test crates use the other items")]
 mod server_contents;
 mod single_bit_drift;
-mod snapshot_consistency;
-#[path = "../../tables/tests/support.rs"]
+#[path = "../../tables/tests/source_and_replica.rs"]
 #[allow(dead_code, reason = "other test crates use the other items")]
-mod support;
-#[path = "../../dump/tests/type_edges.rs"]
+mod source_and_replica;
+mod table_check;
+#[path = "../../tables/tests/test_connections.rs"]
 #[allow(dead_code, reason = "other test crates use the other items")]
-mod type_edges;
+mod test_connections;
+#[path = "../../dump/tests/test_dump_folders.rs"]
+#[allow(dead_code, reason = "other test crates use the other items")]
+mod test_dump_folders;

@@ -1,16 +1,16 @@
 //! All long-running parts: the daemon that captures sources, serves their logs, applies channels and manages
 //! clusters.
 //!
-//! - [`config`]: the configuration file. [`wiring`]: converts it to the options of the engines.
-//! - [`run`]: starts the parts that the configuration names, and supervises them until a signal.
-//! - [`control`]: the interface between the daemon and its front ends: snapshots, changes, commands. [`api`]:
-//!   the types that clients see.
-//! - [`socket`]: the control socket, both sides. [`http`]: health checks and relay orders over HTTP.
+//! - [`config_file`]: the configuration file. [`engine_options`]: converts it to the options of the engines.
+//! - [`daemon_lifecycle`]: starts the parts that the configuration names, and supervises them until a signal.
+//! - [`control_api`]: the interface between the daemon and its front ends: snapshots, changes, commands.
+//!   [`api`]: the types that clients see.
+//! - [`control_socket`]: the control socket, both sides. [`http`]: health checks and relay orders over HTTP.
 //!   [`metrics`]: metrics for Prometheus.
-//! - [`cluster_observer`]: probes the servers and relays of a cluster once for all readers. [`role_check`]:
-//!   checks whether a server is the primary or a usable replica.
+//! - [`cluster_prober`]: probes the servers and relays of a cluster once for all readers.
+//!   [`server_role_check`]: checks whether a server is the primary or a usable replica.
 //! - [`manager`]: watches each source's cluster and runs failovers, switchovers and rejoins.
-//! - `archiver`: uploads sealed segments to the archive.
+//! - `segment_archiver`: uploads sealed segments to the archive.
 //! - [`error_chain`]: formats errors with their causes.
 
 pub mod api;
@@ -24,7 +24,5 @@ pub mod error_chain;
 pub mod http;
 pub mod manager;
 pub mod metrics;
-pub mod role_check;
-pub mod run;
-pub mod socket;
-pub mod wiring;
+mod segment_archiver;
+pub mod server_role_check;

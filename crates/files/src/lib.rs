@@ -7,7 +7,7 @@
 //!   there, so it never overwrites the target of such a link;
 //! - only the owner can read files that hold rows or passwords.
 //!
-//! [`store`] is a set of complete files without subfolders, the form in which dumps are stored.
+//! [`file_store`] is a set of complete files without subfolders, the form in which dumps are stored.
 
 pub mod file_store;
 

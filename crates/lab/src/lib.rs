@@ -1,8 +1,8 @@
 //! Commands that start servers, for demonstrations and measurements. The release binary can be built without
 //! them (feature `lab`).
 //!
-//! - [`args`]: the arguments of these commands.
-//! - [`trial`]: a primary, a relay process and a workload that records each acknowledged commit in a ledger,
+//! - [`arguments`]: the arguments of these commands.
+//! - [`fault_trial`]: a primary, a relay process and a workload that records each acknowledged commit in a ledger,
 //!   and the check that no commit was lost. The demo, the benchmarks and the fault tests use it.
 //! - [`demo`]: shows capture, apply and failover on one cluster. [`bench`]: the benchmarks, which also
 //!   measure other tools in the same run.

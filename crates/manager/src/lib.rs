@@ -3,9 +3,9 @@
 //!
 //! Modules:
 //! - [`actions`]: executes actions on real servers. Does I/O.
-//! - [`relay_reconciliation`]: pure: which relays follow the wrong server.
+//! - [`relay_source_reconciliation`]: pure: which relays follow the wrong server.
 //! - [`candidates`]: pure: ranks the servers that may become primary.
-//! - [`driver`]: the loop that gives the actions of a state machine to an executor and returns their
+//! - [`failover_driver`]: the loop that gives the actions of a state machine to an executor and returns their
 //!   outcomes.
 //! - [`error`]: errors with stable codes.
 //! - [`failover`]: the phases and rules of a failover.
@@ -13,11 +13,11 @@
 //! - [`action_executor`]: the interfaces through which a run acts on servers, relays and hooks.
 //! - [`history`]: pure: what the audit records of earlier runs show.
 //! - [`lease`]: the lease, which lets only one manager act at a time.
-//! - [`lossless`]: the proof, from stopped ackers, that no acknowledged commit is missing.
+//! - [`lossless_rules`]: the proof, from stopped ackers, that no acknowledged commit is missing.
 //! - [`model`]: plain types without I/O: actions, outcomes, audit records.
-//! - [`phase_machine`]: pure: the state machine that failover, switchover and recovery share.
-//! - [`recovery`]: undoes or finishes an interrupted run.
-//! - [`safety_refusal`]: the safety rules, which refuse a failover, switchover or rejoin.
+//! - [`failover_state_machine`]: pure: the state machine that failover, switchover and recovery share.
+//! - [`interrupted_failover_recovery`]: undoes or finishes an interrupted run.
+//! - [`safety_rules`]: the safety rules, which refuse a failover, switchover or rejoin.
 //! - [`switchover`]: the phases and rules of a switchover.
 //! - [`cluster_watch`]: watches a cluster: tasks that do I/O, and a pure state.
 

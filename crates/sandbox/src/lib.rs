@@ -2,21 +2,21 @@
 //! the benchmarks and the tests.
 //!
 //! Modules:
-//! - [`kind`]: the available servers.
+//! - [`server_kind`]: the available servers.
 //! - [`install`]: downloads and finds servers, without root and without changing the system.
-//! - [`server`]: starts, stops, kills, pauses and restarts servers; they never outlive the process that
+//! - [`sandbox_server`]: starts, stops, kills, pauses and restarts servers; they never outlive the process that
 //!   started them.
-//! - [`detached`]: servers that keep running after the command that started them.
-//! - [`child_process`]: other programs that must not outlive the process that started them.
-//! - [`etcd`]: the lease store of several managers. [`haproxy`]: a load balancer.
-//! - [`replication`]: the replication account and semi-sync; [`replica`]: native replicas.
-//! - [`link`]: a network link that can be made slow or broken; [`slow_fsync`]: slow fsync; [`full_disk`]: a
+//! - [`background_servers`]: servers that keep running after the command that started them.
+//! - [`external_program`]: other programs that must not outlive the process that started them.
+//! - [`etcd_process`]: the lease store of several managers. [`haproxy_process`]: a load balancer.
+//! - [`replication_setup`]: the replication account and semi-sync; [`native_replica`]: native replicas.
+//! - [`network_link`]: a network link that can be made slow or broken; [`slow_fsync`]: slow fsync; [`full_disk`]: a
 //!   disk that is temporarily full; [`stepped_clock`]: a wall clock that jumps. The last three are preloaded
 //!   libraries.
 //! - [`mod@odd_settings`]: unusual global settings, which must not affect Tailwater's sessions.
 //! - [`workload`]: clients that write and keep a [`ledger`] of the outcome of each transaction.
 //! - [`mod@require`]: provides servers to tests.
-//! - [`cache`]: the folders on disk.
+//! - [`cache_folder`]: the folders on disk.
 
 pub mod background_servers;
 pub mod cache_folder;

@@ -3,12 +3,12 @@
 //! that the channel has a fault.
 //!
 //! Modules:
-//! - [`args`]: the arguments of the command. [`run`]: the loop over the files.
-//! - [`test_files`]: the files of the suites, and which of them are skipped. [`script`] and [`mix`]:
+//! - [`arguments`]: the arguments of the command. [`test_file_runner`]: the loop over the files.
+//! - [`test_files`]: the files of the suites, and which of them are skipped. [`mysqltest_statements`] and [`statement_mix`]:
 //!   statements taken from files.
-//! - [`settings`]: the settings of a file. [`test_servers`]: the servers and the daemon.
-//! - [`client`]: runs a file with the suites' own client, through the [`statement_proxy`].
-//! - [`catch_up`]: waits for both followers. [`server_contents`] reads a server, [`compare`] finds
+//! - [`random_settings`]: the settings of a file. [`test_servers`]: the servers and the daemon.
+//! - [`mysqltest_client`]: runs a file with the suites' own client, through the [`statement_proxy`].
+//! - [`catch_up`]: waits for both followers. [`server_contents`] reads a server, [`target_comparison`] finds
 //!   differences.
 //! - [`primary_cleanup`]: restores the primary after a file. [`trial_report`]: the results.
 

@@ -2,18 +2,20 @@
 //! such connections: it authenticates clients, answers them, and sends them a binlog.
 //!
 //! The modules:
-//! - [`options`]: where and how to connect; [`option_file`] reads it from option files and the environment.
-//! - [`connection`]: a logged-in connection, [`Connection::query`] and similar; [`rows`]: their results.
-//! - [`bulk`]: rows for a prepared statement, [`Connection::prepare_bulk`]; [`Connection::query_values`]
+//! - [`connection_options`]: where and how to connect; [`option_file`] reads it from option files and the
+//!   environment.
+//! - [`connection`]: a logged-in connection, [`Connection::query`] and similar; [`text_result_rows`]: their
+//!   results.
+//! - [`bulk_execute`]: rows for a prepared statement, [`Connection::prepare_bulk`]; [`Connection::query_values`]
 //!   returns the rows of one.
-//! - [`load_data`]: `LOAD DATA LOCAL INFILE`, [`Connection::load_data`].
-//! - [`dump`]: the binlog stream, [`Connection::dump`], with semi-synchronous acknowledgements.
+//! - [`load_data_local`]: `LOAD DATA LOCAL INFILE`, [`Connection::load_data`].
+//! - [`binlog_dump`]: the binlog stream, [`Connection::dump`], with semi-synchronous acknowledgements.
 //! - [`server`]: the server side, for clients and replicas that connect to Tailwater.
 //! - [`session_settings`]: the session variables that every session sets, independent of the global values.
 //! - [`required_privileges`]: checks that an account has the privileges of a job; [`user_privileges`]: its
 //!   privileges on databases and tables; [`supported_versions`]: the supported server versions.
 //! - [`semi_sync`]: the settings and counters of semi-synchronous replication.
-//! - [`backoff`]: delays between attempts.
+//! - [`retry_backoff`]: delays between attempts.
 //! - [`error`]: the errors, with stable codes.
 //!
 //! Memory is bounded whatever the server sends: [`ConnectOptions::rows_bytes_max`] limits results, and binlog
@@ -30,7 +32,7 @@ pub mod option_file;
 mod packet_stream;
 mod prepared_statement;
 pub mod required_privileges;
-pub mod rows;
+pub mod retry_backoff;
 pub mod semi_sync;
 pub mod server;
 pub mod session_settings;

@@ -7,10 +7,10 @@
 //! - [`schema`]: lists databases and objects, reads their definitions as scripts, and checks that the account
 //!   sees all of them.
 //! - [`session_settings`]: session settings that several kinds of bulk work need.
-//! - [`fields`]: how values are written as fields of a data file; [`enum_members`]: values of ENUM and SET
-//!   that belong to no member. [`tsv`]: fields as lines; [`insert_builder`]: lines as INSERT statements.
-//! - [`journal`]: files of JSON lines with checksums.
-//! - [`throttle`]: pauses bulk work while servers are busy. [`progress`]: counters of the finished work.
+//! - [`field_format`]: how values are written as fields of a data file; [`enum_members`]: values of ENUM and SET
+//!   that belong to no member. [`tab_separated_rows`]: fields as lines; [`insert_builder`]: lines as INSERT statements.
+//! - [`journal_file`]: files of JSON lines with checksums.
+//! - [`throttle`]: pauses bulk work while servers are busy. [`progress_counters`]: counters of the finished work.
 //! - [`error`]: all errors of bulk work, with stable codes.
 
 pub mod chunker;

@@ -2,7 +2,7 @@
 //! the tests can use them.
 //!
 //! Modules:
-//! - [`cli`]: every command and flag.
+//! - [`arguments`]: every command and flag.
 //! - [`commands`]: one module per noun.
 //! - [`exit_codes`]: the exit codes.
 

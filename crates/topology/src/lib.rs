@@ -1,7 +1,7 @@
 //! Probes the servers of a cluster, determines which server replicates from which, and analyses failures.
 //!
-//! - [`observation`]: the state of a server at one time, as plain data.
-//! - [`probe`]: probes and pings servers. Does I/O.
+//! - [`server_state`]: the state of a server at one time, as plain data.
+//! - [`server_probe`]: probes and pings servers. Does I/O.
 //! - [`probe_failure`]: why a probe failed, and whether the server is alive.
 //! - [`server_version`]: versions that can be compared.
 //! - [`error`]: errors with stable codes.
@@ -10,12 +10,12 @@
 //! tree shows which server replicates from which, how far behind each server is, and what is wrong.
 //!
 //! - [`cluster_config`]: the configuration, and the state of a running daemon.
-//! - [`tree`]: the tree.
+//! - [`cluster_tree`]: the tree.
 //! - `tree_builder`: builds the tree.
 //! - `identity`: identifies servers in replication status and replica lists.
-//! - [`gtids`]: compares the transactions of two servers.
+//! - [`gtid_comparison`]: compares the transactions of two servers.
 //! - `problem_checks`: finds problems of one server.
-//! - [`analysis`]: turns reports of observers over time into a failure code with evidence.
+//! - [`failure_analysis`]: turns reports of observers over time into a failure code with evidence.
 
 pub mod cluster_config;
 pub mod cluster_tree;

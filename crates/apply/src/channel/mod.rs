@@ -1,7 +1,7 @@
 //! A channel applies one log to one target, and retries after temporary failures.
 //!
 //! The modules:
-//! - [`options`], [`status`]: what an operator sets and sees. This file: the supervisor, which starts, stops
+//! - [`channel_options`], [`channel_status`]: what an operator sets and sees. This file: the supervisor, which starts, stops
 //!   and edits the channel, and retries.
 //! - `run`: one run of a channel. `start_position`, `durability_wait` and `applied_scan` find where it
 //!   starts. `reader` turns the log into transactions. `worker_pool` holds all workers. `worker` writes one
@@ -12,7 +12,7 @@
 //! - `store`, `progress_row`: the progress on the target. `target_gtids`, `gtid_session`: the GTIDs of the
 //!   target. `gtid_progress`: the applied GTIDs, which `gtid_publisher` sets on the target. `log_retention`:
 //!   which part of the log is kept for a target that loses commits. `transaction_rate`: throughput;
-//!   [`source_time`]: lag. `refused_row`: which row the target rejected.
+//!   [`source_clock`]: lag. `refused_row`: which row the target rejected.
 //! - [`IdempotentSession`]: writes rows over existing rows, for a rejoin.
 
 mod account_statement_effects;

@@ -1,7 +1,7 @@
 //! Repairs rows of the target that differ from the source, one by one and while clients write to both
 //! servers, and then compares these rows again.
 //!
-//! - [`row_repairer`]: repairs one row; [`literals`]: writes its values as literals.
+//! - [`row_repairer`]: repairs one row; [`sql_literals`]: writes its values as literals.
 
 mod row_repairer;
 mod sql_literals;

@@ -3,11 +3,11 @@
 //! The control socket and HTTP exchange them as JSON, so the names of fields and variants are part of the
 //! interface (docs/reference). [`crate::control::Control`] takes the commands and produces the answers.
 //!
-//! - [`commands`]: the commands of clients, and the answers.
-//! - [`snapshot`]: the state of the whole daemon. [`captures`], [`channels`], [`clusters`], [`servers`]: its
+//! - [`daemon_requests`]: the commands of clients, and the answers.
+//! - [`daemon_snapshot`]: the state of the whole daemon. [`captures`], [`channels`], [`clusters`], [`cluster_servers`]: its
 //!   parts.
-//! - [`ackers`]: orders to the capture of a source, also from another machine.
-//! - [`failovers`]: requests to the manager.
+//! - [`capture_orders`]: orders to the capture of a source, also from another machine.
+//! - [`manager_requests`]: requests to the manager.
 
 pub mod capture_orders;
 pub mod captures;

@@ -1,13 +1,13 @@
 //! Dumps databases into a folder, over several connections with the same consistent snapshot. Rows go from
 //! the network to files without being parsed into values, except for Parquet.
 //!
-//! - [`preparation`]: the selection, the folder and the snapshot.
-//! - [`origin`]: whether a resumed dump still reads the same server; [`omissions`]: what the dump does not
+//! - [`dump_preparation`]: the selection, the folder and the snapshot.
+//! - [`source_identity`]: whether a resumed dump still reads the same server; [`omitted_objects`]: what the dump does not
 //!   contain.
-//! - [`chunk_queue`]: selects the next chunk; [`worker`]: dumps one chunk after the other.
-//! - [`chunk_file`]: the data file of a chunk; [`row_encoder`]: rows as text, with [`tsv`] as the format that
+//! - [`chunk_queue`]: selects the next chunk; [`dump_worker`]: dumps one chunk after the other.
+//! - [`chunk_file_writer`]: the data file of a chunk; [`row_encoder`]: rows as text, with [`tsv`] as the format that
 //!   `load` reads; [`parquet`]: rows as columns.
-//! - [`stream`]: the whole dump as one stream of statements.
+//! - [`sql_stream_dump`]: the whole dump as one stream of statements.
 
 mod chunk_file_writer;
 pub(crate) mod chunk_queue;

@@ -1,13 +1,13 @@
 //! The format of a dump folder: definitions as SQL, rows as tab-separated text for `LOAD DATA`, and a
-//! manifest of both.
+//! manifest that describes both.
 //!
 //! - [`manifest`]: the contents of the folder.
 //! - `manifest_file`: the manifest as a file, with its checksum.
 //! - [`journal_entries`]: what was finished since the manifest was written.
 //! - [`dump_file_names`]: the names of files.
-//! - [`small_file_reader`]: small files as a whole. [`in_memory_files`]: a folder that is never written to
+//! - [`small_file_reader`]: reads small files completely. [`in_memory_files`]: a folder that is never written to
 //!   disk.
-//! - `journal_writer`: how the journal is written. [`resumable_dump_folder`]: a dump that is written or read.
+//! - `journal_writer`: writes the journal. [`resumable_dump_folder`]: a dump that is written or read.
 
 pub mod dump_file_names;
 pub mod in_memory_files;

@@ -4,10 +4,10 @@
 //! triggers and events. The rows of a data file and the record that the file is loaded are one transaction on
 //! the target. So an interrupted load resumes after its last loaded file, and loads no row twice.
 //!
-//! - [`contents`]: the contents of a dump, in a form that does not depend on the tool that wrote it.
-//!   [`folder_format`] detects the tool; [`tailwater_folder`], [`mydumper`] and [`mysql_shell`] read its
+//! - [`dump_contents`]: the contents of a dump, in a form that does not depend on the tool that wrote it.
+//!   [`dump_format_detection`] detects the tool; [`tailwater_folder`], [`mydumper_folder`] and [`mysql_shell_folder`] read its
 //!   folder.
-//! - [`run`]: the phases in their order. `load_start`: in which phase a load starts; `object_creation`:
+//! - [`load_phases`]: the phases in their order. `load_start`: in which phase a load starts; `object_creation`:
 //!   objects before and after the rows; `parallel_load`: rows over several connections, with `file_queue` and
 //!   `load_worker`; `retry`: after which errors work is tried again.
 //! - `load_record`: the record of a load on the target. `target_session`: sessions on the target.
@@ -15,8 +15,8 @@
 //! - `table_loader`: loads a data file; `chunk_reader` reads it. `bulk_statement` and `bulk_rows` convert it
 //!   to values of a prepared statement.
 //! - `load_source`: the interface to rows that are not in files. `table_order`: from which table the next
-//!   rows are loaded. [`indexes`]: indexes that are created after all rows of their table.
-//! - [`accounts`]: users and roles. `compatibility`: what a server of another flavour or version lacks.
+//!   rows are loaded. [`deferred_indexes`]: indexes that are created after all rows of their table.
+//! - [`account_creation`]: users and roles. `compatibility`: what a server of another flavour or version lacks.
 //! - `events`: creates events disabled.
 //! - `gtid`: sets the GTID state of the target.
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::run_effect::RunEffect;
+use super::failover_effect::RunEffect;
 use crate::model::Audit;
 
 /// The servers whose newest record says that another server replaced them, each with the id of that record.

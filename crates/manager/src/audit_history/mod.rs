@@ -1,20 +1,23 @@
-//! What the audit records say. Pure.
+//! Answers questions about earlier runs from the audit records. Pure.
 //!
-//! Every question reads the records from the newest to the oldest and takes [`RunEffect`] for what each one
-//! changed, so the answers cannot contradict each other. A run that is recovered later has two records: its
-//! own, and that of the recovery.
+//! Each function reads the records from the newest to the oldest, and uses [`RunEffect`] to determine what
+//! each run changed. The answers therefore cannot contradict each other. A run that was recovered later has
+//! two records: its own, and that of the recovery.
 //!
 //! - [`failover_effect`]: what one run changed.
-//! - [`interrupted_failover`]: what an interrupted run may have done, and which run is to be recovered.
-//! - [`recorded_primary`]: which server the records make the primary.
+//! - [`former_primaries`]: which servers were primary and were replaced.
+//! - [`interrupted_failover`]: what an interrupted run may have done, and which run must be recovered.
+//! - [`recorded_primary`]: which server is the primary according to the records.
 //! - [`former_primary_replacement`]: how a former primary was replaced.
 
 pub mod failover_effect;
+pub mod former_primaries;
 pub mod former_primary_replacement;
 pub mod interrupted_failover;
 pub mod recorded_primary;
 
 pub use failover_effect::RunEffect;
+pub use former_primaries::former_primaries;
 pub use former_primary_replacement::{Replacement, last_replacement};
 pub use interrupted_failover::{InterruptedRun, run_to_recover};
 pub use recorded_primary::{PrimaryRecord, RecordedPrimary};

@@ -4,7 +4,7 @@
 //! - [`cluster_state`]: takes events, and returns findings. Pure.
 //! - [`relay_probe`]: reads the state of a relay's stream.
 //! - [`server_poller`]: probes each server once for all parts of the daemon that read the results.
-//! - [`watcher`]: the tasks that ping the primary, probe relays and record all events.
+//! - [`probe_tasks`]: the tasks that ping the primary, probe relays and record all events.
 //! - [`watch_checkpoint`]: what is stored for the next manager process. Pure.
 //! - [`failure_confirmation`]: queries all observers once more before a run acts.
 

@@ -2,10 +2,10 @@
 //! [`ActionExecutor`](crate::action_executor::ActionExecutor), in parallel where that is allowed, and passes
 //! the outcomes back to the state machine.
 //!
-//! - [`run_machine`]: the interface of the state machines.
+//! - [`state_machine_interface`]: the interface of the state machines.
 //! - [`lease_check`]: checks whether this manager holds the lease.
 //! - [`audit_store`]: stores the audit records.
-//! - [`run_driver`]: the loop that executes the actions.
+//! - [`action_loop`]: the loop that executes the actions.
 
 pub mod action_loop;
 pub mod audit_store;

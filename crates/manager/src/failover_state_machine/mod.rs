@@ -10,9 +10,9 @@
 //! deadline passes. Nothing is undone while an action of the phase is still in flight. Once a server is
 //! primary, the run only continues, and lists the actions that failed.
 //!
-//! - [`machine`]: the state machine.
-//! - [`procedure`]: what a kind of run supplies: its phases, its actions, and its rules.
-//! - [`run_state`]: the state that every run has, and its audit record.
+//! - [`next_actions`]: the state machine.
+//! - [`phase_rules`]: what a kind of run supplies: its phases, its actions, and its rules.
+//! - [`failover_state`]: the state that every run has, and its audit record.
 //! - [`undo_log`]: how to undo the actions that the run has executed.
 
 pub mod failover_state;

@@ -15,7 +15,7 @@
 //! then obsolete, and nothing is done. An acker that was only stopped does not show this: a run that was
 //! itself interrupted may have stopped it.
 //!
-//! - [`procedure`]: its phases, actions and rules; [`crate::phase_machine`] runs them.
+//! - [`recovery_phases`]: its phases, actions and rules; [`crate::phase_machine`] runs them.
 //! - [`crate::history`]: what an audit record shows.
 
 pub mod recovery_phases;

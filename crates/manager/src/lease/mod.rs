@@ -1,12 +1,12 @@
 //! The lease, which lets only one manager act at a time. A manager that cannot be sure of its lease stops
 //! acting before another one can begin.
 //!
-//! - [`lease_holder`]: determines when to request, renew and give up the lease. Pure.
-//! - [`lease_task`]: the task that does this, and the handle for lease checks.
-//! - [`file`]: the lease as a file lock, for managers on one machine.
-//! - [`etcd`]: the lease in etcd, for managers on several machines.
+//! - [`lease_validity`]: determines when to request, renew and give up the lease. Pure.
+//! - [`lease_renewal`]: the task that does this, and the handle for lease checks.
+//! - [`lock_file_lease`]: the lease as a file lock, for managers on one machine.
+//! - [`etcd_lease`]: the lease in etcd, for managers on several machines.
 //! - [`etcd_client`]: client of etcd's HTTP/JSON gateway.
-//! - [`etcd_value`]: values in etcd that managers share.
+//! - [`etcd_shared_value`]: values in etcd that managers share.
 //!
 //! Each term has a [`LeaseToken`] that is higher than all earlier ones. The token is passed with every order.
 //! A relay refuses an order whose token is lower than the highest one it has seen.

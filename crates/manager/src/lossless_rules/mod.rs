@@ -7,9 +7,9 @@
 //! contains every acknowledged commit. And the next commit of the old primary waits for ever, because too few
 //! ackers are left. This holds even if the old primary cannot be reached.
 //!
-//! - [`ack_policy`]: which ackers there are, and how many ACKs a commit needs, over time.
-//! - [`gtid_serde`]: serializes GTID sets as text.
-//! - [`possible_loss`]: what may be lost without the proof.
+//! - [`ack_policy_history`]: which ackers there are, and how many ACKs a commit needs, over time.
+//! - [`gtid_set_serde`]: serializes GTID sets as text.
+//! - [`possible_data_loss`]: what may be lost without the proof.
 
 pub mod ack_policy_history;
 pub mod gtid_set_serde;

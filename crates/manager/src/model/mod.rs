@@ -1,13 +1,13 @@
 //! Plain types that the rest of the crate shares: actions, outcomes, audit records, the lease token. None of
 //! them does I/O.
 //!
-//! - [`action`]: the actions of a run.
+//! - [`failover_action`]: the actions of a run.
 //! - [`action_outcome`]: the outcomes of actions.
-//! - [`audit`]: the audit record of a run.
+//! - [`audit_record`]: the audit record of a run.
 //! - [`lease_token`]: the token of a lease term.
 //! - [`primary_status`]: the state of a primary.
 //! - [`relay_state`]: the state of a relay, and the orders that it has.
-//! - [`run_phase`]: the phases of a run.
+//! - [`failover_phase`]: the phases of a run.
 
 pub mod action_outcome;
 pub mod audit_record;
@@ -16,7 +16,6 @@ pub mod failover_phase;
 pub mod lease_token;
 pub mod primary_status;
 pub mod relay_state;
-pub mod run_phase;
 
 pub use action_outcome::ActionOutcome;
 pub use audit_record::{Audit, AuditEntry, AuditEvent, RunKind, RunOutcome};
@@ -25,4 +24,3 @@ pub use failover_phase::RunPhase;
 pub use lease_token::LeaseToken;
 pub use primary_status::PrimaryStatus;
 pub use relay_state::{RelayAssignment, RelayProbeResult};
-pub use run_phase::RunPhase;

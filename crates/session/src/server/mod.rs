@@ -1,8 +1,8 @@
 //! The server side of a session: clients, native replicas and `mysqlbinlog` log in to Tailwater.
 //!
 //! The modules:
-//! - [`accounts`]: the accounts and their credentials.
-//! - [`acceptor`]: logs in a client on an open socket, with [`options`] and [`limits`].
+//! - [`client_accounts`]: the accounts and their credentials.
+//! - [`client_acceptor`]: logs in a client on an open socket, with [`server_options`] and [`client_limits`].
 //! - `authentication`: the exchange of the authentication plugins, without I/O; `admission`: connection
 //!   limits and login delays, without a clock.
 //! - [`client_session`]: receives commands and sends answers.

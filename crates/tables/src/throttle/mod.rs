@@ -1,7 +1,7 @@
 //! Pauses bulk work while servers are busy. A value that cannot be measured also pauses the work.
 //!
-//! - [`gauges`]: the core, without I/O: when to pause, and when to resume.
-//! - [`probes`]: measures the values: one connection for each value, queried at a limited rate.
+//! - [`pause_decision`]: the core, without I/O: when to pause, and when to resume.
+//! - [`load_probes`]: measures the values: one connection for each value, queried at a limited rate.
 //!
 //! Work calls [`Throttle::pass`] before each piece. All connections of the work share one throttle.
 

@@ -1,15 +1,15 @@
 //! Failure analysis: turns the reports of several observers over time into failure codes with evidence. Pure:
 //! the time is an input.
 //!
-//! - [`report`]: the reports of an observer.
-//! - [`history`]: what is kept of the reports; bounded by the number of servers.
+//! - [`observer_report`]: the reports of an observer.
+//! - [`observation_history`]: what is kept of the reports; bounded by the number of servers.
 //! - `primary`: whether the primary is dead, or only unreachable for the manager.
 //! - `observer_reports`: what the other observers report about a primary that does not answer the manager.
 //! - `primary_writes`: whether a primary that answers takes writes and waits for ACKs.
 //! - `non_primary_findings`: findings about replicas, relays, and other servers that take writes.
 //! - [`failover_guard`]: what follows a finding, and what holds a failover back.
-//! - [`finding`]: the result of the analysis; [`failover_readiness`]: whether a failover would succeed.
-//! - [`single_observation`]: the analysis of a single observation of each server.
+//! - [`failure_finding`]: the result of the analysis; [`failover_readiness`]: whether a failover would succeed.
+//! - [`single_observation_analysis`]: the analysis of a single observation of each server.
 //!
 //! docs/reference/failure-codes.md explains each code.
 

@@ -1,4 +1,4 @@
-//! Binlog events: the common 19-byte header, and the bodies.
+//! Binlog events: the common 19-byte header, and the event bodies.
 //!
 //! [`BinlogEvent::parse`] parses a complete event into an [`EventBody`]; each body also has its own parser.
 //! [`crate::row_event`] parses table maps and row images. Bodies borrow from the bytes of the event.

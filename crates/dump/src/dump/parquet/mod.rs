@@ -1,7 +1,7 @@
 //! Writes rows as Parquet files, whose column types other programs know.
 //!
-//! - [`types`]: the Parquet types of columns, and [`values`]: their values; both without I/O.
-//! - [`file`]: writes a file.
+//! - [`parquet_column_types`]: the Parquet types of columns, and [`parquet_value_conversion`]: their values; both without I/O.
+//! - [`parquet_file_writer`]: writes a file.
 
 pub mod parquet_column_types;
 pub mod parquet_file_writer;

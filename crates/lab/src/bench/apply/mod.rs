@@ -1,14 +1,14 @@
 //! `tailwater bench apply`: replays the same backlog with the servers' own replication at its best settings,
 //! and with Tailwater.
 //!
-//! - [`plan`]: what is measured. [`workload`]: the transactions of the backlogs. [`backlog`]: a source with a
+//! - [`benchmark_plan`]: what is measured. [`workload`]: the transactions of the backlogs. [`source_backlog`]: a source with a
 //!   backlog.
-//! - [`target`]: a server that applies the backlog with one of the [`contender`]s: [`native`] or
-//!   [`tailwater`].
-//! - [`replay`]: one measurement.
-//! - [`steady_stream`]: the delay of a steady stream with one follower. [`delay`]: with all followers, also
+//! - [`target_server`]: a server that applies the backlog with one of the [`replication_variant`]s: [`native_replication_replay`] or
+//!   [`tailwater_replay`].
+//! - [`backlog_replay`]: one measurement.
+//! - [`delay_under_steady_load`]: the delay of a steady stream with one follower. [`replication_delay`]: with all followers, also
 //!   for `tailwater bench delay`.
-//! - [`summary`]: the report.
+//! - [`benchmark_summary`]: the report.
 
 mod backlog_replay;
 mod benchmark_plan;

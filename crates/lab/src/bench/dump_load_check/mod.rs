@@ -1,10 +1,10 @@
 //! `tailwater bench dump`, `load` and `check`: dumps, loads and comparisons of whole tables by Tailwater and
 //! by other tools.
 //!
-//! - [`test_data`]: the contents of the tables. [`servers`]: servers with these tables.
-//! - [`contender`]: the tools with their best options. [`measured_program`]: runs and measures one tool.
+//! - [`test_data`]: the contents of the tables. [`benchmark_servers`]: servers with these tables.
+//! - [`compared_tools`]: the tools with their best options. [`program_measurement`]: runs and measures one tool.
 //! - [`dump`], [`load`], [`copy`] and [`check`]: the benchmarks.
-//! - [`commit_wait`]: how much a dump slows down concurrent commits.
+//! - [`commit_latency`]: how much a dump slows down concurrent commits.
 
 mod benchmark_servers;
 mod check;
