@@ -443,7 +443,7 @@ mod tests {
                 match BinlogEvent::parse(event, &format).unwrap().body {
                     EventBody::TableMap(body) => {
                         assert!(!rows_begun, "a table map follows the first rows event");
-                        let map = tailwater_wire::rows::TableMap::parse(body, flavour).unwrap();
+                        let map = tailwater_wire::row_event::TableMap::parse(body, flavour).unwrap();
                         assert_eq!(map.schema, "s");
                         let known = |(_, other): &(u64, String)| *other == map.table;
                         assert!(!tables.iter().any(known), "{} twice", map.table);

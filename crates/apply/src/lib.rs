@@ -1,17 +1,18 @@
 //! Replays the log on a target server: in parallel, many source transactions per commit, each exactly once.
 //!
 //! The modules (all but `channel` and the two catalogues do no I/O and read no clock):
-//! - [`source_transaction`]: a transaction of the source, decoded once and shared by all modules; [`source_to_target_table`]:
-//!   its tables, mapped to those of the target; [`log_position_range`]: its range of the log.
-//! - [`decode`]: decodes log entries into transactions; [`row_writeset_keys`] computes the keys of their rows for the
-//!   [`writeset`].
-//! - [`target_table`]: definitions of the target's tables; [`table_definition_cache`] reads and caches them; [`column_matching`]
-//!   compares them with the source's.
+//! - [`source_transaction`]: a transaction of the source, decoded once and shared by all modules;
+//!   [`source_to_target_table`]: its tables, mapped to those of the target; [`log_position_range`]: its range
+//!   of the log.
+//! - [`decode`]: decodes log entries into transactions; [`row_writeset_keys`] computes the keys of their rows
+//!   for the [`writeset`].
+//! - [`target_table`]: definitions of the target's tables; [`table_definition_cache`] reads and caches them;
+//!   [`column_matching`] compares them with the source's.
 //! - [`source_table_columns`]: reads from the source what the binlog does not contain about its tables.
 //! - [`replication_filter`]: which tables are excluded or renamed, with numbered versions of these rules.
 //! - [`scheduler`]: which transactions run together, and when.
-//! - [`batch`]: merges the rows of many transactions into few groups; [`binlog_statement`] writes groups as `BINLOG`
-//!   statements; [`dml_statement`] writes them as SQL where the target's table differs.
+//! - [`batch`]: merges the rows of many transactions into few groups; [`binlog_statement`] writes groups as
+//!   `BINLOG` statements; [`dml_statement`] writes them as SQL where the target's table differs.
 //! - [`applied_transactions`]: the set of transactions that a target has applied.
 //! - [`channel`]: reads the log, runs the other modules, writes to the target, and stores progress there.
 //! - [`error`]: errors with stable codes.

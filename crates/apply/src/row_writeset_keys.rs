@@ -1,7 +1,8 @@
 //! Computes the key accesses of a changed row: its keys in all unique indexes, the parent rows that it
 //! references, and the child rows that the change may affect.
 //!
-//! [`RowKeys`] is built once per table and reads each image once. `hashing` hashes the values. The rules:
+//! [`RowKeys`] is built once per table and reads each image once. `index_value_hash` hashes the values. The
+//! rules:
 //! - An update accesses the keys of its before image and of its after image. A key that contains NULL does
 //!   not count as a key.
 //! - If an image lacks a value, or the value cannot be hashed as the index compares it, the key becomes

@@ -1,7 +1,7 @@
 //! Reads table definitions of the target once, and caches them until a statement may have changed them.
 //!
-//! [`Catalogue`] runs the queries. `schema` interprets the definition of one table, and `foreign_keys` the
-//! dependencies between tables.
+//! [`Catalogue`] runs the queries. `information_schema_reader` interprets the definition of one table, and
+//! `foreign_key_graph` the dependencies between tables.
 
 mod foreign_key_graph;
 mod information_schema_reader;

@@ -5,9 +5,9 @@
 //! that is not loaded yet is returned as [`Decoded::NeedsTable`]; the caller loads it from the target and
 //! decodes the entry again.
 //!
-//! The modules: `decoder_state` holds the state of a [`Decoder`]; `log_entry_decoder` decodes an entry with it,
-//! and `streaming_decoder` the events of a transaction, one step at a time; `table_map_cache` caches table
-//! maps; `xa_transaction_detector` recognizes parts of XA transactions of any size; `row_event_decoder`
+//! The modules: `decoder_state` holds the state of a [`Decoder`]; `log_entry_decoder` decodes an entry with
+//! it, and `streaming_decoder` the events of a transaction, one step at a time; `table_map_cache` caches
+//! table maps; `xa_transaction_detector` recognizes parts of XA transactions of any size; `row_event_decoder`
 //! locates rows; `statement_classifier` and `canonical_xid` parse the text of statements.
 
 mod canonical_xid;

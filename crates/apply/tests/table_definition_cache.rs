@@ -179,7 +179,7 @@ async fn indexes_and_foreign_keys(kind: ServerKind) -> Result<()> {
     let [grandchild, guest, child, parent, lonely] = &tables[..] else {
         anyhow::bail!("expected five tables")
     };
-    let names = |table: &tailwater_apply::target::TargetTable| {
+    let names = |table: &tailwater_apply::target_table::TargetTable| {
         table.unique.iter().map(|index| index.name.clone()).collect::<Vec<_>>()
     };
     ensure!(names(parent) == ["PRIMARY", "half", "u"] && names(lonely).is_empty(), "{parent:?}");

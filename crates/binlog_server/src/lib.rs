@@ -4,15 +4,17 @@
 //! - [`client_statement`]: the SQL statements of clients, and their results.
 //! - [`binlog_file_list`]: the log's segments as served binlog files, and positions in them.
 //! - [`stream_start`]: where a client's stream starts, or why it is refused.
-//! - [`stream_filter`]: which events of the log go into one client's stream, and which artificial events are added.
+//! - [`stream_filter`]: which events of the log go into one client's stream, and which artificial events are
+//!   added.
 //! - [`client_error`]: errors sent to a client.
 //! - [`receiver_thread`]: the capture that writes the log, as a trait.
 //!
 //! Modules with I/O:
-//! - [`listener`]: the listener, and the state that connections share: `clients` (connected clients),
-//!   `wakeup_pacer` (how often readers are woken), `log_snapshot` (the state of the log at one moment).
-//! - `client_loop`: the commands of one client; `server_status` collects what its statements can query,
-//!   `purge` runs `PURGE BINARY LOGS`.
+//! - [`listener`]: the listener, and the state that connections share: `connected_clients` (connected
+//!   clients), `reader_wakeup_limiter` (how often readers are woken), `log_snapshot` (the state of the log at
+//!   one moment).
+//! - `client_command_loop`: the commands of one client; `status_collector` collects what its statements can
+//!   query, `purge_binary_logs` runs `PURGE BINARY LOGS`.
 //! - `binlog_sender`: the stream of one client.
 
 pub mod binlog_file_list;

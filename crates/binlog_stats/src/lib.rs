@@ -4,14 +4,14 @@
 //! no I/O and reads no clock. Its memory is bounded: lists keep only their first few items, tables and
 //! servers beyond a limit are added up, and the columns of the timeline are merged as it grows.
 //!
-//! - Input: `local_events` passes the events of a log or of binlog files to a collector, `server_binlog`
-//!   those of a server's binlog.
-//! - `collector`: turns events into transactions. `event_content`: the content of an event. `transaction`:
-//!   one transaction. `statement`: the kind of a statement.
-//! - `totals`, with `tables`, `top_list`, `timeline`: sums over all transactions.
-//! - `report`: the result. `findings`: the notable facts in it.
-//! - `report_text`: a report as text for a terminal, with `text_chart` and [`chart_scale`]. [`display_labels`],
-//!   [`number_format`] and [`LocalTime`] format names, numbers and times.
+//! - Input: `local_binlog_reader` passes the events of a log or of binlog files to a collector,
+//!   `server_binlog_reader` those of a server's binlog.
+//! - `stats_collector`: turns events into transactions. `event_content_reader`: the content of an event.
+//!   `transaction_stats`: one transaction. `statement_classifier`: the kind of a statement.
+//! - `transaction_totals`, with `table_stats`, `top_n_list`, `commit_timeline`: sums over all transactions.
+//! - `stats_report`: the result. `notable_findings`: the notable facts in it.
+//! - `stats_report_text`: a report as text for a terminal, with `terminal_chart` and [`chart_scale`].
+//!   [`display_labels`], [`number_format`] and [`LocalTime`] format names, numbers and times.
 
 pub mod chart_scale;
 mod commit_timeline;

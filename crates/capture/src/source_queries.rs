@@ -8,7 +8,7 @@ use tailwater_log::SourceIdentity;
 use tailwater_session::{
     ConnectOptions, Connection, DumpRequest, DumpStart, QueryResult, TextRow, semi_sync,
 };
-use tailwater_wire::event::EventType;
+use tailwater_wire::binlog_event::EventType;
 use tailwater_wire::gtid::{GtidSet, MysqlGtidSet};
 use tailwater_wire::{Flavour, WireError};
 

@@ -65,7 +65,7 @@ async fn global_server_settings_have_no_effect(kind: ServerKind) -> Result<()> {
     apply_odd_settings(&target).await?;
 
     // First, a dump with chunks of few rows is loaded.
-    let folder = dump_folders::write(&source, DumpCompression::Zstd, 3).await?;
+    let folder = test_dump_folders::write(&source, DumpCompression::Zstd, 3).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     let options = LoadOptions { workers: 2, ..LoadOptions::new(target.connect_options()) };
     let report = load(&contents, &options, &Arc::default(), &CancellationToken::new()).await?;

@@ -347,7 +347,7 @@ async fn all_types_are_the_same_in_both_families() -> Result<()> {
     let (mysql, mariadb) =
         tokio::try_join!(Server::start(ServerSpec::new(kinds[0])), Server::start(ServerSpec::new(kinds[1])))?;
     for server in [&mysql, &mariadb] {
-        run_script(server, type_edges::script(server.kind()).as_bytes())?;
+        run_script(server, column_type_limits::script(server.kind()).as_bytes())?;
         // The server families read the coordinates of this spatial reference system in different orders.
         server
             .sql("UPDATE every.shapes SET p = ST_GeomFromText('POINT(-1.5 20)') WHERE p IS NOT NULL")

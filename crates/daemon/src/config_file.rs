@@ -28,7 +28,7 @@ pub use relay::RelayConfig;
 pub use server_connection::{ServerAddress, TlsConfig};
 pub use toml_parser::parse_toml;
 
-use crate::socket::OWN_NAMES;
+use crate::control_socket::OWN_NAMES;
 
 /// A checked configuration file.
 #[derive(Debug, Clone, Deserialize)]

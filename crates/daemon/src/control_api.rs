@@ -2,8 +2,8 @@
 //!
 //! - [`Control`]: snapshots, notifications of changes, commands.
 //! - `daemon_state`: the captures, channels and the manager of this process.
-//! - `dispatch`: executes commands.
-//! - `session`: commands whose effect lasts until a connection ends.
+//! - `command_dispatch`: executes commands.
+//! - `control_session`: commands whose effect lasts until a connection ends.
 
 mod command_dispatch;
 mod control_session;

@@ -4,8 +4,9 @@
 //! While the daemon executes a command it sends empty lines. A daemon that sends none is considered hung.
 //! Only processes that may write in the log's folder may connect.
 //!
-//! - `listener`: the daemon's side. It parses commands, and sends the answers of [`crate::control::Control`].
-//! - `client`: the client's side.
+//! - `socket_listener`: the daemon's side. It parses commands, and sends the answers of
+//!   [`crate::control::Control`].
+//! - `socket_client`: the client's side.
 //! - `directory_lock`: makes sure that only one daemon uses the folder.
 
 mod directory_lock;

@@ -69,7 +69,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
         captures.push((name, capture, ended));
     }
     if !archived.is_empty() {
-        archiver::start(archived, schedule).context("archiving cannot start")?;
+        segment_archiver::start(archived, schedule).context("archiving cannot start")?;
     }
     let mut servers = Vec::new();
     let mut readers = BTreeMap::<String, Vec<StreamReaders>>::new();

@@ -34,6 +34,7 @@ pub use source_table_columns::source_catalogue;
 use crate::config_file::{
     AckConfig, Config, ConfigError, LogConfig, ServerAddress, SourceConfig, StartConfig, TlsConfig,
 };
+use crate::segment_archiver::{ArchiveJob, Schedule};
 use crate::{http, manager};
 
 /// A configuration together with the files that it names, read before any log is opened or server queried. So

@@ -4,7 +4,8 @@
 //! - [`dump`]: dumps databases into a folder.
 //! - [`dump_folder`]: the format of a dump folder; no other module knows its layout.
 //! - [`load`]: loads a dump into a server.
-//! - [`server_copy`]: copies databases from one server to another; [`binary_copy`]: copies whole servers as data files.
+//! - [`server_copy`]: copies databases from one server to another; [`binary_copy`]: copies whole servers as
+//!   data files.
 //! - [`fuzzing`]: checks that must hold for any bytes that are read as a dump.
 
 pub mod binary_copy;

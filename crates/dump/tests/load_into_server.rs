@@ -208,7 +208,7 @@ async fn unsafe_loads_are_refused(kind: ServerKind) -> Result<()> {
         .find(|table| table.chunks.len() > 1)
         .context("no table has several chunks")?;
     table.chunks[0].written.as_mut().context("the chunk is not written")?.snapshot = 1;
-    dump_folders::write_manifest(folder.path(), &changed)?;
+    test_dump_folders::write_manifest(folder.path(), &changed)?;
     refused("TW-BULK-0026").await?;
     test_dump_folders::write_manifest(folder.path(), &manifest)?;
     ensure!(all(&target).await?.is_empty(), "a refused load has left objects");

@@ -105,7 +105,7 @@ async fn a_full_target_table_is_reported(kind: ServerKind) -> Result<()> {
           INSERT INTO full.t (b) SELECT b FROM full.t; INSERT INTO full.t (b) SELECT b FROM full.t;
           INSERT INTO full.t (b) SELECT b FROM full.t; INSERT INTO full.t (b) SELECT b FROM full.t;",
     )?;
-    let folder = dump_folders::write(&source, DumpCompression::None, 4).await?;
+    let folder = test_dump_folders::write(&source, DumpCompression::None, 4).await?;
     // A table of limited size has room for only some rows of a file.
     let target = Server::start(spec(kind).option("--myisam-data-pointer-size=2")).await?;
     let options = LoadOptions { binlog: false, ..LoadOptions::new(target.connect_options()) };

@@ -2,8 +2,8 @@
 //! them (feature `lab`).
 //!
 //! - [`arguments`]: the arguments of these commands.
-//! - [`fault_trial`]: a primary, a relay process and a workload that records each acknowledged commit in a ledger,
-//!   and the check that no commit was lost. The demo, the benchmarks and the fault tests use it.
+//! - [`fault_trial`]: a primary, a relay process and a workload that records each acknowledged commit in a
+//!   ledger, and the check that no commit was lost. The demo, the benchmarks and the fault tests use it.
 //! - [`demo`]: shows capture, apply and failover on one cluster. [`bench`]: the benchmarks, which also
 //!   measure other tools in the same run.
 //! - [`sandbox_command`]: `tailwater sandbox`, which starts servers that run until `down`.

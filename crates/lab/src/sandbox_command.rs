@@ -81,7 +81,7 @@ pub async fn sandbox(command: &SandboxCommand, as_json: bool) -> anyhow::Result<
             }
         }
         SandboxCommand::Down { names } => {
-            for server in detached::down(&cache, names).await? {
+            for server in background_servers::down(&cache, names).await? {
                 print_ended(&mut out, &server, "stopped, and its data was deleted", as_json)?;
             }
         }

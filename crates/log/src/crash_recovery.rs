@@ -152,7 +152,7 @@ fn is_unfinished_creation(directory: &dyn Directory, number: u64) -> Result<bool
         filled == magic.len() && (written == magic.len() || magic[written..].iter().any(|byte| *byte != 0));
     // The magic bytes are durable before the first entry is durable. So if there are entries, missing magic
     // bytes are damage.
-    Ok(!has_magic && !index_file::has_entries(directory, number)?)
+    Ok(!has_magic && !segment_index_reader::has_entries(directory, number)?)
 }
 
 fn check_continuity(

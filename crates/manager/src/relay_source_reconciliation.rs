@@ -7,7 +7,7 @@
 //! sources contradict each other, or a run is unfinished, the primary counts as uncertain and no relay gets
 //! an order.
 
-use crate::history::{PrimaryRecord, RecordedPrimary};
+use crate::audit_history::{PrimaryRecord, RecordedPrimary};
 use crate::model::{LeaseToken, RelayAssignment};
 
 impl PrimaryRecord {

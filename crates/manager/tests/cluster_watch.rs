@@ -7,14 +7,14 @@ use tailwater_manager::action_executor::AckerReport;
 use tailwater_manager::candidates::GtidOrigin;
 use tailwater_manager::cluster_watch::watch_checkpoint::{ManagerStart, StoredCheckpoint};
 use tailwater_manager::cluster_watch::{ClusterEvent, ClusterState, WatchCheckpoint, WatchedCluster};
-use tailwater_manager::lossless::{AckPolicyHistory, AckRequirement, AckerEvidence, AckerStop};
+use tailwater_manager::lossless_rules::{AckPolicyHistory, AckRequirement, AckerEvidence, AckerStop};
 use tailwater_manager::model::{LeaseToken, RelayAssignment, RelayProbeResult};
-use tailwater_topology::analysis::{AnalysisSettings, FailoverGuard, FailureCode, FindingAction};
-use tailwater_topology::observation::{
+use tailwater_topology::failure_analysis::{AnalysisSettings, FailoverGuard, FailureCode, FindingAction};
+use tailwater_topology::probe_failure::ProbeFailure;
+use tailwater_topology::server_state::{
     ConnectedReplica, IoState, PingKind, PingResult, ProbeError, SemiSyncSource, ServerState, ThreadError,
     WaitPoint,
 };
-use tailwater_topology::probe_failure::ProbeFailure;
 
 use crate::topology_tree::{UUIDS, follows, from, gtids, look, plan, seen};
 

@@ -6,9 +6,8 @@ use tailwater_topology::failure_analysis::{
     AnalysisSettings, ClusterFinding, ClusterMembers, FailoverGuard, FailureCode, FindingAction,
     ObservationHistory, Observed, Observer, ObserverReport, ServerHealth, analyse,
 };
-use tailwater_topology::observation::PingKind;
 use tailwater_topology::probe_failure::{Liveness, ProbeFailure};
-use tailwater_topology::server_probe::server_ping::PingKind;
+use tailwater_topology::server_state::PingKind;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 

@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 use tailwater_manager::SafetyRefusal;
-use tailwater_manager::history::{PrimaryRecord, RecordedPrimary};
+use tailwater_manager::audit_history::{PrimaryRecord, RecordedPrimary};
 use tailwater_manager::model::{
     Audit, AuditEntry, AuditEvent, LeaseToken, RelayAssignment, RunAction, RunKind, RunOutcome, RunPhase,
 };

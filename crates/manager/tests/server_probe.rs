@@ -12,13 +12,10 @@ use tailwater_topology::failure_analysis::{
     AnalysisSettings, ClusterMembers, FailoverGuard, FailureCode, ObservationHistory, Observed, Observer,
     ObserverReport, analyse,
 };
-use tailwater_topology::observation::{IoState, Observation, PingKind, PingResult};
-use tailwater_topology::probe::ping::Pinger;
-use tailwater_topology::probe::{ProbeTarget, probe_server, probe_servers};
 use tailwater_topology::probe_failure::ProbeFailure;
-use tailwater_topology::server_probe::server_ping::{Ping, PingKind, Pinger};
+use tailwater_topology::server_probe::server_ping::Pinger;
 use tailwater_topology::server_probe::{ProbeTarget, probe_server, probe_servers};
-use tailwater_topology::server_state::{IoState, Observation};
+use tailwater_topology::server_state::{IoState, Observation, PingKind, PingResult};
 use tailwater_topology::{
     Cluster, ClusterPlan, Member, NodeRole, ProblemCode, RelayPlan, TopologyNode, build_tree,
 };
@@ -377,7 +374,7 @@ async fn pings_detect_each_kind_of_failure(kind: ServerKind) -> Result<()> {
         ClusterMembers { primary: "pinged".into(), ..ClusterMembers::default() },
         AnalysisSettings::default(),
     );
-    let mut message = |at_ms, ping: &Ping| {
+    let mut message = |at_ms, ping: &PingResult| {
         let saw = Observed::of_ping(ping);
         record.add(ObserverReport { at_ms, observer: Observer::Manager, about: "pinged".into(), saw });
         analyse(&record, &FailoverGuard::default(), at_ms)

@@ -250,7 +250,7 @@ fn failover_guards_keep_their_spelling() {
 /// Only this program reads the file, so it writes the new names and still reads the old ones.
 #[test]
 fn checkpoints_of_earlier_versions_can_be_read() {
-    let old = include_str!("wire_format/checkpoint.json");
+    let old = include_str!("shared_json_format/checkpoint.json");
     let stored: StoredCheckpoint = serde_json::from_str(old).expect("a checkpoint of an earlier version");
     assert_eq!((stored.probed_at_ms, stored.term), (5, 7));
     let policies = &stored.checkpoint.ack_policies;

@@ -3,7 +3,7 @@
 //!
 //! After a failover the former primary is in one or several of these states:
 //! - *Ahead*: its binlog ends in transactions that no other server has. No client received an OK for them.
-//!   They are saved to a file, and then undone from their own before images (`inverse`).
+//!   They are saved to a file, and then undone from their own before images (`undo_and_reapply_rows`).
 //! - *Behind*: its binlog ends before the log does, and a crash lost transactions that it had written itself.
 //!   Native replication would not bring them back, because a server skips events with its own `server_id`.
 //! - *Engine behind the binlog*: its binlog is complete, but its tables lack the newest transactions. With
@@ -12,17 +12,17 @@
 //!   prepared; it takes its GTIDs from the binlog.
 //!
 //! The last two states have the same repair. It starts at the position up to which the content of the tables
-//! is certain (`redo_range`), and ends with the last transaction that native replication would skip. The row
-//! changes between the two are written over the existing rows (`rows`). The caller then verifies the result
-//! by a comparison with the primary.
+//! is certain (`reapply_range`), and ends with the last transaction that native replication would skip. The
+//! row changes between the two are written over the existing rows (`row_change_decoder`). The caller then
+//! verifies the result by a comparison with the primary.
 //!
-//! If a repair is impossible, `wipe` prepares the server for a copy.
+//! If a repair is impossible, `server_wipe` prepares the server for a copy.
 //!
-//! The modules `binlog_tail`, `redo_range` and `identity` plan the repair. `ddl_evidence` decides what a DDL
-//! statement proves about earlier commits. `rows` decodes transactions, and `inverse` computes the row
-//! changes. `quiesce` prepares the server, and `record` stores the completed steps. All steps before the undo
-//! can be repeated. The undo and the note that it is done commit in one transaction. All later steps can be
-//! repeated too.
+//! The modules `unreplicated_binlog_tail`, `reapply_range` and `common_gtids` plan the repair.
+//! `ddl_flush_evidence` decides what a DDL statement proves about earlier commits. `row_change_decoder`
+//! decodes transactions, and `undo_and_reapply_rows` computes the row changes. `server_quiesce` prepares the
+//! server, and `stored_rejoin_state` stores the completed steps. All steps before the undo can be repeated.
+//! The undo and the note that it is done commit in one transaction. All later steps can be repeated too.
 
 pub mod common_gtids;
 mod ddl_flush_evidence;

@@ -63,7 +63,8 @@ impl Etcd {
 
     /// Does the same as [`Etcd::start`], for clients that use TLS.
     ///
-    /// # Errors The same as for [`Etcd::start`].
+    /// # Errors
+    /// The same as for [`Etcd::start`].
     pub async fn start_tls(program: &Path, folder: &Path, tls: EtcdTls) -> Result<Self, SandboxError> {
         Self::start_as(program, folder, Some(tls)).await
     }
@@ -103,14 +104,16 @@ impl Etcd {
 
     /// Kills etcd and starts it again with the same data and ports.
     ///
-    /// # Errors [`SandboxError::Spawn`], as for [`Etcd::start`].
+    /// # Errors
+    /// [`SandboxError::Spawn`], as for [`Etcd::start`].
     pub async fn restart(self) -> Result<Self, SandboxError> {
         self.start_again(false).await
     }
 
     /// Kills etcd and starts it again without its data. All keys are lost, and revisions start from 1.
     ///
-    /// # Errors [`SandboxError::Spawn`], as for [`Etcd::start`], and if the data cannot be removed.
+    /// # Errors
+    /// [`SandboxError::Spawn`], as for [`Etcd::start`], and if the data cannot be removed.
     pub async fn recreate(self) -> Result<Self, SandboxError> {
         self.start_again(true).await
     }

@@ -4,15 +4,15 @@
 //! Modules:
 //! - [`server_kind`]: the available servers.
 //! - [`install`]: downloads and finds servers, without root and without changing the system.
-//! - [`sandbox_server`]: starts, stops, kills, pauses and restarts servers; they never outlive the process that
-//!   started them.
+//! - [`sandbox_server`]: starts, stops, kills, pauses and restarts servers; they never outlive the process
+//!   that started them.
 //! - [`background_servers`]: servers that keep running after the command that started them.
 //! - [`external_program`]: other programs that must not outlive the process that started them.
 //! - [`etcd_process`]: the lease store of several managers. [`haproxy_process`]: a load balancer.
 //! - [`replication_setup`]: the replication account and semi-sync; [`native_replica`]: native replicas.
-//! - [`network_link`]: a network link that can be made slow or broken; [`slow_fsync`]: slow fsync; [`full_disk`]: a
-//!   disk that is temporarily full; [`stepped_clock`]: a wall clock that jumps. The last three are preloaded
-//!   libraries.
+//! - [`network_link`]: a network link that can be made slow or broken; [`slow_fsync`]: slow fsync;
+//!   [`full_disk`]: a disk that is temporarily full; [`stepped_clock`]: a wall clock that jumps. The last
+//!   three are preloaded libraries.
 //! - [`mod@odd_settings`]: unusual global settings, which must not affect Tailwater's sessions.
 //! - [`workload`]: clients that write and keep a [`ledger`] of the outcome of each transaction.
 //! - [`mod@require`]: provides servers to tests.

@@ -63,7 +63,8 @@ fn have(kind: ServerKind) -> Result<Install, String> {
 /// The server runs while a handle exists. It cannot be stopped, killed or paused through the shared handle. A
 /// test that stops, kills or pauses a server must start its own server.
 ///
-/// # Errors The same as for [`Server::start`].
+/// # Errors
+/// The same as for [`Server::start`].
 pub async fn shared(kind: ServerKind) -> Result<Arc<Server>, SandboxError> {
     static SHARED: tokio::sync::Mutex<Vec<(ServerKind, Weak<Server>)>> =
         tokio::sync::Mutex::const_new(Vec::new());
@@ -109,7 +110,7 @@ macro_rules! on_each_server {
 
             #[tokio::test]
             async fn mariadb_118() -> anyhow::Result<()> {
-                if $crate::require::is_skipped_in_ci(concat!(stringify!($test), " on MariaDB 11.8"), "the same test on 10.11") {
+                if $crate::required_server::is_skipped_in_ci(concat!(stringify!($test), " on MariaDB 11.8"), "the same test on 10.11") {
                     return Ok(());
                 }
                 super::$test(ServerKind::Mariadb118).await

@@ -131,7 +131,8 @@ impl Server {
 
     /// Does the same as [`Self::start`], with a given cache folder.
     ///
-    /// # Errors The same as for [`Self::start`].
+    /// # Errors
+    /// The same as for [`Self::start`].
     pub async fn start_in(cache: &Cache, spec: ServerSpec) -> Result<Self, SandboxError> {
         let install = Install::find(spec.kind, cache)?;
         Self::start_installed(cache, install, spec).await
@@ -208,7 +209,8 @@ impl Server {
     /// Starts the server again after [`Self::stop`], [`Self::kill`] or a crash, with the same data, port and
     /// options.
     ///
-    /// # Errors [`SandboxError::WrongState`] if the server is running; otherwise the same as for
+    /// # Errors
+    /// [`SandboxError::WrongState`] if the server is running; otherwise the same as for
     /// [`Self::start`].
     pub async fn start_again(&mut self) -> Result<(), SandboxError> {
         if self.is_running() {
@@ -220,7 +222,8 @@ impl Server {
 
     /// Shuts the server down cleanly, and waits until it has ended.
     ///
-    /// # Errors [`SandboxError::TimedOut`] if the server does not end in time. In that case it keeps running.
+    /// # Errors
+    /// [`SandboxError::TimedOut`] if the server does not end in time. In that case it keeps running.
     pub async fn stop(&mut self) -> Result<(), SandboxError> {
         if self.paused {
             self.resume()?;
@@ -284,7 +287,8 @@ impl Server {
     /// Stops the server cleanly and starts it again. If `options` are given, they replace those of
     /// [`Self::options`].
     ///
-    /// # Errors The same as for [`Self::stop`] and [`Self::start`].
+    /// # Errors
+    /// The same as for [`Self::stop`] and [`Self::start`].
     pub async fn restart(&mut self, options: Option<Vec<String>>) -> Result<(), SandboxError> {
         self.stop().await?;
         if let Some(options) = options {

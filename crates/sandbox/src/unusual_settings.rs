@@ -137,7 +137,8 @@ pub async fn apply_odd_settings(server: &Server) -> Result<(), SandboxError> {
 
 /// Resets all of [`odd_settings`] to their defaults for new sessions of a server.
 ///
-/// # Errors The same as for [`apply_odd_settings`].
+/// # Errors
+/// The same as for [`apply_odd_settings`].
 pub async fn reset_odd_settings(server: &Server) -> Result<(), SandboxError> {
     let statements = odd_settings(server.kind()).into_iter();
     let statements: Vec<_> = statements.map(|(name, _)| format!("SET GLOBAL {name} = DEFAULT;")).collect();

@@ -201,7 +201,7 @@ async fn a_broken_link_makes_outcomes_unknown() -> Result<()> {
     for round in 1..=3 {
         wait_for_commits(&load, round * 100).await?;
         // Now the server's answers are lost: commits succeed, and no client gets the OK.
-        link.cut(tailwater_sandbox::link::Direction::ToClient);
+        link.cut(tailwater_sandbox::network_link::Direction::ToClient);
         tokio::time::sleep(Duration::from_millis(100)).await;
         link.restore();
     }

@@ -4,8 +4,8 @@
 //!
 //! Modules:
 //! - [`arguments`]: the arguments of the command. [`test_file_runner`]: the loop over the files.
-//! - [`test_files`]: the files of the suites, and which of them are skipped. [`mysqltest_statements`] and [`statement_mix`]:
-//!   statements taken from files.
+//! - [`test_files`]: the files of the suites, and which of them are skipped. [`mysqltest_statements`] and
+//!   [`statement_mix`]: statements taken from files.
 //! - [`random_settings`]: the settings of a file. [`test_servers`]: the servers and the daemon.
 //! - [`mysqltest_client`]: runs a file with the suites' own client, through the [`statement_proxy`].
 //! - [`catch_up`]: waits for both followers. [`server_contents`] reads a server, [`target_comparison`] finds

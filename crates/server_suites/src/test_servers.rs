@@ -13,8 +13,8 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_session::{Connection, SessionError};
 use tailwater_wire::Flavour;
 
+use super::random_settings::ServerRotation;
 use super::server_contents::{ServerContents, capture, ignore_refusal};
-use super::settings::ServerRotation;
 
 /// Name of the channel.
 pub const CHANNEL: &str = "target";

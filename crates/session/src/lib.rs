@@ -6,8 +6,8 @@
 //!   environment.
 //! - [`connection`]: a logged-in connection, [`Connection::query`] and similar; [`text_result_rows`]: their
 //!   results.
-//! - [`bulk_execute`]: rows for a prepared statement, [`Connection::prepare_bulk`]; [`Connection::query_values`]
-//!   returns the rows of one.
+//! - [`bulk_execute`]: rows for a prepared statement, [`Connection::prepare_bulk`];
+//!   [`Connection::query_values`] returns the rows of one.
 //! - [`load_data_local`]: `LOAD DATA LOCAL INFILE`, [`Connection::load_data`].
 //! - [`binlog_dump`]: the binlog stream, [`Connection::dump`], with semi-synchronous acknowledgements.
 //! - [`server`]: the server side, for clients and replicas that connect to Tailwater.

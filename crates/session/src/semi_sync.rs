@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::connection::Connection;
 use crate::error::SessionError;
-use crate::rows::QueryResult;
+use crate::text_result_rows::QueryResult;
 
 /// A semi-sync time-out of at least this many milliseconds (one day) counts as infinite. After a failover
 /// only the wait for ACKs keeps the old primary from committing, and an operator deals with that server well
@@ -148,8 +148,9 @@ pub async fn query_semi_sync(connection: &mut Connection) -> Result<SemiSyncStat
 }
 
 fn by_name(result: &QueryResult) -> BTreeMap<String, String> {
-    let pair =
-        |row: &crate::rows::TextRow| Some((row.get_str(0)?.to_ascii_lowercase(), row.get_str(1)?.to_owned()));
+    let pair = |row: &crate::text_result_rows::TextRow| {
+        Some((row.get_str(0)?.to_ascii_lowercase(), row.get_str(1)?.to_owned()))
+    };
     result.rows.iter().filter_map(pair).collect()
 }
 

@@ -34,7 +34,8 @@ pub fn decode_line<T: DeserializeOwned>(line: &str) -> Option<Result<T, serde_js
 /// Returns the entries of a journal up to the first line whose checksum does not match, and the size in bytes
 /// of these lines.
 ///
-/// # Errors The first line whose checksum matches but whose entry cannot be parsed. Another version of
+/// # Errors
+/// The first line whose checksum matches but whose entry cannot be parsed. Another version of
 /// Tailwater wrote that line, and its entry must not be ignored.
 pub fn parse<T: DeserializeOwned>(journal: &[u8]) -> Result<(Vec<T>, usize), String> {
     let mut entries = Vec::new();

@@ -11,10 +11,10 @@
 //!
 //! - [`cluster_config`]: the configuration, and the state of a running daemon.
 //! - [`cluster_tree`]: the tree.
-//! - `tree_builder`: builds the tree.
-//! - `identity`: identifies servers in replication status and replica lists.
+//! - `cluster_tree_builder`: builds the tree.
+//! - `server_identity`: identifies servers in replication status and replica lists.
 //! - [`gtid_comparison`]: compares the transactions of two servers.
-//! - `problem_checks`: finds problems of one server.
+//! - `server_problem_checks`: finds problems of one server.
 //! - [`failure_analysis`]: turns reports of observers over time into a failure code with evidence.
 
 pub mod cluster_config;

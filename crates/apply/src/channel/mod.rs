@@ -1,18 +1,19 @@
 //! A channel applies one log to one target, and retries after temporary failures.
 //!
 //! The modules:
-//! - [`channel_options`], [`channel_status`]: what an operator sets and sees. This file: the supervisor, which starts, stops
-//!   and edits the channel, and retries.
-//! - `run`: one run of a channel. `start_position`, `durability_wait` and `applied_scan` find where it
-//!   starts. `reader` turns the log into transactions. `worker_pool` holds all workers. `worker` writes one
-//!   batch to the target, with `row_writer`, `packets` (few round trips) and `row_count` (whether all rows
-//!   were changed).
-//! - `statement_runner`, `source_session`, `statement_filter`, `fingerprint`, `intent_retention`,
-//!   `channel_lock`: transactions that are logged as statements instead of rows.
-//! - `store`, `progress_row`: the progress on the target. `target_gtids`, `gtid_session`: the GTIDs of the
-//!   target. `gtid_progress`: the applied GTIDs, which `gtid_publisher` sets on the target. `log_retention`:
-//!   which part of the log is kept for a target that loses commits. `transaction_rate`: throughput;
-//!   [`source_clock`]: lag. `refused_row`: which row the target rejected.
+//! - [`channel_options`], [`channel_status`]: what an operator sets and sees. This file: the supervisor,
+//!   which starts, stops and edits the channel, and retries.
+//! - `channel_coordinator`: one run of a channel. `start_position`, `log_durability_wait` and
+//!   `applied_gtid_scan` find where it starts. `log_reader` turns the log into transactions. `worker_pool`
+//!   holds all workers. `worker` writes one batch to the target, with `row_writer`, `multi_statement_packets`
+//!   (few round trips) and `affected_rows_check` (whether all rows were changed).
+//! - `statement_runner`, `source_statement_session`, `statement_filter`, `ddl_object_fingerprint`,
+//!   `ddl_intent_retention`, `channel_lock`: transactions that are logged as statements instead of rows.
+//! - `progress_store`, `progress_row_event`: the progress on the target. `target_gtid_queries`,
+//!   `gtid_next_session`: the GTIDs of the target. `applied_gtid_tracker`: the applied GTIDs, which
+//!   `target_gtid_publisher` sets on the target. `applied_log_retention`: which part of the log is kept for a
+//!   target that loses commits. `transaction_rate`: throughput; [`source_clock`]: lag. `rejected_row_search`:
+//!   which row the target rejected.
 //! - [`IdempotentSession`]: writes rows over existing rows, for a rejoin.
 
 mod account_statement_effects;
@@ -394,7 +395,10 @@ impl Supervisor {
     }
 
     /// Classifies a failure. `Some`: retry after that time. `None`: retry at once, or not at all.
-    async fn handle_failure(&mut self, mut failure: Box<run::RunFailure>) -> Option<Duration> {
+    async fn handle_failure(
+        &mut self,
+        mut failure: Box<channel_coordinator::RunFailure>,
+    ) -> Option<Duration> {
         let name = self.options.name.clone();
         if failure.error.server_error().is_some_and(progress_store::is_taken_over) {
             failure.error = ApplyError::TakenOver { channel: name.clone() };
@@ -465,7 +469,7 @@ impl Supervisor {
                     reason: "it has not failed at a transaction; give a GTID".to_owned(),
                 })?;
                 self.wait_for_durable_log().await?;
-                blocking(|| target_gtids::position_of(&self.log, &until))?;
+                blocking(|| target_gtid_queries::position_of(&self.log, &until))?;
                 warn!(
                     channel = self.options.name,
                     %until,
@@ -546,7 +550,10 @@ impl Supervisor {
                 blocking(|| target_gtid_queries::position_of(&self.log, gtid))?
             }
             // All batches have committed, so the new filters start at the highest applied position.
-            None => record.applied.as_ref().map_or(LogPosition::ZERO, crate::progress::AppliedSet::high),
+            None => record
+                .applied
+                .as_ref()
+                .map_or(LogPosition::ZERO, crate::applied_transactions::AppliedSet::high),
         };
         let version = versions.edit(position, from.as_ref().map(ToString::to_string), filters)?;
         let json = serde_json::to_string(&versions).map_err(|error| ApplyError::ProgressRecord {

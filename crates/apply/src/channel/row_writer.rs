@@ -166,7 +166,8 @@ impl RowWriter {
         writer.connection.execute(setting).await?;
         writer.plan = PlanOptions { net_change: false, cut_images: false };
         // Rows of tables that differ from the source's are written as SQL.
-        writer.sql = sql::SqlWriter::new(writer.connection.server().flavour, writer.sizes).tolerant(true);
+        writer.sql =
+            dml_statement::SqlWriter::new(writer.connection.server().flavour, writer.sizes).tolerant(true);
         Ok(writer)
     }
 

@@ -50,7 +50,7 @@ fn same_kind(source: &BinlogColumn, own: &TargetType) -> bool {
 }
 
 /// The collation ID of the pseudo character set `binary`.
-const BINARY: u32 = tailwater_wire::rows::column::CHARSET_BINARY;
+const BINARY: u32 = tailwater_wire::row_event::table_map_column::CHARSET_BINARY;
 
 fn same_charset(collation: u32, source: &BinlogColumn, own: &TargetType) -> bool {
     let of_target = own.character_set.as_deref();

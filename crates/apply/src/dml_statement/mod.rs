@@ -15,7 +15,8 @@
 //!   [`ConnectOptions::found_rows`].
 //! - MariaDB stores a negative zero as zero, in every notation.
 //! - MariaDB stores JSON as text. MySQL reformats a JSON document when it stores it.
-//! - For a system-versioned table, the target itself computes the period of a row (see `versioned`).
+//! - For a system-versioned table, the target itself computes the period of a row (see
+//!   `system_versioned_table`).
 //! - A MariaDB UUID or INET6 is written to a column of the same type or to a binary column; the value is not
 //!   converted to text.
 //!
@@ -51,7 +52,7 @@ pub struct SqlStatement {
 /// A statement whose long values are not copied before it is sent.
 #[derive(Debug)]
 pub struct LongSqlStatement<'v> {
-    text: text::SqlText<'v>,
+    text: statement_text::SqlText<'v>,
     /// See [`SqlStatement::rows`].
     pub rows: Option<u64>,
 }

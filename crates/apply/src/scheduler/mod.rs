@@ -5,12 +5,12 @@
 //! target. Two transactions that share a key, at least one of them exclusively, keep their order. Either they
 //! are in one batch, in log order, or the batch of the later transaction waits for the batch of the earlier
 //! one. What "waits" means depends on the commit order:
-//! - [`CommitOrder::Source`] (`runs`): batches are consecutive runs of the log, and commit in log order.
-//!   Transactions that conflict with an earlier unfinished run are deferred until that run has committed. The
-//!   rest of the batch executes in parallel with it.
-//! - [`CommitOrder::Independent`] (`independent_order`): batches collect transactions that share keys
-//!   (`groups`), and a batch waits only for batches with which it conflicts. While there is a backlog and no
-//!   batch is held up, this order uses runs of the log too.
+//! - [`CommitOrder::Source`] (`source_order_runs`): batches are consecutive runs of the log, and commit in
+//!   log order. Transactions that conflict with an earlier unfinished run are deferred until that run has
+//!   committed. The rest of the batch executes in parallel with it.
+//! - [`CommitOrder::Independent`] (`independent_commit_order`): batches collect transactions that share keys
+//!   (`shared_key_batches`), and a batch waits only for batches with which it conflicts. While there is a
+//!   backlog and no batch is held up, this order uses runs of the log too.
 //!
 //! The channel offers decoded transactions while there [is room](Scheduler::has_room), and gives the
 //! [next](Scheduler::next) batch to each idle worker. It reports batches that are [done](Scheduler::done),

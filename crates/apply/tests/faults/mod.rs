@@ -195,7 +195,7 @@ async fn count(source: ConnectOptions, client: u64, seed: u64, enough: Cancellat
 
 /// Runs a step with a time limit.
 pub async fn in_time<T>(what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(crate::support::PATIENCE, work)
+    tokio::time::timeout(crate::channel_test_servers::PATIENCE, work)
         .await
         .with_context(|| format!("timed out: {what}"))?
 }

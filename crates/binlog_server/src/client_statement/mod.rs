@@ -4,8 +4,8 @@
 //! and monitoring send other statements. The results look like those of a source. A client can change only
 //! its own variables. An unknown statement is refused with an error that names this server.
 //!
-//! - `tokens`, `parse`, `expression`, `pattern`: parse the bytes of a statement, with limits for length and
-//!   depth.
+//! - `statement_tokens`, `statement_parser`, `sql_expression`, `like_and_where_filter`: parse the bytes of a
+//!   statement, with limits for length and depth.
 //! - [`StatementSession`]: the variables that one client has set.
 //! - [`ServerView`]: the data for the results; the caller builds a new one for each statement.
 //! - `system_variables`, `show_statement_results`, `show_replica_status`: the results.

@@ -417,7 +417,7 @@ fn quoted_text_leaves_room_for_the_note_in_an_error() {
     ] {
         let answered = execute(&mut StatementSession::new(), &view(Flavour::MySql), sql.as_bytes());
         let StatementResult::Error(refusal) = answered else { panic!("{sql}") };
-        assert!(refusal.message.ends_with(tokens::WHAT_THIS_IS), "{refusal}");
+        assert!(refusal.message.ends_with(statement_tokens::WHAT_THIS_IS), "{refusal}");
         // Tailwater's own sessions recognise the binlog server by this text.
         assert!(refusal.message.contains(tailwater_session::session_settings::SERVED_LOG), "{refusal}");
     }

@@ -223,7 +223,9 @@ async fn table(
     let remain = |reason: &str| {
         Ok(differences.iter().cloned().map(|row| (row, RepairOutcome::Remains(reason.into()))).collect())
     };
-    let Some(pair) = check::tables::pair(&mut comparing.source, &mut comparing.target, name).await? else {
+    let Some(pair) =
+        table_check::table_selection::pair(&mut comparing.source, &mut comparing.target, name).await?
+    else {
         return remain("the table no longer exists");
     };
     if !pair.mismatch.is_empty() {

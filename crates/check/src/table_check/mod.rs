@@ -1,13 +1,15 @@
 //! Compares a server with another server that receives its transactions, without locks and while clients
 //! write to both.
 //!
-//! - [`table_pair`]: a table on both sides; [`comparable_sql_expressions`]: SQL expressions that give equal values equal bytes.
-//! - [`row_difference_confirmation`]: decides whether a row differs, from versions that were read one after the other.
-//! - [`target_catch_up_wait`]: waits until the target has everything that the source had; [`channel_progress`]: the same
-//!   for channels that apply transactions in any order.
+//! - [`table_pair`]: a table on both sides; [`comparable_sql_expressions`]: SQL expressions that give equal
+//!   values equal bytes.
+//! - [`row_difference_confirmation`]: decides whether a row differs, from versions that were read one after
+//!   the other.
+//! - [`target_catch_up_wait`]: waits until the target has everything that the source had;
+//!   [`channel_progress`]: the same for channels that apply transactions in any order.
 //! - [`replication_running_check`]: whether the target receives transactions at all.
-//! - [`chunk_comparer`]: compares one chunk on both sides; [`chunk_queue`]: selects the next chunk; [`check_progress_file`]: the
-//!   progress of the check.
+//! - [`chunk_comparer`]: compares one chunk on both sides; [`chunk_queue`]: selects the next chunk;
+//!   [`check_progress_file`]: the progress of the check.
 //! - [`row_difference`]: the results.
 
 pub mod channel_progress;

@@ -4,8 +4,8 @@
 //! interface (docs/reference). [`crate::control::Control`] takes the commands and produces the answers.
 //!
 //! - [`daemon_requests`]: the commands of clients, and the answers.
-//! - [`daemon_snapshot`]: the state of the whole daemon. [`captures`], [`channels`], [`clusters`], [`cluster_servers`]: its
-//!   parts.
+//! - [`daemon_snapshot`]: the state of the whole daemon. [`captures`], [`channels`], [`clusters`],
+//!   [`cluster_servers`]: its parts.
 //! - [`capture_orders`]: orders to the capture of a source, also from another machine.
 //! - [`manager_requests`]: requests to the manager.
 

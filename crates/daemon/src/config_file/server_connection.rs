@@ -79,7 +79,7 @@ macro_rules! server_section {
             pub defaults_file: Option<std::path::PathBuf>,
             /// How the connection is encrypted. If absent, the option file decides; without a setting there,
             /// `preferred`.
-            pub tls: Option<$crate::config::TlsConfig>,
+            pub tls: Option<$crate::config_file::TlsConfig>,
             /// PEM file of the certificate authorities that may have signed the server's certificate.
             pub tls_ca: Option<std::path::PathBuf>,
             $($own)*
@@ -87,8 +87,8 @@ macro_rules! server_section {
 
         impl $name {
             /// Returns the address and login of the server.
-            pub fn server(&self) -> $crate::config::ServerAddress<'_> {
-                $crate::config::ServerAddress {
+            pub fn server(&self) -> $crate::config_file::ServerAddress<'_> {
+                $crate::config_file::ServerAddress {
                     host: self.host.as_deref(),
                     port: self.port,
                     socket: self.socket.as_deref(),

@@ -1,10 +1,12 @@
 //! The daemon's HTTP listener: health checks of load balancers, monitoring, and orders of managers on other
 //! machines. docs/reference/http.md is its reference.
 //!
-//! - `route`: parses a request line. Has no side effects.
-//! - `handler`: maps requests to [`crate::control::Control`], and answers to JSON and the text of metrics.
-//! - `orders`: requests of managers on other machines, and `token`: the token that authorizes them.
-//! - `listener`: connections, with limits. `startup`: the listener of the configuration.
+//! - `request_routes`: parses a request line. Has no side effects.
+//! - `request_handler`: maps requests to [`crate::control::Control`], and answers to JSON and the text of
+//!   metrics.
+//! - `remote_manager_orders`: requests of managers on other machines, and `bearer_token`: the token that
+//!   authorizes them.
+//! - `listener`: connections, with limits. `listener_startup`: the listener of the configuration.
 
 mod bearer_token;
 mod listener;

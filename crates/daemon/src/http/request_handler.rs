@@ -154,7 +154,7 @@ impl HttpHandler {
         command: Result<ControlCommand, HttpResponse>,
     ) -> HttpResponse {
         // Checked first, so that clients without the token learn nothing.
-        let command = orders::authorize(self.token.as_ref(), credential).and(command);
+        let command = remote_manager_orders::authorize(self.token.as_ref(), credential).and(command);
         match command {
             Ok(command) => {
                 let answer = self.control.execute(command).await;

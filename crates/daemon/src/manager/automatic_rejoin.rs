@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tailwater_manager::SafetyRefusal;
 use tailwater_manager::action_executor::ActionExecutor;
-use tailwater_manager::actions::{read_only, replication};
-use tailwater_manager::driver::AuditFolder;
-use tailwater_manager::history::{Replacement, RunEffect, former_primaries};
+use tailwater_manager::actions::{read_only_switch, replication_setup};
+use tailwater_manager::audit_history::{Replacement, RunEffect, former_primaries};
+use tailwater_manager::failover_driver::AuditFolder;
 use tailwater_rejoin::RejoinError;
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_topology::server_probe::ProbeTarget;
@@ -21,7 +21,6 @@ use super::managed_cluster::ManagedCluster;
 use crate::config_file::{Config, SourceConfig};
 use crate::engine_options;
 use crate::error_chain::ErrorChain;
-use crate::wiring;
 
 /// Interval between two searches for former primaries.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);

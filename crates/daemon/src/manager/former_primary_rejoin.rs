@@ -214,10 +214,10 @@ impl FormerPrimary {
     async fn replicate(&self, mut report: RejoinReport) -> anyhow::Result<RejoinReport> {
         let mut server = Connection::connect(&self.options.server).await?;
         info!(server = self.request.server, from = self.address(), "starting replication from the log");
-        replication::read_from(&mut server, &self.read_from, RECEIVE_TIMEOUT).await?;
+        replication_setup::read_from(&mut server, &self.read_from, RECEIVE_TIMEOUT).await?;
         // The setting is not changed earlier: until now it prevents the server from acknowledging commits to
         // clients after a restart.
-        semi_sync::disable_after_restart(&mut server).await?;
+        semi_sync_source::disable_after_restart(&mut server).await?;
         if server.server().flavour == Flavour::MySql {
             server.execute("SET GLOBAL super_read_only=1").await?;
         }

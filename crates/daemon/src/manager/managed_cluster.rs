@@ -1,11 +1,12 @@
 //! The manager's part for the cluster of one source: it watches the cluster, and runs failovers, switchovers
 //! and recoveries, one at a time.
 //!
-//! - `runs`: starts runs and handles their ends. `interrupted_runs`: undoes or finishes incomplete runs.
-//! - `relay_repoint`: repoints relays that do not follow the primary. `term_check`: finds relays that refuse
-//!   this manager.
-//! - `supervisor`: starts failovers without an operator.
-//! - `report`: the report for clients. `readiness`: whether a failover would succeed.
+//! - `failover_runs`: starts runs and handles their ends. `interrupted_failover_recovery`: undoes or finishes
+//!   incomplete runs.
+//! - `relay_repoint`: repoints relays that do not follow the primary. `lease_term_check`: finds relays that
+//!   refuse this manager.
+//! - `automatic_failover`: starts failovers without an operator.
+//! - `cluster_report`: the report for clients. `failover_rehearsal`: whether a failover would succeed.
 
 mod automatic_failover;
 mod cluster_report;

@@ -1,18 +1,18 @@
 //! The manager in the daemon: watches the cluster of each source, and runs failovers, switchovers and
 //! rejoins.
 //!
-//! - [`client_requests`]: the clusters of this daemon, and the requests of its clients. [`manager_startup`]: starts the
-//!   manager.
+//! - [`client_requests`]: the clusters of this daemon, and the requests of its clients. [`manager_startup`]:
+//!   starts the manager.
 //! - [`managed_cluster`]: one source's cluster: its watch and its runs, one at a time.
-//! - [`local_relay_acker`], [`remote_relay_acker`]: relays of this process, of this machine and of other machines, as ackers that
-//!   take orders.
+//! - [`local_relay_acker`], [`remote_relay_acker`]: relays of this process, of this machine and of other
+//!   machines, as ackers that take orders.
 //! - [`relay_probes`]: the state of relays, for the watch and for other readers.
 //! - [`promotable_channel_targets`]: channels whose targets may become primary.
 //! - [`persisted_failover_guard`]: the guard that holds failovers back, also after a restart.
 //! - [`lease_config`]: the lease of the configuration.
 //! - [`failover_request_builder`]: builds the requests of runs.
-//! - [`automatic_rejoin`]: rejoins former primaries without an operator. [`former_primary_rejoin`]: makes a former
-//!   primary a replica again.
+//! - [`automatic_rejoin`]: rejoins former primaries without an operator. [`former_primary_rejoin`]: makes a
+//!   former primary a replica again.
 //! - [`watch_checkpoint_file`]: a file with what a manager process knows, for the next manager process.
 //! - [`etcd_audit_records`]: audit records in etcd, for all managers.
 

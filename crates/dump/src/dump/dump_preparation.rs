@@ -54,7 +54,8 @@ pub(crate) struct SnapshotTaken {
 
 /// Prepares a dump, or the rest of one.
 ///
-/// # Errors The same as for [`super::dump`].
+/// # Errors
+/// The same as for [`super::dump`].
 pub(crate) async fn prepare(
     options: &DumpOptions,
     progress: &Arc<BulkProgress>,
@@ -189,7 +190,8 @@ fn record_snapshot(
 /// Takes a snapshot, with locks on all tables that are still to be read. Lists the objects again if some have
 /// changed since they were listed.
 ///
-/// # Errors The same as for [`super::dump`].
+/// # Errors
+/// The same as for [`super::dump`].
 async fn take_snapshot(
     options: &DumpOptions,
     selection: &Selection,
@@ -212,7 +214,8 @@ async fn take_snapshot(
 
 /// Tries once to take the snapshot.
 ///
-/// # Errors The same as for [`super::dump`]; also an error if a table is dropped in between, see
+/// # Errors
+/// The same as for [`super::dump`]; also an error if a table is dropped in between, see
 /// [`is_dropped`].
 async fn try_snapshot(
     options: &DumpOptions,
@@ -277,7 +280,8 @@ fn open_folder(options: &DumpOptions, origin: DumpedServer) -> Result<DumpFolder
 /// Returns what to dump. A resumed dump takes the selection of the interrupted one, so that the user need not
 /// repeat it.
 ///
-/// # Errors If the options select other tables or accounts than the interrupted dump did, so that its
+/// # Errors
+/// If the options select other tables or accounts than the interrupted dump did, so that its
 /// finished part would have too few or too many of them.
 fn asked(options: &DumpOptions, manifest: &Manifest) -> Result<DumpSelection, String> {
     let now = DumpSelection { selection: options.selection.clone(), accounts: options.accounts };

@@ -2,11 +2,11 @@
 //! the network to files without being parsed into values, except for Parquet.
 //!
 //! - [`dump_preparation`]: the selection, the folder and the snapshot.
-//! - [`source_identity`]: whether a resumed dump still reads the same server; [`omitted_objects`]: what the dump does not
-//!   contain.
+//! - [`source_identity`]: whether a resumed dump still reads the same server; [`omitted_objects`]: what the
+//!   dump does not contain.
 //! - [`chunk_queue`]: selects the next chunk; [`dump_worker`]: dumps one chunk after the other.
-//! - [`chunk_file_writer`]: the data file of a chunk; [`row_encoder`]: rows as text, with [`tsv`] as the format that
-//!   `load` reads; [`parquet`]: rows as columns.
+//! - [`chunk_file_writer`]: the data file of a chunk; [`row_encoder`]: rows as text, with [`tsv`] as the
+//!   format that `load` reads; [`parquet`]: rows as columns.
 //! - [`sql_stream_dump`]: the whole dump as one stream of statements.
 
 mod chunk_file_writer;
@@ -211,7 +211,8 @@ pub async fn dump(
 /// `out` slows down the connections, because each buffers only about a megabyte. A complete stream ends with
 /// the line [`stream::END`].
 ///
-/// # Errors The same as for [`dump`], but [`BulkError::StreamInterrupted`] replaces
+/// # Errors
+/// The same as for [`dump`], but [`BulkError::StreamInterrupted`] replaces
 /// [`BulkError::Interrupted`], because a stream cannot be resumed.
 pub async fn dump_stream(
     options: DumpOptions,

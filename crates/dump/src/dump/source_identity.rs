@@ -54,7 +54,8 @@ pub(super) fn check_server(started: &DumpedServer, now: &DumpedServer) -> Result
 /// Checks whether the history of the server, whose position is `now`, includes all rows that the dump already
 /// has. A server that was restored from a backup has the same identity, but may have another history.
 ///
-/// # Errors The reason why the history does not include all these rows.
+/// # Errors
+/// The reason why the history does not include all these rows.
 pub(super) fn check_history(manifest: &Manifest, now: &SnapshotPoint) -> Result<(), String> {
     let flavour = match manifest.server.flavour {
         DumpedFlavour::MySql => Flavour::MySql,

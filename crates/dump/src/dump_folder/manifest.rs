@@ -399,7 +399,8 @@ impl Manifest {
     /// Checks the totals against the entries. If the manifest has no checksum, this check is its only
     /// protection. Older versions wrote no checksum, and an edited manifest may have lost its checksum.
     ///
-    /// # Errors A description of the contradiction.
+    /// # Errors
+    /// A description of the contradiction.
     pub fn check(&self) -> Result<(), String> {
         if self.format == 0 {
             return Err("there is no format 0".into());

@@ -5,8 +5,8 @@
 //! - `manifest_file`: the manifest as a file, with its checksum.
 //! - [`journal_entries`]: what was finished since the manifest was written.
 //! - [`dump_file_names`]: the names of files.
-//! - [`small_file_reader`]: reads small files completely. [`in_memory_files`]: a folder that is never written to
-//!   disk.
+//! - [`small_file_reader`]: reads small files completely. [`in_memory_files`]: a folder that is never written
+//!   to disk.
 //! - `journal_writer`: writes the journal. [`resumable_dump_folder`]: a dump that is written or read.
 
 pub mod dump_file_names;

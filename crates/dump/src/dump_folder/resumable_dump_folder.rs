@@ -89,14 +89,16 @@ impl DumpFolder {
 
     /// Reads the manifest of a dump in a local folder, without locking it.
     ///
-    /// # Errors The same as for [`DumpFolder::open`], except [`BulkError::Busy`].
+    /// # Errors
+    /// The same as for [`DumpFolder::open`], except [`BulkError::Busy`].
     pub fn read(folder: &Path) -> Result<Manifest, BulkError> {
         Self::read_files(&LocalFiles::new(folder))
     }
 
     /// Reads the manifest of a dump, without locking it.
     ///
-    /// # Errors The same as for [`DumpFolder::open`], except [`BulkError::Busy`].
+    /// # Errors
+    /// The same as for [`DumpFolder::open`], except [`BulkError::Busy`].
     pub fn read_files(files: &dyn FileStore) -> Result<Manifest, BulkError> {
         let (mut manifest, entries) = read_both(files, || journal_writer::read(files))?;
         absorb(files, &mut manifest, entries)?;

@@ -19,7 +19,8 @@ pub fn document(files: &dyn FileStore, name: &str) -> Result<Vec<u8>, BulkError>
 
 /// Reads a small file completely, as [`document`], with a maximum size given by the caller.
 ///
-/// # Errors The same as for [`document`].
+/// # Errors
+/// The same as for [`document`].
 pub(crate) fn document_of(files: &dyn FileStore, name: &str, bytes_max: u64) -> Result<Vec<u8>, BulkError> {
     let path = files.path(name);
     let read = files.open(name).and_then(|file| tailwater_files::read_bounded(file, bytes_max));

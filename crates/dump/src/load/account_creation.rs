@@ -92,10 +92,16 @@ pub(super) async fn load(
     }
     for account in made {
         // A privilege for a table or routine that is not in the dump is skipped.
-        let [table, routine] = definitions::MISSING;
-        let passed = &[table, routine, definitions::NO_PROXY];
-        definitions::run_script_ignoring(connection, contents.files.as_ref(), &account.grants, passed, false)
-            .await?;
+        let [table, routine] = ddl_script_runner::MISSING;
+        let passed = &[table, routine, ddl_script_runner::NO_PROXY];
+        ddl_script_runner::run_script_ignoring(
+            connection,
+            contents.files.as_ref(),
+            &account.grants,
+            passed,
+            false,
+        )
+        .await?;
     }
     Ok(report)
 }

@@ -267,7 +267,8 @@ impl LoadTarget {
     /// Loads rows as [`Self::load`] does. `feed` sends the rows, and returns their number if it is known.
     /// Errors of `feed` take precedence over those of the target.
     ///
-    /// # Errors The errors of [`Self::load`], and the errors of `feed`.
+    /// # Errors
+    /// The errors of [`Self::load`], and the errors of `feed`.
     pub(crate) async fn load_from<Feed, Fed>(
         &self,
         connection: &mut Connection,

@@ -22,7 +22,8 @@ pub const PIECES_MAX: usize = 4;
 ///
 /// If the receiver was dropped, returns without an error and does not send the end marker.
 ///
-/// # Errors [`BulkError::File`] if the file cannot be read; [`BulkError::Damaged`] if its contents differ
+/// # Errors
+/// [`BulkError::File`] if the file cannot be read; [`BulkError::Damaged`] if its contents differ
 /// from what the dump has recorded.
 pub fn send(files: &dyn FileStore, chunk: &LoadChunk, to: &mpsc::Sender<LoadPiece>) -> Result<(), BulkError> {
     let failed = |source: io::Error| match source.kind() {

@@ -88,7 +88,8 @@ pub(crate) async fn create(
 /// Runs a script as [`create`], but skips statements that the server rejects with one of the error numbers in
 /// `passed`.
 ///
-/// # Errors The same as for [`create`].
+/// # Errors
+/// The same as for [`create`].
 pub(super) async fn run_script_ignoring(
     connection: &mut Connection,
     files: &dyn FileStore,
@@ -208,8 +209,11 @@ fn statements<'a>(script: &'a [u8], dialect: &ScriptDialect) -> Result<Vec<Cow<'
             (schema, sql_script::statements(script).into_iter().map(Cow::Borrowed).collect())
         }
         ScriptDialect::Mydumper { schema, is_program } => {
-            let mut found =
-                if *is_program { mydumper::programs(script) } else { statement_splitter::all(script)? };
+            let mut found = if *is_program {
+                mydumper_folder::programs(script)
+            } else {
+                statement_splitter::all(script)?
+            };
             // The dump does not record the SQL mode of these objects. The server's own mode is the most
             // likely one.
             if *is_program {

@@ -11,7 +11,8 @@ use tailwater_tables::error::file_error;
 
 /// Reads the contents of a dump folder that any of the supported tools wrote.
 ///
-/// # Errors The errors of [`tailwater_folder::read`], [`mydumper::read`] and [`mysql_shell::read`].
+/// # Errors
+/// The errors of [`tailwater_folder::read`], [`mydumper::read`] and [`mysql_shell::read`].
 pub fn read(files: Arc<dyn FileStore>, mixed_allowed: bool) -> Result<DumpContents, BulkError> {
     let listed = match files.list() {
         Ok(listed) => listed,
@@ -21,8 +22,10 @@ pub fn read(files: Arc<dyn FileStore>, mixed_allowed: bool) -> Result<DumpConten
     let has = |wanted: &str| listed.iter().any(|(name, _)| name == wanted);
     match () {
         () if has(MANIFEST) => tailwater_folder::read_files(files, mixed_allowed),
-        () if has(mysql_shell::DUMP) => mysql_shell::read(files),
-        () if has(mydumper::METADATA) || has(mydumper::METADATA_PARTIAL) => mydumper::read(files),
+        () if has(mysql_shell_folder::DUMP) => mysql_shell_folder::read(files),
+        () if has(mydumper_folder::METADATA) || has(mydumper_folder::METADATA_PARTIAL) => {
+            mydumper_folder::read(files)
+        }
         // No file of a known tool was found. The error names the manifest that a folder of Tailwater would
         // have.
         () => tailwater_folder::read_files(files, mixed_allowed),

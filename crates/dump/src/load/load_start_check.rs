@@ -24,7 +24,8 @@ pub(super) struct LoadStart {
 impl LoadRun<'_> {
     /// Decides in which phase to start. Refuses to mix the dump with other data.
     ///
-    /// # Errors The errors of [`super::load`] that occur before any change.
+    /// # Errors
+    /// The errors of [`super::load`] that occur before any change.
     pub(super) async fn begin(
         &self,
         connection: &mut Connection,

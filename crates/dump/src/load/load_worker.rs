@@ -33,7 +33,8 @@ pub(super) struct LoadWorker {
 impl LoadWorker {
     /// Loads data files until none is left.
     ///
-    /// # Errors The same as for [`super::load`].
+    /// # Errors
+    /// The same as for [`super::load`].
     pub(super) async fn run(mut self) -> Result<(), BulkError> {
         let mut connection = None;
         loop {

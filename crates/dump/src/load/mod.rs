@@ -5,20 +5,22 @@
 //! the target. So an interrupted load resumes after its last loaded file, and loads no row twice.
 //!
 //! - [`dump_contents`]: the contents of a dump, in a form that does not depend on the tool that wrote it.
-//!   [`dump_format_detection`] detects the tool; [`tailwater_folder`], [`mydumper_folder`] and [`mysql_shell_folder`] read its
-//!   folder.
-//! - [`load_phases`]: the phases in their order. `load_start`: in which phase a load starts; `object_creation`:
-//!   objects before and after the rows; `parallel_load`: rows over several connections, with `file_queue` and
-//!   `load_worker`; `retry`: after which errors work is tried again.
-//! - `load_record`: the record of a load on the target. `target_session`: sessions on the target.
-//!   `definitions`: creates objects.
-//! - `table_loader`: loads a data file; `chunk_reader` reads it. `bulk_statement` and `bulk_rows` convert it
-//!   to values of a prepared statement.
-//! - `load_source`: the interface to rows that are not in files. `table_order`: from which table the next
+//!   [`dump_format_detection`] detects the tool; [`tailwater_folder`], [`mydumper_folder`] and
+//!   [`mysql_shell_folder`] read its folder.
+//! - [`load_phases`]: the phases in their order. `load_start_check`: in which phase a load starts;
+//!   `object_creation`: objects before and after the rows; `parallel_table_load`: rows over several
+//!   connections, with `data_file_queue` and `load_worker`; `retry_policy`: after which errors work is tried
+//!   again.
+//! - `load_progress_table`: the record of a load on the target. `target_session`: sessions on the target.
+//!   `ddl_script_runner`: creates objects.
+//! - `data_file_loader`: loads a data file; `data_file_reader` reads it. `bulk_insert_choice` and
+//!   `prepared_statement_rows` convert it to values of a prepared statement.
+//! - `row_source`: the interface to rows that are not in files. `table_load_order`: from which table the next
 //!   rows are loaded. [`deferred_indexes`]: indexes that are created after all rows of their table.
-//! - [`account_creation`]: users and roles. `compatibility`: what a server of another flavour or version lacks.
-//! - `events`: creates events disabled.
-//! - `gtid`: sets the GTID state of the target.
+//! - [`account_creation`]: users and roles. `target_compatibility`: what a server of another flavour or
+//!   version lacks.
+//! - `scheduled_events`: creates events disabled.
+//! - `target_gtid_state`: sets the GTID state of the target.
 
 pub mod account_creation;
 mod bulk_insert_choice;

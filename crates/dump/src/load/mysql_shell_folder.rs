@@ -374,7 +374,8 @@ impl ShellTable {
 
     /// Returns the character set of the data files.
     ///
-    /// # Errors The name that is not a valid character set.
+    /// # Errors
+    /// The name that is not a valid character set.
     fn character_set(&self, dump: &ShellDump) -> Result<String, String> {
         let own = self.options.default_character_set.as_ref();
         let name = own.or(dump.default_character_set.as_ref()).map_or("utf8mb4", String::as_str);

@@ -14,7 +14,8 @@ use tailwater_tables::schema::index_definitions::DOCUMENT_ID;
 impl LoadRun<'_> {
     /// Creates databases, sequences and tables, and drops the indexes that will be created after the rows.
     ///
-    /// # Errors The same as for [`super::load`].
+    /// # Errors
+    /// The same as for [`super::load`].
     pub(super) async fn create_tables(
         &self,
         connection: &mut Connection,
@@ -67,7 +68,8 @@ impl LoadRun<'_> {
 
     /// Creates one object.
     ///
-    /// # Errors The same as for [`definitions::create`].
+    /// # Errors
+    /// The same as for [`definitions::create`].
     pub(super) async fn create(
         &self,
         connection: &mut Connection,
@@ -101,7 +103,8 @@ impl LoadRun<'_> {
     /// Creates views, routines, triggers and events. If an object needs another one that does not exist yet,
     /// the load creates the others first and then tries again.
     ///
-    /// # Errors The same as for [`super::load`].
+    /// # Errors
+    /// The same as for [`super::load`].
     pub(super) async fn create_objects(
         &self,
         connection: &mut Connection,

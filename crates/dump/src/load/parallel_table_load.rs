@@ -23,7 +23,8 @@ use tailwater_wire::sql_quote::qualified_name;
 impl LoadRun<'_> {
     /// Loads all files that are not loaded yet. Returns how many files an earlier load had loaded.
     ///
-    /// # Errors The same as for [`super::load`].
+    /// # Errors
+    /// The same as for [`super::load`].
     pub(super) async fn load_rows(&self, connection: &mut Connection, merge: bool) -> Result<u64, BulkError> {
         let tables = self.queued_tables(connection, merge).await?;
         let before = self.progress.figures().chunks;

@@ -35,7 +35,8 @@ pub(crate) trait LoadSource: Sync {
 
     /// Loads all rows of the tables that are not finished.
     ///
-    /// # Errors The same as for [`super::load`].
+    /// # Errors
+    /// The same as for [`super::load`].
     fn load_rows<'a>(
         &'a self,
         target: &'a mut Connection,

@@ -33,7 +33,8 @@ pub fn read(folder: &Path, mixed_allowed: bool) -> Result<DumpContents, BulkErro
 
 /// Reads the contents of a dump as [`read`] does, from files in any store.
 ///
-/// # Errors The same as for [`read`].
+/// # Errors
+/// The same as for [`read`].
 pub fn read_files(files: Arc<dyn FileStore>, mixed_allowed: bool) -> Result<DumpContents, BulkError> {
     let manifest = DumpFolder::read_files(files.as_ref())?;
     let folder = &files.path("");

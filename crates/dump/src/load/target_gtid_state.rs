@@ -76,14 +76,15 @@ fn surplus(executed: &str, state: &str, own: &str) -> Result<Option<String>, Str
 /// MariaDB, the other domains keep their GTID. If an earlier load is `finished`, it has already set the
 /// state, and replication may have continued since; in that case the state is left unchanged.
 ///
-/// # Errors The errors of [`check`], for transactions that have arrived since that check.
+/// # Errors
+/// The errors of [`check`], for transactions that have arrived since that check.
 /// [`BulkError::Session`] if the account may not set the state, or if replication is running.
 pub(super) async fn set(connection: &mut Connection, state: &str, finished: bool) -> Result<(), BulkError> {
     let sql = match connection.server().flavour {
         Flavour::MariaDb => {
             let now = connection.query("SELECT @@GLOBAL.gtid_slave_pos").await?;
             let all = match MariadbPosition::parse(state) {
-                Ok(_) => channel_target::merge_applied(now.scalar().unwrap_or_default(), state),
+                Ok(_) => channel_target_position::merge_applied(now.scalar().unwrap_or_default(), state),
                 // The set cannot be parsed; the server's error will say what is wrong with it.
                 Err(_) => state.to_owned(),
             };

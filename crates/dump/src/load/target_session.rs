@@ -25,7 +25,8 @@ pub(crate) async fn connect(options: &LoadOptions) -> Result<Connection, BulkErr
 
 /// Connects as [`connect`] does, but without a time limit for statements.
 ///
-/// # Errors The same as for [`connect`].
+/// # Errors
+/// The same as for [`connect`].
 pub(crate) async fn connect_without_timeout(options: &LoadOptions) -> Result<Connection, BulkError> {
     connect_with(ConnectOptions { read_timeout: None, ..connect_options(options) }, options).await
 }
@@ -121,7 +122,8 @@ async fn log_rows(connection: &mut Connection) -> Result<(), BulkError> {
 /// Takes the connection of a worker, or connects if the worker has none. After an error the connection must
 /// not be given back to the worker, so that its transaction ends.
 ///
-/// # Errors The same as for [`connect`].
+/// # Errors
+/// The same as for [`connect`].
 pub(crate) async fn take_or_connect(
     slot: &mut Option<Connection>,
     options: &LoadOptions,

@@ -115,7 +115,8 @@ pub async fn dry_run(options: &CopyOptions) -> Result<CopyPlan, BulkError> {
 /// Copies databases. If the copy fails, is cancelled or is killed, the finished tables are kept, and
 /// [`LoadOptions::resume`] continues after them. A copy that sets the target's GTID state cannot be resumed.
 ///
-/// # Errors The errors of a dump and of a load. With [`LoadOptions::set_gtid`],
+/// # Errors
+/// The errors of a dump and of a load. With [`LoadOptions::set_gtid`],
 /// [`BulkError::CopyInterrupted`] replaces [`BulkError::Interrupted`]. These errors occur before any change:
 /// [`BulkError::TablesExist`], [`BulkError::InterruptedLoad`], [`BulkError::LoadInProgress`],
 /// [`BulkError::LocalInfileOff`] and [`BulkError::GtidState`].
@@ -174,7 +175,7 @@ async fn run_copy(
 }
 
 /// Returns the identifier of this copy on the target. A resumed copy has the same identifier.
-fn id(contents: &DumpContents, selection: &Selection, server: &crate::folder::DumpedServer) -> String {
+fn id(contents: &DumpContents, selection: &Selection, server: &crate::dump_folder::DumpedServer) -> String {
     let mut hash = Sha256::new();
     let flavour = contents.flavour.map(|flavour| flavour.to_string());
     let parts = (flavour, &server.identity, server.server_id, selection);

@@ -65,7 +65,8 @@ impl ClusterWriters {
     /// Returns the longest time without a commit of any client between the moments `from` and `until`. It may
     /// start at the last commit before `from`.
     ///
-    /// # Errors If there was no commit before `from`, or no commit ended the pause.
+    /// # Errors
+    /// If there was no commit before `from`, or no commit ended the pause.
     pub fn longest_pause(&self, from: Instant, until: Instant) -> anyhow::Result<Duration> {
         let mut times: Vec<_> = locked(&self.committed).iter().map(|row| row.at).collect();
         times.sort_unstable();

@@ -1,11 +1,11 @@
 //! `tailwater bench`: benchmarks of Tailwater and of other tools, on the same machine in the same run.
 //!
-//! - [`capture`], [`binlog_server`], [`apply`], [`failover`], [`switchover`] and [`dump_load_check`] (dump, load, check) are
-//!   the benchmarks.
-//! - [`capture_servers`]: a primary that Tailwater, a native replica or nothing captures. [`existing_binlog_capture`]:
-//!   a primary with a large binlog.
-//! - [`commit_load`]: clients that commit on one server. [`cluster_writers`]: clients that write to whichever server
-//!   is the primary. [`binlog_readers`]: clients that read a binlog stream.
+//! - [`capture`], [`binlog_server`], [`apply`], [`failover`], [`switchover`] and [`dump_load_check`] (dump,
+//!   load, check) are the benchmarks.
+//! - [`capture_servers`]: a primary that Tailwater, a native replica or nothing captures.
+//!   [`existing_binlog_capture`]: a primary with a large binlog.
+//! - [`commit_load`]: clients that commit on one server. [`cluster_writers`]: clients that write to whichever
+//!   server is the primary. [`binlog_readers`]: clients that read a binlog stream.
 //! - [`benchmark_report`]: the output.
 
 mod apply;

@@ -4,16 +4,17 @@
 //! - [`executor_config`]: its configuration.
 //! - [`replication_setup`]: makes a server a native replica by GTIDs.
 //! - [`relay_log_drain`]: makes a replica execute everything that it received.
-//! - [`semi_sync_source`], [`read_only_switch`]: the settings of a primary; `promotion` applies them in order.
+//! - [`semi_sync_source`], [`read_only_switch`]: the settings of a primary; `primary_promotion` applies them
+//!   in order.
 //! - `write_pause`: stops writes on a primary; `process_list`: finds the sessions that delay the pause;
-//!   `demotion`: makes a former primary a replica.
-//! - `backfill`: sends missing transactions to servers; `required_gtids`: which transactions a server must
-//!   have.
+//!   `primary_demotion`: makes a former primary a replica.
+//! - `transaction_backfill`: sends missing transactions to servers; `required_gtids`: which transactions a
+//!   server must have.
 //! - [`channel_control`]: targets of Tailwater channels.
 //! - [`hook_command`]: runs hooks, the commands of the operator.
 //! - `in_flight_actions`: makes an undo action take effect after the actions in flight.
-//! - `connections`: one open connection to each server; `replication_dialect`: the replication statements of
-//!   each flavour.
+//! - `server_connections`: one open connection to each server; `replication_sql_dialect`: the replication
+//!   statements of each flavour.
 
 pub mod channel_control;
 pub mod executor_config;

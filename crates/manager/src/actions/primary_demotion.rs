@@ -49,7 +49,7 @@ pub(super) async fn demote(
         let reason = format!("it has executed {more}, which no acker acknowledged; run: tailwater rejoin");
         return Err(failed(connection, DOING, reason));
     }
-    semi_sync::disable_source(connection, semi_sync::SemiSyncSides::default()).await?;
+    semi_sync_source::disable_source(connection, semi_sync_source::SemiSyncSides::default()).await?;
     // The replica must not request the transactions that it wrote itself as a primary.
     let log = ReplicationSource { position: ReplicaPosition::WithOwnWrites, ..log.clone() };
     read_from(connection, &log, patience.saturating_sub(started.elapsed())).await

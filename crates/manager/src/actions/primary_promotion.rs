@@ -29,9 +29,9 @@ pub(super) struct PromotionState {
     /// All transactions that the server had executed at the end of its drain.
     pub(super) executed: GtidSet,
     /// Set when the server waits for ACKs: how many ACKs, and the semi-sync state before.
-    waits: Option<(u32, semi_sync::SemiSyncSides)>,
+    waits: Option<(u32, semi_sync_source::SemiSyncSides)>,
     /// Semi-sync settings that are prepared and not yet persisted by [`persist_source`].
-    unsettled: Option<semi_sync::PreparedSource>,
+    unsettled: Option<semi_sync_source::PreparedSource>,
     /// Whether clients may write.
     writable: bool,
 }

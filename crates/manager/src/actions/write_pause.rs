@@ -70,7 +70,7 @@ pub(super) async fn hold_writes(
     };
     // The statement that makes the server read-only was either killed, or completed at the last moment. In
     // both cases the server must be writable afterwards.
-    let ended = match read_only::kill_pending_changes(other, &BTreeSet::from([ours[0]])).await {
+    let ended = match read_only_switch::kill_pending_changes(other, &BTreeSet::from([ours[0]])).await {
         Ok(()) => {
             read_only_switch::make_writable(other).await?;
             ""
@@ -95,9 +95,9 @@ pub(super) async fn release_writes(
     connection: &mut Connection,
     acks: u32,
 ) -> Result<Option<String>, ManagerError> {
-    let note = semi_sync::restore_waiting(connection, acks).await?;
-    read_only::make_writable(connection).await?;
-    if !read_only::is_writable(connection).await? {
+    let note = semi_sync_source::restore_waiting(connection, acks).await?;
+    read_only_switch::make_writable(connection).await?;
+    if !read_only_switch::is_writable(connection).await? {
         return Err(failed(connection, "resuming writes", "it is still read-only".to_owned()));
     }
     Ok(note)
@@ -133,7 +133,7 @@ mod tests {
         let pending = BTreeSet::from([setter.server().connection_id]);
         // `acks` = 0 means that the number of ACKs is unknown. The server must stay read-only, because it
         // does not wait for ACKs.
-        read_only::make_read_only(&mut other, Duration::from_secs(60)).await?;
+        read_only_switch::make_read_only(&mut other, Duration::from_secs(60)).await?;
         ensure!(release_writes(&mut other, 0).await.is_err());
         ensure!(!read_only_switch::is_writable(&mut other).await?);
         read_only_switch::kill_pending_changes(&mut other, &pending).await?;
@@ -141,7 +141,7 @@ mod tests {
         semi_sync_source::verify_waiting(&mut other, 1).await?;
         let late = read_only_switch::read_only(&setter);
         ensure!(run(&mut setter, &late).await.is_err());
-        ensure!(read_only::is_writable(&mut other).await?);
+        ensure!(read_only_switch::is_writable(&mut other).await?);
         // The call must spare its own session. It must also spare a session of another account, although that
         // session's id is in the list.
         let app = ConnectOptions { user: "app".into(), password: "app".into(), ..server.connect_options() };

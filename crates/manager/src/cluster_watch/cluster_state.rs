@@ -3,10 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tailwater_topology::ServerVersion;
-use tailwater_topology::observation::{Observation, PingKind, PingResult, ProbeError, ServerState};
 use tailwater_topology::probe_failure::ProbeFailure;
-use tailwater_topology::server_probe::server_ping::{Ping, PingKind};
-use tailwater_topology::server_state::{Observation, ProbeError, ServerState};
+use tailwater_topology::server_state::{Observation, PingKind, PingResult, ProbeError, ServerState};
 use tailwater_topology::{Cluster, ClusterPlan, Member, NodeRole, build_tree};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
@@ -14,10 +12,10 @@ use tailwater_wire::gtid::GtidSet;
 use super::watch_checkpoint::WatchCheckpoint;
 use crate::action_executor::AckerReport;
 use crate::candidates::GtidOrigin;
-use crate::lossless::{self, AckPolicyHistory, SemiSyncWait};
+use crate::lossless_rules::{self, AckPolicyHistory, SemiSyncWait};
 use crate::model::RelayProbeResult;
-use tailwater_topology::analysis::FailoverReadiness;
-use tailwater_topology::analysis::{
+use tailwater_topology::failure_analysis::FailoverReadiness;
+use tailwater_topology::failure_analysis::{
     AnalysisSettings, ClusterFinding, ClusterMembers, FailoverGuard, ObservationHistory, Observed, Observer,
     ObserverReport, ServerHealth, analyse,
 };

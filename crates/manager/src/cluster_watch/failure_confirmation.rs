@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use tailwater_topology::observation::PingKind;
-use tailwater_topology::probe::ProbeTarget;
-use tailwater_topology::probe::ping::Pinger;
+use tailwater_topology::server_probe::ProbeTarget;
+use tailwater_topology::server_probe::server_ping::Pinger;
+use tailwater_topology::server_state::PingKind;
 
 use super::cluster_state::ClusterEvent;
 use super::probe_tasks::ClusterWatch;

@@ -17,6 +17,7 @@ pub mod watch_checkpoint;
 
 pub use cluster_state::{ClusterEvent, ClusterState, KnownPrimary, WatchedCluster};
 pub use failure_confirmation::{FailoverTrigger, FailureConfirmation};
+pub use probe_tasks::{ClusterWatch, ManagerClock, ProbeIntervals, WatchedRelay};
 pub use relay_probe::{RelayProbe, RelayProbeFuture};
 pub use server_poller::{PolledObservation, ServerPoller};
 pub use watch_checkpoint::WatchCheckpoint;

@@ -12,14 +12,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
-use tailwater_topology::analysis::{AnalysisSettings, ClusterFinding, FailoverGuard, FailoverReadiness};
-use tailwater_topology::observation::{Observation, PingKind, PingResult};
-use tailwater_topology::probe::ProbeTarget;
-use tailwater_topology::probe::ping::Pinger;
+use tailwater_topology::failure_analysis::{
+    AnalysisSettings, ClusterFinding, FailoverGuard, FailoverReadiness,
+};
 use tailwater_topology::probe_failure::{Liveness, ProbeFailure};
 use tailwater_topology::server_probe::ProbeTarget;
-use tailwater_topology::server_probe::server_ping::{Ping, PingKind, Pinger};
-use tailwater_topology::server_state::Observation;
+use tailwater_topology::server_probe::server_ping::Pinger;
+use tailwater_topology::server_state::{Observation, PingKind, PingResult};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 

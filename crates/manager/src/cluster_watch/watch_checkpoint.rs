@@ -19,7 +19,7 @@ pub struct WatchCheckpoint {
     /// Name of the primary.
     pub primary: String,
     /// Transactions that the primary had executed at its last observation.
-    #[serde(with = "gtid_serde")]
+    #[serde(with = "gtid_set_serde")]
     pub executed: GtidSet,
     /// The ack policies at the last observation.
     #[serde(alias = "regimes")]

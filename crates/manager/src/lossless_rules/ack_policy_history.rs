@@ -161,7 +161,7 @@ struct PastPolicy {
     #[serde(alias = "regime")]
     policy: AckPolicy,
     /// All transactions that can have been committed under this policy.
-    #[serde(with = "gtid_serde")]
+    #[serde(with = "gtid_set_serde")]
     until: GtidSet,
 }
 

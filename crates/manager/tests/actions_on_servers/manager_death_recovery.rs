@@ -200,7 +200,7 @@ impl Trial {
 
     async fn recover(&mut self, stored: &Audit) -> Result<Audit> {
         let traces = InterruptedRun::of(stored).context("the record shows nothing to recover")?;
-        let mut recovery = RunRecovery::new(recovery::RecoveryRequest {
+        let mut recovery = RunRecovery::new(interrupted_failover_recovery::RecoveryRequest {
             id: "recovery".to_owned(),
             traces,
             route_hooks: Vec::new(),
@@ -297,7 +297,7 @@ async fn a_manager_that_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) 
         match &audit.outcome {
             Some(RunOutcome::Undone { .. }) => {
                 undone += 1;
-                let waits = semi_sync::verify_waiting(&mut connect(&cluster.primary).await?, 1).await;
+                let waits = semi_sync_source::verify_waiting(&mut connect(&cluster.primary).await?, 1).await;
                 waits.with_context(|| format!("after {last:?}: {audit}"))?;
                 let committed = trial.commits(&cluster.primary, &cluster.replica, id).await;
                 committed.with_context(|| format!("after {last:?}: {stored}{audit}"))?;
@@ -348,7 +348,7 @@ async fn a_manager_that_dies_in_a_failover_leaves_a_primary(kind: ServerKind) ->
                 // The replica and the log replicate from their previous source again.
                 for server in [&cluster.replica, &cluster.log] {
                     let mut connection = Connection::connect(&as_leader(server)).await?;
-                    let channel = replication::status(&mut connection)
+                    let channel = replication_setup::status(&mut connection)
                         .await?
                         .context("the server has no replication channel")?;
                     ensure!(channel.sql_running, "after {last:?}: {channel:?} {audit}");

@@ -9,9 +9,9 @@ use tailwater_manager::actions::replication_setup::{self, read_from};
 use tailwater_sandbox::{ServerKind, require};
 use tailwater_session::Connection;
 
-use super::channel_target::a_channel_target_becomes_primary;
-use super::cluster::{Cluster, PATIENCE, address, connect, on_both_families, rows, statement};
-use super::replication::a_replica_changes_its_source;
+use super::channel_target_promotion::a_channel_target_becomes_primary;
+use super::replication_setup::a_replica_changes_its_source;
+use super::test_cluster::{Cluster, PATIENCE, address, connect, on_both_families, rows, statement};
 
 on_both_families!(no_drain_or_change_of_source_drops_received_transactions);
 
@@ -35,7 +35,7 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
     drain(&mut connection, PATIENCE).await?;
     ensure!(rows(&cluster.replica).await? == "1", "a replica with a stopped applier was not drained");
     let channel =
-        replication::status(&mut connection).await?.context("the server has no replication channel")?;
+        replication_setup::status(&mut connection).await?.context("the server has no replication channel")?;
     ensure!(!channel.sql_running && channel.uses_gtids, "{channel:?}");
     // A second drain changes nothing.
     drain(&mut connection, PATIENCE).await?;
@@ -48,7 +48,7 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
     drain(&mut connection, PATIENCE).await?;
     ensure!(rows(&cluster.replica).await? == "1,2", "a replica with both threads stopped was not drained");
     let channel =
-        replication::status(&mut connection).await?.context("the server has no replication channel")?;
+        replication_setup::status(&mut connection).await?.context("the server has no replication channel")?;
     ensure!(!channel.sql_running && channel.uses_gtids, "{channel:?}");
 
     // The replica has a configured delay. It receives in the first case, and does not in the second.
@@ -69,8 +69,9 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
             rows(&cluster.replica).await?.ends_with(&id.to_string()),
             "a replica with a delay was not drained after {stop:?}"
         );
-        let channel =
-            replication::status(&mut connection).await?.context("the server has no replication channel")?;
+        let channel = replication_setup::status(&mut connection)
+            .await?
+            .context("the server has no replication channel")?;
         ensure!(channel.delay_seconds == 3600 && channel.uses_gtids, "{channel:?}");
     }
 

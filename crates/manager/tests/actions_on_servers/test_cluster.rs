@@ -136,8 +136,9 @@ impl Cluster {
 pub async fn wait_until_received(replica: &mut Connection, wanted: &GtidSet) -> Result<()> {
     let started = Instant::now();
     loop {
-        let channel = replication::status(replica).await?.context("the server has no replication channel")?;
-        let executed = replication::executed(replica).await?;
+        let channel =
+            replication_setup::status(replica).await?.context("the server has no replication channel")?;
+        let executed = replication_setup::executed(replica).await?;
         if wanted.is_subset_of(&channel.received.union(&executed)?) {
             return Ok(());
         }

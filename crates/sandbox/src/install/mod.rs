@@ -29,7 +29,7 @@ pub struct Install {
     root: PathBuf,
     /// The program loader of the C library that the unpacked programs were built for. `None` for a server of
     /// the system.
-    loader: Option<tree::ProgramLoader>,
+    loader: Option<unpacked_server::ProgramLoader>,
     /// Name that distinguishes this build from other builds of the same kind. The template data directory has
     /// the same name.
     build: String,
@@ -55,7 +55,7 @@ impl Install {
 
     fn in_tree(kind: ServerKind, root: &Path) -> Result<Self, String> {
         let marker = InstallMarker::read(root, kind)?;
-        let loader = tree::ProgramLoader::find(root)
+        let loader = unpacked_server::ProgramLoader::find(root)
             .ok_or_else(|| format!("{} contains no program loader (ld-linux)", root.display()))?;
         let install = Self { kind, root: root.to_owned(), loader: Some(loader), build: marker.build() };
         install.program(kind.daemon()).map_err(|error| error.to_string())?;
@@ -115,7 +115,7 @@ impl Install {
         let path = path.ok_or_else(|| missing(format!("no program {name} under {}", self.root.display())))?;
         let Some(loader) = &self.loader else { return Ok(Program::new(path)) };
         // The program loader runs only ELF files. A script would also need its interpreter from the tree.
-        if !tree::is_elf(&path) {
+        if !unpacked_server::is_elf(&path) {
             return Err(missing(format!("{} is a script, not a program", path.display())));
         }
         let mut program = Program::new(&loader.path);

@@ -508,7 +508,7 @@ mod tests {
     /// succeeds.
     #[test]
     fn an_interrupted_unpacking_is_repeated() {
-        if crate::process::on_path(std::ffi::OsStr::new("dpkg-deb")).is_none() {
+        if crate::child_process_lifetime::on_path(std::ffi::OsStr::new("dpkg-deb")).is_none() {
             eprintln!("SKIPPED: no dpkg-deb");
             return;
         }

@@ -5,11 +5,11 @@
 //! - [`chunk_key`]: the key by which a table is cut, and how its values are read and compared.
 //! - [`next_chunk`]: [`Chunker`], which returns the next chunk, or the query that it needs before.
 //! - [`table_coverage_check`]: whether chunks cover the table, from their ranges alone.
-//! - [`sparse_key_search`]: how wide a range must be where keys are sparse; [`chunk_sizer`]: how many rows a chunk
-//!   gets.
+//! - [`sparse_key_search`]: how wide a range must be where keys are sparse; [`chunk_sizer`]: how many rows a
+//!   chunk gets.
 //!
-//! The other modules talk to the server: [`table_info`] reads a table's columns and keys, and [`chunk_queries`]
-//! sends the queries of the core.
+//! The other modules talk to the server: [`table_info`] reads a table's columns and keys, and
+//! [`chunk_queries`] sends the queries of the core.
 
 pub mod chunk_key;
 pub mod chunk_queries;

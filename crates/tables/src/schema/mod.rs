@@ -1,7 +1,7 @@
 //! Reads the objects of a server that have a definition, as scripts that create them again.
 //!
-//! - [`object_inventory`]: the existing objects, in an order in which they can be created; [`object_visibility_check`]: whether
-//!   the account sees all of them.
+//! - [`object_inventory`]: the existing objects, in an order in which they can be created;
+//!   [`object_visibility_check`]: whether the account sees all of them.
 //! - [`show_create`]: the definition of one object. Call [`prepare`] on the connection first.
 //! - [`index_definitions`]: the keys of a table definition, and which of them can be created after the rows.
 //! - [`account_scripts`]: users and roles.

@@ -74,7 +74,8 @@ impl StatementSplitter {
 
     /// Returns the last statement, if there is one. The last statement need not end with a semicolon.
     ///
-    /// # Errors If the last statement ends within quotes or within a comment.
+    /// # Errors
+    /// If the last statement ends within quotes or within a comment.
     pub fn finish(&mut self) -> Result<Option<Vec<u8>>, String> {
         match self.state {
             SplitterState::Quoted { .. } => return Err("the last statement ends within quotes".into()),
@@ -220,7 +221,8 @@ impl StatementSplitter {
 
 /// Returns all statements of a script.
 ///
-/// # Errors The same as for [`StatementSplitter::finish`].
+/// # Errors
+/// The same as for [`StatementSplitter::finish`].
 pub fn all(script: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let mut statements = StatementSplitter::new(usize::MAX);
     let mut found = statements.push(script)?;

@@ -1,9 +1,11 @@
 //! Takes the same consistent snapshot on many connections, with the shortest possible lock.
 //!
-//! - [`snapshot_methods`]: the statements of each method, their order and the reasons. `--dry-run` prints them.
+//! - [`snapshot_methods`]: the statements of each method, their order and the reasons. `--dry-run` prints
+//!   them.
 //! - [`snapshot_acquisition`]: executes a plan, and the next one if the server refuses it.
 //! - [`table_list`]: the objects that exist at the snapshot's point in time.
-//! - [`channel_target_position`], [`log_slave_updates_off`]: servers whose binlog and GTIDs do not cover all of their data.
+//! - [`channel_target_position`], [`log_slave_updates_off`]: servers whose binlog and GTIDs do not cover all
+//!   of their data.
 //! - [`table_metadata_locks`]: keeps table definitions unchanged until each table is finished.
 
 pub mod channel_target_position;

@@ -36,7 +36,8 @@ impl TableList {
     /// Reads the definitions of all objects except tables and sequences. The definition of a sequence has its
     /// next value, which must be greater than the values in the rows of the snapshot. So it is read later.
     ///
-    /// # Errors The same as for [`schema::ddl`].
+    /// # Errors
+    /// The same as for [`schema::ddl`].
     pub(super) async fn define(&mut self, connection: &mut Connection) -> Result<(), BulkError> {
         let schemas = self.inventory.schemas.iter().cloned().map(SchemaObject::Schema);
         let is_sequence =

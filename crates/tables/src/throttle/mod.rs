@@ -88,7 +88,7 @@ impl Throttle {
         }
         let (sender, decision) =
             watch::channel(ThrottleDecision::Wait("the throttle has no measurements yet".into()));
-        let probes = tokio::spawn(probes::run_probes(rules, server, sender));
+        let probes = tokio::spawn(load_probes::run_probes(rules, server, sender));
         Self { decision, probes: Some(probes) }
     }
 

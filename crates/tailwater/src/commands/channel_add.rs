@@ -27,7 +27,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Copies the source to the target, then starts the channel. The log is retained from before the snapshot of
 /// the copy, and the target gets the GTIDs of the copy. Therefore the channel starts exactly after the copy.
 ///
-/// # Errors If the configuration or the daemon does not allow it, or if the copy or the channel fails.
+/// # Errors
+/// If the configuration or the daemon does not allow it, or if the copy or the channel fails.
 pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Result<Exit> {
     let config = Config::load(&arguments.channel.file.config)?;
     let name = &arguments.channel.name;

@@ -39,7 +39,8 @@ pub fn failover(arguments: FailoverArgs, output: Output) -> anyhow::Result<Exit>
 
 /// Prints the steps of a failover or switchover until it ends, and returns its outcome.
 ///
-/// # Errors If the daemon ends before the failover or switchover does, or if the failover or switchover is
+/// # Errors
+/// If the daemon ends before the failover or switchover does, or if the failover or switchover is
 /// incomplete.
 pub(super) fn follow(config: &Config, source: &str, id: &str, output: Output) -> anyhow::Result<Exit> {
     let mut printed = 0;

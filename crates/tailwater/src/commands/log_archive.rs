@@ -8,9 +8,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tailwater_log::archive::{ArchiveOptions, ArchiveProgress, ArchiveReport, ArchiveStep};
 use tailwater_log::{Archive, LogDir};
 
-use super::log_source::{archive_error, logs_in, source_name};
-use crate::cli::{ArchiveArgs, Output};
-use crate::exit::Exit;
+use super::log_location::{archive_error, logs_in, source_name};
+use crate::arguments::{ArchiveArgs, Output};
+use crate::exit_codes::Exit;
 use tailwater_object_storage::archive::{ArchiveAddress, ObjectArchive};
 
 /// Runs `tailwater log archive`: archives each sealed segment of each log that the archive does not have yet.

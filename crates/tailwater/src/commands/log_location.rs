@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use tailwater_log::{Archive, ArchiveStore, LogDir, LogError};
 
-use crate::cli::LogSource;
+use crate::arguments::LogSource;
 use tailwater_object_storage::archive::{ArchiveAddress, ObjectArchive};
 
 /// Returns the logs at a path: a log folder, or each log in a folder with several of them. If an archive is
@@ -35,7 +35,8 @@ pub fn archive_error(action: &'static str, url: &str, cause: std::io::Error) -> 
 
 /// Returns the logs at a path: a log folder, or each log in a folder with several of them.
 ///
-/// # Errors The same as for [`logs_of`].
+/// # Errors
+/// The same as for [`logs_of`].
 pub fn logs_in(path: &Path) -> anyhow::Result<Vec<(PathBuf, LogDir)>> {
     anyhow::ensure!(
         !path.exists() || path.is_dir(),

@@ -7,9 +7,9 @@ use std::time::SystemTime;
 use anyhow::{Context, bail};
 use tailwater_log::{Archive, LogDir, LogError, LogOptions, LogWriter, Purge, PurgeLimit};
 
-use super::log_source::{archive_error, source_name};
-use crate::cli::{Output, PurgeArgs};
-use crate::exit::Exit;
+use super::log_location::{archive_error, source_name};
+use crate::arguments::{Output, PurgeArgs};
+use crate::exit_codes::Exit;
 use tailwater_object_storage::archive::{ArchiveAddress, ObjectArchive};
 
 /// Runs `tailwater log purge`: prints which segments would be purged; with `--yes` purges them.

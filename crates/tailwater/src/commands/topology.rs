@@ -45,9 +45,9 @@ async fn observe(
         observations.push(engine_options::observe(cluster, timeout).await);
     }
     // The daemon is queried last, after the servers, so that the state of the log is the newest.
-    wiring::ask_daemon(config, &mut clusters);
-    remote::ask_others(config, &mut clusters).await;
-    let mut readiness = wiring::ask_readiness(config);
+    engine_options::ask_daemon(config, &mut clusters);
+    remote_relay_acker::ask_others(config, &mut clusters).await;
+    let mut readiness = engine_options::ask_readiness(config);
     let shown: Vec<ClusterView> = clusters
         .iter()
         .zip(&observations)

@@ -3,12 +3,13 @@
 //!
 //! - [`observer_report`]: the reports of an observer.
 //! - [`observation_history`]: what is kept of the reports; bounded by the number of servers.
-//! - `primary`: whether the primary is dead, or only unreachable for the manager.
-//! - `observer_reports`: what the other observers report about a primary that does not answer the manager.
-//! - `primary_writes`: whether a primary that answers takes writes and waits for ACKs.
+//! - `dead_primary_detection`: whether the primary is dead, or only unreachable for the manager.
+//! - `observer_agreement`: what the other observers report about a primary that does not answer the manager.
+//! - `primary_write_findings`: whether a primary that answers takes writes and waits for ACKs.
 //! - `non_primary_findings`: findings about replicas, relays, and other servers that take writes.
 //! - [`failover_guard`]: what follows a finding, and what holds a failover back.
-//! - [`failure_finding`]: the result of the analysis; [`failover_readiness`]: whether a failover would succeed.
+//! - [`failure_finding`]: the result of the analysis; [`failover_readiness`]: whether a failover would
+//!   succeed.
 //! - [`single_observation_analysis`]: the analysis of a single observation of each server.
 //!
 //! docs/reference/failure-codes.md explains each code.

@@ -3,9 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::observation::PingKind;
 use crate::probe_failure::{Liveness, ProbeFailure};
-use crate::server_probe::server_ping::PingKind;
+use crate::server_state::PingKind;
 use tailwater_wire::gtid::GtidSet;
 
 use super::AnalysisSettings;

@@ -2,10 +2,8 @@
 
 use std::fmt;
 
-use crate::observation::{IoState, PingKind, PingResult, ReplicaChannel, ServerState};
 use crate::probe_failure::ProbeFailure;
-use crate::server_probe::server_ping::{Ping, PingKind};
-use crate::server_state::{IoState, ReplicaChannel, SEMI_SYNC_TIMEOUT_MS_MIN, ServerState, WaitPoint};
+use crate::server_state::{IoState, PingKind, PingResult, ReplicaChannel, ServerState};
 use tailwater_wire::gtid::GtidSet;
 
 /// The observer that made a report.

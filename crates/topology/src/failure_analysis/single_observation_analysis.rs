@@ -1,10 +1,8 @@
 //! Analysis of a single observation of each server. Without a history it finds nothing that depends on how
 //! long a state lasts.
 
-use crate::observation::{Observation, PingKind};
 use crate::probe_failure::ProbeFailure;
-use crate::server_probe::server_ping::PingKind;
-use crate::server_state::Observation;
+use crate::server_state::{Observation, PingKind};
 use crate::{Cluster, ClusterPlan, NodeRole};
 
 use super::failover_guard::FailoverGuard;

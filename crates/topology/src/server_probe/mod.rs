@@ -2,7 +2,7 @@
 //!
 //! - `probe_queries`: the queries of a probe in each flavour and version.
 //! - `semi_sync_persistence`: whether semi-sync survives a restart.
-//! - `named_values`: access to query results by column and variable names.
+//! - `named_result_values`: access to query results by column and variable names.
 //! - [`server_ping`]: small, frequent checks whether a server answers.
 
 mod named_result_values;

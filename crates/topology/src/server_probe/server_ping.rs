@@ -6,9 +6,8 @@ use tailwater_session::{ConnectOptions, Connection, SessionError, SessionPreset}
 use tokio::task::JoinHandle;
 
 use super::{bounded, probe_error};
-use crate::observation::{PingKind, PingResult, ProbeError};
 use crate::probe_failure::ProbeFailure;
-use crate::server_state::ProbeError;
+use crate::server_state::{PingKind, PingResult, ProbeError};
 
 /// Pings one server. Uses at most two connections: one for queries, one for a write that may hang.
 #[derive(Debug)]

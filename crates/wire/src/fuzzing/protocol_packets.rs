@@ -205,13 +205,13 @@ fn proofs(bytes: &[u8]) {
         &[7; 20],
         &authentication_plugin::native_password_hash(b"secret")
     ));
-    let mut public_key = auth::ed25519_public_key(b"secret");
-    assert!(!auth::ed25519_verify(answer, &[7; 32], &public_key));
+    let mut public_key = authentication_plugin::ed25519_public_key(b"secret");
+    assert!(!authentication_plugin::ed25519_verify(answer, &[7; 32], &public_key));
     // An invalid public key must not cause a panic either.
     for (to, from) in public_key.iter_mut().zip(key) {
         *to = *from;
     }
-    auth::ed25519_verify(answer, &[7; 32], &public_key);
+    authentication_plugin::ed25519_verify(answer, &[7; 32], &public_key);
     // The input as the text of a stored hash.
     if let Ok(hash) = Sha256Crypt::parse(bytes) {
         let mut again = Vec::new();

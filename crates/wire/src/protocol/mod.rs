@@ -5,8 +5,8 @@
 //! - [`packet`]: framing of packets, and splitting of payloads of 16 MiB and more.
 //! - [`capabilities`]: capability and status flags.
 //! - [`handshake`]: the server's greeting, the client's request for TLS, and the client's answer.
-//! - [`authentication_plugin`]: authentication plugins and their scrambles; [`sha256_crypt`] and [`rsa_password_key`] are the
-//!   parts that only a server needs.
+//! - [`authentication_plugin`]: authentication plugins and their scrambles; [`sha256_crypt`] and
+//!   [`rsa_password_key`] are the parts that only a server needs.
 //! - [`ok_err_eof_packets`]: OK, ERR and EOF packets.
 //! - [`resultset`]: column definitions and rows in text form.
 //! - [`binary_row`]: binary rows of a prepared statement.

@@ -311,7 +311,7 @@ mod tests {
 
         #[test]
         fn decimals_and_times_are_decoded(digits in 0u8..=6, hours in 1u16..839, micros in 0u32..1_000_000) {
-            let raw = decimal::encode("-12345.678", 8, 3);
+            let raw = decimal_value::encode("-12345.678", 8, 3);
             let value = decode(ColumnType::Decimal { precision: 8, scale: 3 }, &raw);
             prop_assert!(matches!(value, BinlogValue::Decimal(decimal) if decimal.to_string() == "-12345.678"));
             let time = temporal_value::Time { negative: true, hours, minutes: 1, seconds: 2, micros };

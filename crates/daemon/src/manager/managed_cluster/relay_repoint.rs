@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tailwater_manager::action_executor::{AckerError, ActionExecutor};
+use tailwater_manager::audit_history::{PrimaryRecord, RecordedPrimary};
 use tailwater_manager::cluster_watch::{ClusterState, WatchedRelay};
-use tailwater_manager::history::{PrimaryRecord, RecordedPrimary};
 use tailwater_manager::model::{LeaseToken, RelayAssignment};
-use tailwater_topology::analysis::FailureCode;
+use tailwater_topology::failure_analysis::FailureCode;
 use tracing::{info, warn};
 
 use super::automatic_failover::FOLLOWED_PAUSE;

@@ -245,7 +245,7 @@ async fn another_run_stops_the_unfinished_actions_of_the_last_run() -> anyhow::R
         assert!(begun.elapsed() < PATIENCE, "the unfinished actions were not completed");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    tokio::time::sleep(interrupted_runs::FINISH_PAUSE / 2).await;
+    tokio::time::sleep(interrupted_failover_recovery::FINISH_PAUSE / 2).await;
     assert!(left_alone.0.lock().is_empty(), "the actions were completed although another run has begun");
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Writes rows as Parquet files, whose column types other programs know.
 //!
-//! - [`parquet_column_types`]: the Parquet types of columns, and [`parquet_value_conversion`]: their values; both without I/O.
+//! - [`parquet_column_types`]: the Parquet types of columns, and [`parquet_value_conversion`]: their values;
+//!   both without I/O.
 //! - [`parquet_file_writer`]: writes a file.
 
 pub mod parquet_column_types;

@@ -1,13 +1,13 @@
 //! `tailwater bench apply`: replays the same backlog with the servers' own replication at its best settings,
 //! and with Tailwater.
 //!
-//! - [`benchmark_plan`]: what is measured. [`workload`]: the transactions of the backlogs. [`source_backlog`]: a source with a
-//!   backlog.
-//! - [`target_server`]: a server that applies the backlog with one of the [`replication_variant`]s: [`native_replication_replay`] or
-//!   [`tailwater_replay`].
+//! - [`benchmark_plan`]: what is measured. [`workload`]: the transactions of the backlogs.
+//!   [`source_backlog`]: a source with a backlog.
+//! - [`target_server`]: a server that applies the backlog with one of the [`replication_variant`]s:
+//!   [`native_replication_replay`] or [`tailwater_replay`].
 //! - [`backlog_replay`]: one measurement.
-//! - [`delay_under_steady_load`]: the delay of a steady stream with one follower. [`replication_delay`]: with all followers, also
-//!   for `tailwater bench delay`.
+//! - [`delay_under_steady_load`]: the delay of a steady stream with one follower. [`replication_delay`]: with
+//!   all followers, also for `tailwater bench delay`.
 //! - [`benchmark_summary`]: the report.
 
 mod backlog_replay;

@@ -181,7 +181,7 @@ impl ApplyDaemon {
     pub fn begin(&self) -> anyhow::Result<()> {
         let channel = CHANNEL_NAME.to_owned();
         let start = ControlCommand::Start { channel, until_gtid: None, until_time_us: None };
-        match socket::ask(&self.socket(), &start)? {
+        match control_socket::ask(&self.socket(), &start)? {
             ControlAnswer::Failed { message, .. } => bail!("the channel did not start: {message}"),
             _ => Ok(()),
         }
@@ -190,7 +190,8 @@ impl ApplyDaemon {
     /// Fails if the daemon has ended, or if its channel has stopped with an error. In the second case the
     /// daemon itself continues.
     ///
-    /// # Errors If so; the error has the last lines of the daemon's output.
+    /// # Errors
+    /// If so; the error has the last lines of the daemon's output.
     pub fn ensure_running(&mut self) -> anyhow::Result<()> {
         let running = self.process.is_running();
         let words = output_tail(&self.folder);

@@ -99,7 +99,7 @@ pub async fn measure(
                 run.memory_mib
             );
             let same = *copier != CopyTool::Ours || checksums(target, set, plan.rows).await? == wanted;
-            ensure!(same, "{} has copied rows that differ from the source", contender::OURS);
+            ensure!(same, "{} has copied rows that differ from the source", compared_tools::OURS);
             measured.push(run);
         }
     }

@@ -153,7 +153,7 @@ async fn check(
     }
     let name = loader.name(target.kind());
     ensure!(
-        !name.starts_with(super::contender::OURS),
+        !name.starts_with(super::compared_tools::OURS),
         "the rows that {name} loaded into {} differ from the source",
         differs.join(", ")
     );

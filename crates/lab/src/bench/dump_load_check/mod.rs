@@ -2,7 +2,8 @@
 //! by other tools.
 //!
 //! - [`test_data`]: the contents of the tables. [`benchmark_servers`]: servers with these tables.
-//! - [`compared_tools`]: the tools with their best options. [`program_measurement`]: runs and measures one tool.
+//! - [`compared_tools`]: the tools with their best options. [`program_measurement`]: runs and measures one
+//!   tool.
 //! - [`dump`], [`load`], [`copy`] and [`check`]: the benchmarks.
 //! - [`commit_latency`]: how much a dump slows down concurrent commits.
 

@@ -184,7 +184,7 @@ fn every_kind_of_value_is_printed_as_by_the_server() {
 
 #[test]
 fn opaque_sql_values_are_printed_as_by_the_server() {
-    let decimal = [&[5, 2][..], &super::super::decimal::encode("-123.45", 5, 2)].concat();
+    let decimal = [&[5, 2][..], &super::super::decimal_value::encode("-123.45", 5, 2)].concat();
     assert_eq!(text(&encode(&Tree::Opaque(type_code::NEWDECIMAL, decimal), false)), "-123.45");
     let value = DateTime {
         date: Date { year: 2015, month: 1, day: 15 },

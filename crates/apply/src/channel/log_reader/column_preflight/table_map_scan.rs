@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn a_damaged_event_ends_the_scan() {
         let format =
-            FormatDescription::assumed(Flavour::MySql, tailwater_wire::event::ChecksumAlgorithm::Off);
+            FormatDescription::assumed(Flavour::MySql, tailwater_wire::binlog_event::ChecksumAlgorithm::Off);
         let mut scan = PreflightScan::new(
             Flavour::MySql,
             format,
