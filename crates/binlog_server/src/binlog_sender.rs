@@ -7,7 +7,7 @@ use std::time::Duration;
 use tailwater_log::{DurableState, LogEntry, LogError, LogPosition, LogReader, RetentionPin};
 use tailwater_session::SessionError;
 use tailwater_session::server::{ClientSession, EventReceiver, EventSender};
-use tailwater_wire::binlog_event::{EventHeader, EventType};
+use tailwater_wire::binlog_event::{EventHeader, EventType, FIRST_EVENT_OFFSET};
 use tailwater_wire::gtid::{GtidSet, MariadbBinlogState};
 use tailwater_wire::protocol::semi_sync::Ack;
 use tailwater_wire::{Flavour, ServerId};
@@ -19,7 +19,6 @@ use super::connected_clients::{ClientRegistration, ClientStream};
 use super::listener::ServerShared;
 use super::stream_filter::{EntryVerdict, EventVerdict, ServedSegment, StreamFilter};
 use super::stream_start::{ClientDumpRequest, LogHistory, RequestedStart, StreamStart};
-use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// How many bytes are buffered before they are sent.
 const SEND_BYTES: usize = 256 << 10;

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 
 use tailwater_log::{LogEntry, LogHandle, LogPosition};
 use tailwater_wire::Flavour;
-use tailwater_wire::binlog_event::{ChecksumAlgorithm, EVENT_HEADER_BYTES, FormatDescription};
+use tailwater_wire::binlog_event::{
+    ChecksumAlgorithm, EVENT_HEADER_BYTES, FIRST_EVENT_OFFSET, FormatDescription,
+};
 use tailwater_wire::gtid::{Gtid, GtidSet};
 
 use super::binlog_file_list::{Catalog, SegmentView};
 use super::client_error::ClientError;
 use super::stream_start::LogHistory;
-use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// The state of a log at one moment.
 #[derive(Debug)]

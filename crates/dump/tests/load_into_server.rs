@@ -7,9 +7,8 @@ use anyhow::{Context, Result, ensure};
 use tailwater_dump::dump_folder::DumpCompression;
 use tailwater_dump::load::{LoadOptions, LoadReport, load, tailwater_folder};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
-use tailwater_tables::BulkError;
-use tailwater_tables::field_format;
 use tailwater_tables::progress_counters::BulkProgress;
+use tailwater_tables::{BulkError, field_format};
 use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 use tokio_util::sync::CancellationToken;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tailwater_wire::WireError;
-use tailwater_wire::binlog_event::EventHeader;
+use tailwater_wire::binlog_event::{EventHeader, FIRST_EVENT_OFFSET};
 
 use crate::error::LogError;
 use crate::index_entry_builder::{Framing, FramingAction};
@@ -14,7 +14,6 @@ use crate::segment_index::SegmentHeader;
 use crate::shared_log_state::LogShared;
 use crate::storage::LogFile;
 use crate::sync_thread::{Flusher, SyncTarget};
-use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// If a write ends inside a transaction, it ends at a multiple of this number of bytes. So a crash can tear a
 /// sector of the disk only at the end of a transaction. Recovery uses this to distinguish a torn write from

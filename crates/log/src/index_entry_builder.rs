@@ -1,12 +1,13 @@
 //! Converts a sequence of events into index entries: one entry per transaction, and one per event between
 //! transactions. Capture and recovery use the same code, so both build the same index.
 
-use tailwater_wire::binlog_event::{EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription};
+use tailwater_wire::binlog_event::{
+    EVENT_HEADER_BYTES, EventHeader, EventType, FIRST_EVENT_OFFSET, FormatDescription,
+};
 use tailwater_wire::transaction_boundary::{TransactionStep, TransactionTracker};
 use tailwater_wire::{Flavour, WireError};
 
 use crate::log_position::{EntryFlags, EntryKind, LogEntry, LogPosition};
-use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// Finds the index entries in the events of one segment.
 #[derive(Debug)]

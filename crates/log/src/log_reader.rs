@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use tailwater_wire::binlog_event::{EVENT_HEADER_BYTES, EventHeader};
+use tailwater_wire::binlog_event::{EVENT_HEADER_BYTES, EventHeader, FIRST_EVENT_OFFSET};
 use tokio::sync::watch;
 
 use crate::error::LogError;
@@ -20,7 +20,6 @@ use crate::segment_index::{IndexDamage, IndexRecord, SegmentHeader};
 use crate::segment_index_reader::{IndexReader, NextRecord};
 use crate::shared_log_state::{DurableState, LogShared, LogState, WrittenEntry};
 use crate::storage::{Directory, LogFile, OpenMode};
-use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// Up to where a reader may read.
 #[derive(Debug)]

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tailwater_wire::binlog_event::event_header::BINLOG_MAGIC;
-use tailwater_wire::binlog_event::{EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription};
+use tailwater_wire::binlog_event::{
+    EVENT_HEADER_BYTES, EventHeader, EventType, FIRST_EVENT_OFFSET, FormatDescription,
+};
 use tailwater_wire::gtid::GtidSet;
 
 use crate::active_segment::ActiveSegment;
@@ -20,7 +22,6 @@ use crate::shared_log_state::{LogShared, LogState, TailStart};
 use crate::storage::{Directory, OpenMode, RealDirectory};
 use crate::sync_thread::Flusher;
 use crate::{LogHandle, previous_gtids};
-use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// The result of appending a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tailwater_wire::binlog_event::{EventType, FormatDescription, Rotate};
+use tailwater_wire::binlog_event::{EventType, FIRST_EVENT_OFFSET, FormatDescription, Rotate};
 use tailwater_wire::gtid::GtidSet;
 
 use crate::control_file::ControlFile;
@@ -20,7 +20,6 @@ use crate::segment_index_reader::{self, IndexFront, IndexReader};
 use crate::shared_log_state::{SegmentState, TailStart};
 use crate::storage::{Directory, LogFile, OpenMode};
 use crate::torn_write::{self, TornTail};
-use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// When the log is opened, at least this many bytes before the end of the index are read back and checked.
 /// `log verify` reads the rest.

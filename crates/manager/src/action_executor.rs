@@ -7,8 +7,7 @@ use std::pin::Pin;
 use tailwater_wire::gtid::GtidSet;
 
 use crate::lossless_rules::AckerEvidence;
-use crate::model::LeaseToken;
-use crate::model::{ActionOutcome, RunAction};
+use crate::model::{ActionOutcome, LeaseToken, RunAction};
 
 /// Executes the actions of a run, one at a time or several in parallel.
 pub trait ActionExecutor: Send + Sync {

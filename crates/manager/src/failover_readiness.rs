@@ -10,8 +10,7 @@ use tailwater_topology::failure_analysis::FailoverReadiness;
 use crate::action_executor::AckerReport;
 use crate::candidates::CandidateServer;
 use crate::failover::{Failover, FailoverRequest};
-use crate::model::LeaseToken;
-use crate::model::{ActionOutcome, RunAction, RunOutcome};
+use crate::model::{ActionOutcome, LeaseToken, RunAction, RunOutcome};
 use crate::safety_rules::SafetyRefusal;
 
 /// Readiness if this safety rule would refuse the failover.

@@ -20,8 +20,7 @@ use tailwater_manager::failover_driver::{
 use tailwater_manager::lossless_rules::{
     AckPolicyHistory, AckerEvidence, AckerStop, PolicyObservation, SemiSyncWait,
 };
-use tailwater_manager::model::LeaseToken;
-use tailwater_manager::model::{ActionOutcome, Audit, RunAction, RunOutcome, RunPhase};
+use tailwater_manager::model::{ActionOutcome, Audit, LeaseToken, RunAction, RunOutcome, RunPhase};
 use tailwater_topology::{Promotion, ServerVersion};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;

@@ -10,8 +10,9 @@ use tailwater_manager::failover::{ExpectedDurations, Failover, FailoverRequest};
 use tailwater_manager::lossless_rules::{
     AckPolicyHistory, AckerEvidence, AckerStop, PolicyObservation, SemiSyncWait,
 };
-use tailwater_manager::model::LeaseToken;
-use tailwater_manager::model::{ActionOutcome, Audit, AuditEntry, AuditEvent, RunAction, RunOutcome};
+use tailwater_manager::model::{
+    ActionOutcome, Audit, AuditEntry, AuditEvent, LeaseToken, RunAction, RunOutcome,
+};
 use tailwater_topology::{Promotion, ServerVersion};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidSet, MysqlGtid};

@@ -5,10 +5,9 @@ use proptest::prelude::*;
 use tailwater_manager::SafetyRefusal;
 use tailwater_manager::audit_history::InterruptedRun;
 use tailwater_manager::interrupted_failover_recovery::{RecoveryRequest, RunRecovery};
-use tailwater_manager::model::LeaseToken;
-use tailwater_manager::model::PrimaryStatus;
 use tailwater_manager::model::{
-    ActionOutcome, Audit, AuditEntry, AuditEvent, RunAction, RunKind, RunOutcome, RunPhase,
+    ActionOutcome, Audit, AuditEntry, AuditEvent, LeaseToken, PrimaryStatus, RunAction, RunKind, RunOutcome,
+    RunPhase,
 };
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;

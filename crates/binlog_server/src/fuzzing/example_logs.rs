@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use tailwater_wire::Flavour;
-use tailwater_wire::binlog_event::ChecksumAlgorithm;
+use tailwater_wire::binlog_event::{ChecksumAlgorithm, FIRST_EVENT_OFFSET};
 use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MysqlGtid, MysqlGtidSet};
 
 use crate::binlog_file_list::{Catalog, SegmentView};
@@ -13,7 +13,6 @@ use crate::client_statement::{
     ProcessView, ReceiverError, ReceiverView, ReplicaView, ServedGtids, ServerView,
 };
 use crate::stream_start::LogHistory;
-use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// The `server_uuid` of the source.
 const SOURCE: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";

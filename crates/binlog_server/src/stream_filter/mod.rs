@@ -18,8 +18,8 @@ mod tests;
 
 use tailwater_log::LogEntry;
 use tailwater_wire::binlog_event::{
-    CHECKSUM_BYTES, ChecksumAlgorithm, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription, Rotate,
-    verify_checksum,
+    CHECKSUM_BYTES, ChecksumAlgorithm, EVENT_HEADER_BYTES, EventHeader, EventType, FIRST_EVENT_OFFSET,
+    FormatDescription, Rotate, verify_checksum,
 };
 use tailwater_wire::gtid::{Gtid, MariadbBinlogState, MysqlGtidSet};
 use tailwater_wire::{Flavour, ServerId, WireError};
@@ -29,7 +29,6 @@ use self::mariadb_gtid_filter::{GroupEnd, MariadbFilter};
 use super::binlog_file_list::served_name;
 use super::client_error::ClientError;
 use super::stream_start::{ClientDumpRequest, SkipSet, StreamStart};
-use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// The state of the stream of one client.
 #[derive(Debug)]

@@ -13,8 +13,7 @@ use tailwater_files::PRIVATE_FILE_MODE;
 
 use super::row_difference::{RowDifference, TableFinding};
 use tailwater_tables::chunker::ChunkRange;
-use tailwater_tables::error::BulkError;
-use tailwater_tables::error::file_error;
+use tailwater_tables::error::{BulkError, file_error};
 use tailwater_tables::journal_file::{encode_line, parse};
 use tailwater_tables::schema::TableName;
 

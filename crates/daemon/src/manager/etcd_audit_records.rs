@@ -10,8 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Deserializer, Serialize};
 use tailwater_manager::failover_driver::{AuditError, AuditFolder, AuditStore};
 use tailwater_manager::lease::EtcdValue;
-use tailwater_manager::model::LeaseToken;
-use tailwater_manager::model::{Audit, AuditEvent, RunOutcome};
+use tailwater_manager::model::{Audit, AuditEvent, LeaseToken, RunOutcome};
 use tracing::warn;
 
 use crate::error_chain::ErrorChain;

@@ -1,12 +1,11 @@
 //! Builds the requests of failovers, switchovers and recoveries from the state of the watched cluster.
 
-use tailwater_manager::SafetyRefusal;
 use tailwater_manager::audit_history::InterruptedRun;
 use tailwater_manager::cluster_watch::{ClusterState, FailoverTrigger};
 use tailwater_manager::failover::{ExpectedDurations, FailoverRequest};
 use tailwater_manager::interrupted_failover_recovery::{self};
 use tailwater_manager::model::{Audit, RunKind, RunOutcome};
-use tailwater_manager::switchover;
+use tailwater_manager::{SafetyRefusal, switchover};
 
 use crate::api::manager_requests::{FailoverOptions, SwitchoverOptions};
 use crate::config_file::{HookConfig, ManagerConfig};

@@ -10,8 +10,7 @@ use super::parquet::{ParquetFile, WrittenParquet};
 use super::row_encoder::{RowEncoder, TableRows};
 use crate::dump_folder::{DumpCompression, NulledValues, WrittenChunk};
 use tailwater_files::file_store::{FileStore, NewFile};
-use tailwater_tables::error::BulkError;
-use tailwater_tables::error::file_error;
+use tailwater_tables::error::{BulkError, file_error};
 
 /// Number of bytes that are buffered before they are compressed and written.
 const GATHERED_BYTES: usize = 256 << 10;

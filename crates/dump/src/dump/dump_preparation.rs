@@ -25,8 +25,7 @@ use crate::dump_folder::{
 use tailwater_files::file_store::FileStore;
 use tailwater_tables::chunker::table_info::ColumnInfo;
 use tailwater_tables::chunker::{ChunkKey, ChunkPlan, Chunker, TableInfo};
-use tailwater_tables::error::BulkError;
-use tailwater_tables::error::file_error;
+use tailwater_tables::error::{BulkError, file_error};
 use tailwater_tables::field_format::is_slow_to_print;
 use tailwater_tables::progress_counters::BulkProgress;
 use tailwater_tables::schema::account_scripts::Account;

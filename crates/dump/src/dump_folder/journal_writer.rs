@@ -15,8 +15,7 @@ use super::dump_file_names::{JOURNAL, WRITER, journal_number, numbered_journal};
 use super::journal_entries::JournalEntry;
 use super::small_file_reader::{DOCUMENT_BYTES_MAX, document};
 use tailwater_files::file_store::FileStore;
-use tailwater_tables::error::BulkError;
-use tailwater_tables::error::file_error;
+use tailwater_tables::error::{BulkError, file_error};
 use tailwater_tables::journal_file;
 
 /// How much finished work a kill of a process that writes numbered journal files may lose, in bytes of data

@@ -11,10 +11,8 @@ use super::journal_writer::{self, JournalWriter};
 use super::manifest::{FORMAT, Manifest};
 use super::manifest_file::{self as manifest_document, DocumentError};
 use super::small_file_reader::document;
-use tailwater_files::file_store::LocalFiles;
-use tailwater_files::file_store::{FileStore, partial};
-use tailwater_tables::error::BulkError;
-use tailwater_tables::error::file_error;
+use tailwater_files::file_store::{FileStore, LocalFiles, partial};
+use tailwater_tables::error::{BulkError, file_error};
 
 /// Number of recently finished files whose contents are verified when a dump resumes. Only files that the
 /// journal records and the manifest does not are counted.

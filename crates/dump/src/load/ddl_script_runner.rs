@@ -11,10 +11,8 @@ use super::dump_contents::{DefinitionScript, FileCompression, ScriptDialect, fil
 use super::{data_file_reader, mydumper_folder, scheduled_events};
 use crate::dump_folder::small_file_reader::document_of;
 use tailwater_files::file_store::FileStore;
-use tailwater_tables::error::file_error;
-use tailwater_tables::error::{BulkError, ResumeHint};
-use tailwater_tables::schema::statement_splitter;
-use tailwater_tables::schema::{TableName, sql_script};
+use tailwater_tables::error::{BulkError, ResumeHint, file_error};
+use tailwater_tables::schema::{TableName, sql_script, statement_splitter};
 use tailwater_wire::sql_quote::{quote_identifier, string_literals};
 
 /// Server errors for an object that exists already: a table, view or sequence; a database; a routine; a

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use super::{DumpContents, mydumper_folder, mysql_shell_folder, tailwater_folder};
 use crate::dump_folder::dump_file_names::MANIFEST;
 use tailwater_files::file_store::FileStore;
-use tailwater_tables::error::BulkError;
-use tailwater_tables::error::file_error;
+use tailwater_tables::error::{BulkError, file_error};
 
 /// Reads the contents of a dump folder that any of the supported tools wrote.
 ///

@@ -18,8 +18,7 @@ use super::dump_contents::{
 use super::{data_file_reader, ddl_script_runner};
 use crate::dump_folder::small_file_reader::document;
 use tailwater_files::file_store::FileStore;
-use tailwater_tables::error::BulkError;
-use tailwater_tables::error::file_error;
+use tailwater_tables::error::{BulkError, file_error};
 use tailwater_tables::schema::TableName;
 use tailwater_tables::snapshot::SnapshotPoint;
 

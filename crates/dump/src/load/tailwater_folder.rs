@@ -15,8 +15,7 @@ use crate::dump_folder::{
 };
 use tailwater_files::file_store::{FileStore, LocalFiles};
 use tailwater_tables::error::BulkError;
-use tailwater_tables::schema::ObjectKind;
-use tailwater_tables::schema::TableName;
+use tailwater_tables::schema::{ObjectKind, TableName};
 use tailwater_tables::snapshot::SnapshotPoint;
 
 /// Reads the contents of a folder, without a lock, so that a dump may still write to the folder.

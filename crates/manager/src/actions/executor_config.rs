@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tailwater_session::{Endpoint, PasswordText};
-use tailwater_topology::Member;
-use tailwater_topology::ServerVersion;
 use tailwater_topology::server_probe::ProbeTarget;
+use tailwater_topology::{Member, ServerVersion};
 use tailwater_wire::Flavour;
 
 use super::channel_control::ChannelControl;

@@ -5,8 +5,7 @@
 
 use tailwater_session::Connection;
 use tailwater_topology::server_probe;
-use tailwater_topology::server_state::SEMI_SYNC_TIMEOUT_MS_MIN;
-use tailwater_topology::server_state::{SemiSyncSource, WaitPoint};
+use tailwater_topology::server_state::{SEMI_SYNC_TIMEOUT_MS_MIN, SemiSyncSource, WaitPoint};
 use tailwater_wire::Flavour;
 
 use super::replication_setup::{failed, run};

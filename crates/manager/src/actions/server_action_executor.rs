@@ -25,9 +25,7 @@ use crate::action_executor::{AckerError, AckerReport, ActionExecutor};
 use crate::candidates::CandidateServer;
 use crate::error::ManagerError;
 use crate::lossless_rules::{AckerStop, SemiSyncWait};
-use crate::model::LeaseToken;
-use crate::model::PrimaryStatus;
-use crate::model::{ActionOutcome, RunAction};
+use crate::model::{ActionOutcome, LeaseToken, PrimaryStatus, RunAction};
 
 /// Additional time after an action's own limit, for its last query and for its clean-up after a failure.
 const GRACE: Duration = Duration::from_secs(6);

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tailwater_topology::ServerVersion;
 use tailwater_topology::probe_failure::ProbeFailure;
 use tailwater_topology::server_state::{Observation, PingKind, PingResult, ProbeError, ServerState};
-use tailwater_topology::{Cluster, ClusterPlan, Member, NodeRole, build_tree};
+use tailwater_topology::{Cluster, ClusterPlan, Member, NodeRole, ServerVersion, build_tree};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
@@ -14,10 +13,9 @@ use crate::action_executor::AckerReport;
 use crate::candidates::GtidOrigin;
 use crate::lossless_rules::{self, AckPolicyHistory, SemiSyncWait};
 use crate::model::RelayProbeResult;
-use tailwater_topology::failure_analysis::FailoverReadiness;
 use tailwater_topology::failure_analysis::{
-    AnalysisSettings, ClusterFinding, ClusterMembers, FailoverGuard, ObservationHistory, Observed, Observer,
-    ObserverReport, ServerHealth, analyse,
+    AnalysisSettings, ClusterFinding, ClusterMembers, FailoverGuard, FailoverReadiness, ObservationHistory,
+    Observed, Observer, ObserverReport, ServerHealth, analyse,
 };
 
 /// A cluster to watch.

@@ -10,8 +10,7 @@
 use serde::{Deserialize, Serialize};
 use tailwater_wire::gtid::GtidSet;
 
-use crate::lossless_rules::AckPolicyHistory;
-use crate::lossless_rules::gtid_set_serde;
+use crate::lossless_rules::{AckPolicyHistory, gtid_set_serde};
 
 /// What a manager stores for its successor process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,9 +13,7 @@ use super::audit_store::AuditStore;
 use super::lease_check::LeaseCheck;
 use super::state_machine_interface::RunMachine;
 use crate::action_executor::ActionExecutor;
-use crate::model::LeaseToken;
-use crate::model::NumberedAction;
-use crate::model::{ActionOutcome, Audit, RunAction};
+use crate::model::{ActionOutcome, Audit, LeaseToken, NumberedAction, RunAction};
 
 /// The result of a confirmation, as a future: the evidence that the primary has failed, or why that is not
 /// confirmed.

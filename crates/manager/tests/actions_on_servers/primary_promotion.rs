@@ -10,15 +10,13 @@ use tailwater_manager::actions::semi_sync_source::verify_waiting;
 use tailwater_manager::actions::{
     ActionTimeouts, ExecutorConfig, HookServer, ManagedServer, RelayEndpoint, ReplicaAccount, ServerExecutor,
 };
-use tailwater_manager::model::LeaseToken;
-use tailwater_manager::model::{ActionOutcome, RunAction};
+use tailwater_manager::model::{ActionOutcome, LeaseToken, RunAction};
 use tailwater_sandbox::replication_setup::{REPLICATION_PASSWORD, REPLICATION_USER};
 use tailwater_sandbox::{Server, ServerKind, require};
 use tailwater_session::Connection;
-use tailwater_topology::Member;
-use tailwater_topology::ServerVersion;
 use tailwater_topology::server_probe::ProbeTarget;
 use tailwater_topology::server_state::IoState;
+use tailwater_topology::{Member, ServerVersion};
 use tailwater_wire::Flavour;
 
 use super::test_cluster::{

@@ -14,15 +14,13 @@ use tailwater_manager::actions::{
     ActionTimeouts, ExecutorConfig, HookServer, ManagedServer, RelayEndpoint, ReplicaAccount, ServerExecutor,
 };
 use tailwater_manager::lossless_rules::AckRequirement;
-use tailwater_manager::model::LeaseToken;
-use tailwater_manager::model::{ActionOutcome, RunAction};
+use tailwater_manager::model::{ActionOutcome, LeaseToken, RunAction};
 use tailwater_sandbox::network_link::{Direction, LinkConditions};
 use tailwater_sandbox::{Link, Server, ServerKind, require};
 use tailwater_session::{ConnectOptions, Connection, Endpoint, SessionError};
-use tailwater_topology::Member;
-use tailwater_topology::ServerVersion;
 use tailwater_topology::server_probe::ProbeTarget;
 use tailwater_topology::server_state::IoState;
+use tailwater_topology::{Member, ServerVersion};
 use tailwater_wire::gtid::GtidSet;
 use tokio::task::JoinHandle;
 

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tailwater_wire::WireError;
-use tailwater_wire::protocol::ServerStatus;
 use tailwater_wire::protocol::capabilities::Capabilities;
 use tailwater_wire::protocol::command::COM_QUIT;
 use tailwater_wire::protocol::ok_err_eof_packets::EofPacket;
 use tailwater_wire::protocol::packet::{PACKET_HEADER_BYTES, PacketHeader};
-use tailwater_wire::protocol::semi_sync;
+use tailwater_wire::protocol::{ServerStatus, semi_sync};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 

@@ -6,8 +6,7 @@ use std::collections::{HashMap, HashSet};
 use tailwater_session::Connection;
 
 use crate::error::BulkError;
-use crate::schema::ObjectKind;
-use crate::schema::{self, SchemaInventory, SchemaObject, TableName, texts};
+use crate::schema::{self, ObjectKind, SchemaInventory, SchemaObject, TableName, texts};
 use tailwater_wire::sql_quote::string_literals;
 
 /// The existing objects, and the tables to read.

@@ -9,8 +9,7 @@ use tailwater_manager::model::{Audit, RunOutcome};
 use super::manager::send;
 use crate::arguments::{FailoverArgs, Output};
 use crate::exit_codes::Exit;
-use tailwater_daemon::api::manager_requests::FailoverOptions;
-use tailwater_daemon::api::manager_requests::{ManagerAnswer, ManagerRequest};
+use tailwater_daemon::api::manager_requests::{FailoverOptions, ManagerAnswer, ManagerRequest};
 use tailwater_daemon::config_file::Config;
 
 /// Time between two requests for new steps.

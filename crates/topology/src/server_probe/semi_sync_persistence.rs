@@ -14,8 +14,7 @@ use tailwater_wire::Flavour;
 use super::named_result_values::NamedValues;
 use super::probe_queries::ask_if_allowed;
 use crate::error::TopologyError;
-use crate::server_state::SEMI_SYNC_TIMEOUT_MS_MIN;
-use crate::server_state::{OptionalQuery, UnansweredQuery};
+use crate::server_state::{OptionalQuery, SEMI_SYNC_TIMEOUT_MS_MIN, UnansweredQuery};
 
 /// Name suffixes of a semi-sync source variable: first the name in MySQL, then the older name, which MariaDB
 /// uses too.

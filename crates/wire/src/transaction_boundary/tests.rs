@@ -3,8 +3,7 @@
 
 use super::*;
 use crate::ServerId;
-use crate::binlog_event::ChecksumAlgorithm;
-use crate::binlog_event::{GtidEvent, MariadbGtidEvent, QueryEvent};
+use crate::binlog_event::{ChecksumAlgorithm, GtidEvent, MariadbGtidEvent, QueryEvent};
 use crate::gtid::{MariadbGtid, MysqlGtid};
 
 /// An event of a test stream: its type, flags and body.

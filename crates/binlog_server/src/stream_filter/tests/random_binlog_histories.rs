@@ -3,14 +3,13 @@
 use proptest::prelude::*;
 use tailwater_wire::Flavour;
 use tailwater_wire::binlog_event::{
-    BinlogEvent, ChecksumAlgorithm, EventBody, EventHeader, EventType, FormatDescription,
+    BinlogEvent, ChecksumAlgorithm, EventBody, EventHeader, EventType, FIRST_EVENT_OFFSET, FormatDescription,
 };
 use tailwater_wire::gtid::{Gtid, MariadbGtid, MariadbPosition, MysqlGtid, MysqlGtidSet};
 
 use super::sample_log::Writer;
 use super::{Sent, at, my, request, shown, stream};
 use crate::stream_start::{MariadbRequest, RequestedStart};
-use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// The GTIDs of the events that were sent.
 fn gtids(log: &Writer, sent: &[Sent]) -> Vec<String> {

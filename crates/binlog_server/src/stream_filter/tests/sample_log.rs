@@ -2,8 +2,8 @@
 
 use tailwater_log::{EntryFlags, EntryKind, LogEntry, LogPosition};
 use tailwater_wire::binlog_event::{
-    ChecksumAlgorithm, EventBuilder, EventType, FormatDescription, GtidEvent, LogicalClock, MariadbGtidEvent,
-    Rotate,
+    ChecksumAlgorithm, EventBuilder, EventType, FIRST_EVENT_OFFSET, FormatDescription, GtidEvent,
+    LogicalClock, MariadbGtidEvent, Rotate,
 };
 use tailwater_wire::gtid::{Gtid, GtidSet};
 use tailwater_wire::{Flavour, ServerId};
@@ -11,7 +11,6 @@ use tailwater_wire::{Flavour, ServerId};
 use crate::binlog_file_list::{Catalog, SegmentView, served_name};
 use crate::client_error::ClientError;
 use crate::stream_start::LogHistory;
-use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// A segment of a log: its format description event, and its entries with their events.
 #[derive(Clone)]

@@ -11,8 +11,7 @@ use tailwater_manager::audit_history::{InterruptedRun, run_to_recover};
 use tailwater_manager::cluster_watch::FailoverTrigger;
 use tailwater_manager::failover_driver::AuditStore;
 use tailwater_manager::interrupted_failover_recovery::RunRecovery;
-use tailwater_manager::model::LeaseToken;
-use tailwater_manager::model::{ActionOutcome, RunAction, RunKind, RunOutcome};
+use tailwater_manager::model::{ActionOutcome, LeaseToken, RunAction, RunKind, RunOutcome};
 use tracing::{error, info, warn};
 
 use super::super::etcd_audit_records::SharedAudits;

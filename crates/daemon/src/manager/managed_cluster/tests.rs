@@ -18,10 +18,9 @@ use tailwater_manager::failover_driver::action_loop::ConfirmationFuture;
 use tailwater_manager::failover_driver::{AuditStore, ConfirmFailure, RunMachine};
 use tailwater_manager::lease::{FileLease, LeaseStatus, LeaseTask, LeaseTimes};
 use tailwater_manager::lossless_rules::PossibleLoss;
-use tailwater_manager::model::LeaseToken;
-use tailwater_manager::model::NumberedAction;
 use tailwater_manager::model::{
-    ActionOutcome, Audit, AuditEntry, AuditEvent, RunAction, RunKind, RunOutcome, RunPhase,
+    ActionOutcome, Audit, AuditEntry, AuditEvent, LeaseToken, NumberedAction, RunAction, RunKind, RunOutcome,
+    RunPhase,
 };
 use tailwater_session::{ConnectOptions, Endpoint};
 use tailwater_topology::probe_failure::ProbeFailure;
