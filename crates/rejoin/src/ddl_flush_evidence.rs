@@ -4,7 +4,7 @@
 //! A storage engine that changes its own dictionary flushes its log, and with it all earlier commits. The
 //! server stores other objects in files, without this flush. On MariaDB these are accounts, views, routines,
 //! triggers and databases; in both flavours also the flags of a MyISAM table. This test shows on real servers
-//! which statements flush: `crates/rejoin/tests/engine_behind_binlog.rs`.
+//! which statements flush: `crates/rejoin/tests/tables_behind_binlog_after_crash.rs`.
 
 use std::collections::HashSet;
 

@@ -13,24 +13,7 @@ const AVOIDED: &[&str] = &["anew", "somebody", "whoever", "amid"];
 const ENDINGS: &[&str] = &["ing", "ed", "er", "s"];
 
 /// Module names that end like a gerund or a participle, but are established nouns or adjectives.
-const NOUNS: &[&str] = &[
-    "compressed",
-    "detached",
-    "event_framing",
-    "finding",
-    "framing",
-    "fuzzing",
-    "hashing",
-    "mapping",
-    "ping",
-    "prepared",
-    "rendering",
-    "replica_logging",
-    "simulated",
-    "sizing",
-    "versioned",
-    "wiring",
-];
+const NOUNS: &[&str] = &["failure_finding", "fuzzing", "login_fuzzing", "server_ping"];
 
 /// Maximum width of a comment line in columns: the same as for code (rustfmt.toml).
 const COMMENT_COLUMNS_MAX: usize = 110;

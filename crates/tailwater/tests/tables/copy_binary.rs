@@ -56,8 +56,10 @@ async fn a_clone_into_a_server_without_a_service_manager_is_complete() -> Result
 #[tokio::test]
 async fn a_copy_with_mariadb_backup_creates_a_data_directory() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
-    if is_skipped_in_ci("a_copy_with_mariadb_backup_creates_a_data_directory", "crates/dump/tests/binary.rs")
-        || require(kind).is_none()
+    if is_skipped_in_ci(
+        "a_copy_with_mariadb_backup_creates_a_data_directory",
+        "crates/dump/tests/binary_copy.rs",
+    ) || require(kind).is_none()
     {
         return Ok(());
     }

@@ -46,7 +46,7 @@ fn values(name: &str) -> Vec<BinlogValue<'static>> {
 
 /// Returns a value cut to `digits` fractional digits, and its bytes in the log. The fractions are stored as
 /// in MariaDB's `Field_time_hires`, `Field_datetime_hires` and `Field_timestamp_hires` (`sql/field.cc`).
-/// `crates/apply/tests/old_times.rs` shows the same with real servers.
+/// `crates/apply/tests/old_temporal_format.rs` shows the same with real servers.
 fn logged(value: &BinlogValue<'_>, digits: u8) -> (BinlogValue<'static>, Vec<u8>) {
     let unit = 10_u32.pow(u32::from(DIGITS_MAX - digits));
     let cut = |micros: u32| micros / unit * unit;
