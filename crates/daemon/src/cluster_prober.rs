@@ -17,11 +17,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::api::cluster_servers::{ServerSnapshot, WritableProbe};
-use crate::config_file::{Config, HttpConfig};
 use crate::control_api::ChangeCounter;
 use crate::engine_options::{self, ClusterWiring};
 use crate::manager::relay_probes::{RemoteRelayProbe, ServerNames};
 use crate::manager::remote_relay_acker::RemoteRelay;
+use tailwater_config::{Config, HttpConfig};
 
 /// How long probes continue after the last request of a client.
 const REQUEST_LASTS: Duration = Duration::from_secs(30);

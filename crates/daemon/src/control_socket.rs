@@ -16,6 +16,8 @@ mod socket_listener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tailwater_config::CONTROL_SOCKET;
+
 pub use directory_lock::DirectoryLock;
 pub use socket_client::{ControlConnection, ControlError, ask};
 pub use socket_listener::listen;
@@ -26,15 +28,9 @@ pub const LINE_BYTES_MAX: u64 = 4 << 20;
 /// Interval of the empty lines that the daemon sends while it executes a command.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Names of the daemon's files in the log's folder. No source may have one of these names.
-pub const OWN_NAMES: [&str; 4] = [SOCKET, directory_lock::NAME, "manager", "rejoin"];
-
-/// The file name of the socket.
-const SOCKET: &str = "control.sock";
-
 /// Returns the path of the control socket of the daemon whose log is in `directory`.
 pub fn socket_of(directory: &Path) -> PathBuf {
-    directory.join(SOCKET)
+    directory.join(CONTROL_SOCKET)
 }
 
 fn too_long(what: &str) -> String {

@@ -15,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::cluster_prober::ClusterObserver;
-use crate::config_file::Config;
 use crate::control_api::{ChangeCounter, Control, DaemonState, SourceHandle};
 use crate::control_socket::{self, DirectoryLock};
 use crate::engine_options::ResolvedConfig;
@@ -23,6 +22,7 @@ use crate::http::HttpListener;
 use crate::manager::manager_startup::LocalCapture;
 use crate::manager::promotable_channel_targets::{ApplyChannelControl, ChannelControls};
 use crate::{engine_options, manager, segment_archiver};
+use tailwater_config::Config;
 
 /// A running capture: the source's name, the capture, and the token that is cancelled when the capture ends.
 type RunningCapture = (String, Capture, CancellationToken);

@@ -31,11 +31,11 @@ pub use cluster_topology::{
 };
 pub use source_table_columns::source_catalogue;
 
-use crate::config_file::{
-    AckConfig, Config, ConfigError, LogConfig, ServerAddress, SourceConfig, StartConfig, TlsConfig,
-};
 use crate::segment_archiver::{ArchiveJob, Schedule};
 use crate::{http, manager};
+use tailwater_config::{
+    AckConfig, Config, ConfigError, LogConfig, ServerAddress, SourceConfig, StartConfig, TlsConfig,
+};
 
 /// A configuration together with the files that it names, read before any log is opened or server queried. So
 /// `config check` and `run` refuse the same configurations.

@@ -1,7 +1,7 @@
 //! All long-running parts: the daemon that captures sources, serves their logs, applies channels and manages
 //! clusters.
 //!
-//! - [`config_file`]: the configuration file. [`engine_options`]: converts it to the options of the engines.
+//! - [`engine_options`]: converts the configuration file to the options of the engines.
 //! - [`daemon_lifecycle`]: starts the parts that the configuration names, and supervises them until a signal.
 //! - [`control_api`]: the interface between the daemon and its front ends: snapshots, changes, commands.
 //!   [`api`]: the types that clients see.
@@ -15,7 +15,6 @@
 
 pub mod api;
 pub mod cluster_prober;
-pub mod config_file;
 pub mod control_api;
 pub mod control_socket;
 pub mod daemon_lifecycle;

@@ -27,8 +27,21 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tailwater-topology", &["tailwater-wire", "tailwater-session"]),
     ("tailwater-manager", &["tailwater-files", "tailwater-wire", "tailwater-session", "tailwater-topology"]),
     (
+        "tailwater-config",
+        &[
+            "tailwater-files",
+            "tailwater-session",
+            "tailwater-wire",
+            "tailwater-object-storage",
+            "tailwater-apply",
+            "tailwater-topology",
+            "tailwater-manager",
+        ],
+    ),
+    (
         "tailwater-daemon",
         &[
+            "tailwater-config",
             "tailwater-files",
             "tailwater-wire",
             "tailwater-session",
@@ -49,6 +62,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "tailwater-lab",
         &[
+            "tailwater-config",
             "tailwater-wire",
             "tailwater-session",
             "tailwater-log",
@@ -74,6 +88,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "tailwater",
         &[
+            "tailwater-config",
             "tailwater-files",
             "tailwater-wire",
             "tailwater-session",

@@ -7,11 +7,9 @@ use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use tailwater_config::DAEMON_LOCK;
 
 use super::ControlError;
-
-/// The name of the locked file. The file remains when the daemon ends, because only the lock counts.
-pub(super) const NAME: &str = "daemon.lock";
 
 /// The lock on a log's folder. The kernel releases it when the process ends.
 #[derive(Debug)]
@@ -29,7 +27,7 @@ impl DirectoryLock {
         let failed = |source| ControlError::Directory { directory: directory.into(), source };
         DirBuilder::new().recursive(true).mode(0o750).create(directory).map_err(failed)?;
         // A symbolic link is not followed, because it could lead to a file of another program.
-        let path = directory.join(NAME);
+        let path = directory.join(DAEMON_LOCK);
         let mut file =
             tailwater_files::open_or_create(&path, tailwater_files::PRIVATE_FILE_MODE).map_err(failed)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -71,7 +69,7 @@ mod tests {
         let other = folder.path().join("other");
         std::fs::create_dir(&other).unwrap();
         std::fs::write(folder.path().join("precious"), "text").unwrap();
-        std::os::unix::fs::symlink(folder.path().join("precious"), other.join(NAME)).unwrap();
+        std::os::unix::fs::symlink(folder.path().join("precious"), other.join(DAEMON_LOCK)).unwrap();
         assert_eq!(DirectoryLock::take(&other).unwrap_err().code(), "TW-CTL-0004");
         assert_eq!(std::fs::read_to_string(folder.path().join("precious")).unwrap(), "text");
     }

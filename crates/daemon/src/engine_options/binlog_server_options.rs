@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::capture_receiver_thread::CaptureReceiver;
 use super::connect_options;
-use crate::config_file::{
+use tailwater_config::{
     Config, ConfigError, RelayConfig, ServeConfig, ServeTlsConfig, SourceConfig, UserConfig,
 };
 

@@ -6,7 +6,7 @@ use anyhow::Context;
 use tailwater_apply::ChannelOptions;
 
 use super::connect_options;
-use crate::config_file::{ChannelConfig, Config};
+use tailwater_config::{ChannelConfig, Config};
 
 /// Returns the options of one channel for each `[[channel]]`, with the name of its source, and whether the
 /// channel stays stopped when the daemon starts.

@@ -24,10 +24,10 @@ use crate::api::captures::SourceReport;
 use crate::api::clusters::ClusterView;
 use crate::api::daemon_requests::{ControlAnswer, ControlCommand};
 use crate::api::manager_requests::{ManagerAnswer, ManagerRequest};
-use crate::config_file::{Config, SourceConfig};
 use crate::control_socket::{ask, socket_of};
 use crate::error_chain::ErrorChain;
 use crate::manager::relay_probes::ServerNames;
+use tailwater_config::{Config, SourceConfig};
 
 /// The cluster of a source, with the servers to probe.
 #[derive(Debug, Clone)]

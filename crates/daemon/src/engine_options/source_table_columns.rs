@@ -8,7 +8,7 @@ use tailwater_capture::CaptureStatus;
 use tailwater_session::{ConnectOptions, Connection};
 
 use super::connect_options;
-use crate::config_file::Config;
+use tailwater_config::Config;
 
 /// The server that a capture follows now. Each query opens its own session.
 #[derive(Debug)]

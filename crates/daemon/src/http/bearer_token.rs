@@ -5,7 +5,7 @@ use std::path::Path;
 
 use subtle::ConstantTimeEq;
 
-use crate::config_file::ConfigError;
+use tailwater_config::ConfigError;
 
 /// The smallest length of a token. A shorter token could be guessed.
 const CHARACTERS_MIN: usize = 16;

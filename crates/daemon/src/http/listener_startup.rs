@@ -9,8 +9,8 @@ use tokio::task::JoinHandle;
 use super::bearer_token::BearerToken;
 use super::listener::{bind, serve};
 use super::request_handler::HttpHandler;
-use crate::config_file::Config;
 use crate::control_api::Control;
+use tailwater_config::Config;
 
 /// Returns the token of `[http]`, if the section has a token file.
 ///

@@ -18,9 +18,9 @@ use tracing::{debug, error, info, warn};
 
 use super::former_primary_rejoin::{FormerPrimary, RejoinReport, RejoinRequest};
 use super::managed_cluster::ManagedCluster;
-use crate::config_file::{Config, SourceConfig};
 use crate::engine_options;
 use crate::error_chain::ErrorChain;
+use tailwater_config::{Config, SourceConfig};
 
 /// Interval between two searches for former primaries.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);

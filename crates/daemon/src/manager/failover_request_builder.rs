@@ -8,7 +8,7 @@ use tailwater_manager::model::{Audit, RunKind, RunOutcome};
 use tailwater_manager::{SafetyRefusal, switchover};
 
 use crate::api::manager_requests::{FailoverOptions, SwitchoverOptions};
-use crate::config_file::{HookConfig, ManagerConfig};
+use tailwater_config::{HookConfig, ManagerConfig};
 
 /// Returns what must be proved about the primary before a failover with these options.
 pub fn trigger_of(options: &FailoverOptions) -> FailoverTrigger {

@@ -26,8 +26,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::manager_startup;
-use crate::config_file::{Config, SourceConfig};
 use crate::engine_options;
+use tailwater_config::{Config, SourceConfig};
 
 /// How long the server may take until it receives events from the log.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(30);

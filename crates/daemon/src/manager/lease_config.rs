@@ -6,8 +6,8 @@ use tailwater_manager::lease::{
     EtcdLease, EtcdOptions, EtcdUser, EtcdValue, FileLease, LeaseTask, LeaseTimes,
 };
 
-use crate::config_file::{LeaseConfig, ManagerConfig};
 use crate::engine_options;
+use tailwater_config::{LeaseConfig, ManagerConfig};
 
 /// Starts to acquire the lease for one source's cluster. A lease in a file is in `folder`.
 ///

@@ -34,10 +34,10 @@ use super::relay_probes::LocalRelayProbe;
 use super::remote_relay_acker::RemoteRelay;
 use super::watch_checkpoint_file::WatchCheckpointFile;
 use crate::cluster_prober::ClusterObserver;
-use crate::config_file::{
+use crate::engine_options::{self, ClusterWiring};
+use tailwater_config::{
     Config, HookConfig, ManagerConfig, RelayConfig, ServeConfig, ServeTlsConfig, SourceConfig,
 };
-use crate::engine_options::{self, ClusterWiring};
 
 /// The name of this daemon's own relay, as an acker of a source and as a log that replicas read from.
 pub const OWN_RELAY: &str = "tailwater";

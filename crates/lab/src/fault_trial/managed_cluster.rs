@@ -13,10 +13,10 @@ use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_wire::Flavour;
 
 use super::{SOURCE_NAME, Trial, primary_options};
+use tailwater_config::Config;
 use tailwater_daemon::api::clusters::ClusterReport;
 use tailwater_daemon::api::daemon_requests::{ControlAnswer, ControlCommand};
 use tailwater_daemon::api::manager_requests::{ManagerAnswer, ManagerRequest};
-use tailwater_daemon::config_file::Config;
 use tailwater_daemon::control_socket::{ask, socket_of};
 
 /// The name of the primary among the servers of its cluster.

@@ -9,8 +9,8 @@ use tailwater_wire::printable;
 
 use crate::arguments::{ChannelCommand, Output};
 use crate::exit_codes::Exit;
+use tailwater_config::{Config, parse_toml};
 use tailwater_daemon::api::daemon_requests::{ControlAnswer, ControlCommand};
-use tailwater_daemon::config_file::{Config, parse_toml};
 use tailwater_daemon::control_socket::{ask, socket_of};
 
 /// Runs `tailwater channel ...`: sends the request to the daemon, then prints the state of the channels.

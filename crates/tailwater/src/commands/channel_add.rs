@@ -17,8 +17,8 @@ use super::copy::{options, print_report, run};
 use super::copy_binary::{clone_options, clone_server};
 use crate::arguments::{ChannelAdd, Output};
 use crate::exit_codes::Exit;
+use tailwater_config::{ChannelConfig, Config, ServerAddress};
 use tailwater_daemon::api::daemon_requests::ControlCommand;
-use tailwater_daemon::config_file::{ChannelConfig, Config, ServerAddress};
 use tailwater_daemon::engine_options::connect_options;
 
 /// Time limit for the channel to start after the copy.

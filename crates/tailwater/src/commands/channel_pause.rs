@@ -7,8 +7,8 @@ use tracing::info;
 
 use super::channel::channels_of;
 use crate::arguments::DumpArgs;
+use tailwater_config::Config;
 use tailwater_daemon::api::daemon_requests::ControlCommand;
-use tailwater_daemon::config_file::Config;
 use tailwater_daemon::control_socket::{ControlConnection, socket_of};
 
 /// Channels that this command has paused. The daemon resumes them when the connection closes, even if this

@@ -10,7 +10,7 @@ use tailwater_log::AckMode;
 
 use crate::arguments::{ConfigCommand, Output};
 use crate::exit_codes::Exit;
-use tailwater_daemon::config_file::{Config, ConfigError};
+use tailwater_config::{Config, ConfigError};
 use tailwater_daemon::engine_options::ResolvedConfig;
 
 /// Time limit for a source to answer. An unreachable source is not an error: a configuration can be checked

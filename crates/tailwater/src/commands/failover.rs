@@ -9,8 +9,8 @@ use tailwater_manager::model::{Audit, RunOutcome};
 use super::manager::send;
 use crate::arguments::{FailoverArgs, Output};
 use crate::exit_codes::Exit;
+use tailwater_config::Config;
 use tailwater_daemon::api::manager_requests::{FailoverOptions, ManagerAnswer, ManagerRequest};
-use tailwater_daemon::config_file::Config;
 
 /// Time between two requests for new steps.
 const POLL_INTERVAL: Duration = Duration::from_millis(30);

@@ -5,10 +5,10 @@ use std::fmt::Write;
 use crate::arguments::{ManagerCommand, Output};
 use crate::exit_codes::Exit;
 use tailwater_binlog_stats::LocalTime;
+use tailwater_config::Config;
 use tailwater_daemon::api::clusters::ClusterReport;
 use tailwater_daemon::api::daemon_requests::{ControlAnswer, ControlCommand};
 use tailwater_daemon::api::manager_requests::{ManagerAnswer, ManagerRequest};
-use tailwater_daemon::config_file::Config;
 use tailwater_daemon::control_socket::{ask, socket_of};
 use tailwater_manager::FailoverReadiness;
 

@@ -51,7 +51,7 @@ use tailwater_wire::event_printer::PrintError;
 
 use crate::arguments::{Cli, Command, Output};
 use crate::exit_codes::Exit;
-use tailwater_daemon::config_file::ConfigError;
+use tailwater_config::ConfigError;
 use tailwater_daemon::control_socket::ControlError;
 use tailwater_daemon::error_chain::ErrorChain;
 

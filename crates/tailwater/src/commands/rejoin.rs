@@ -9,7 +9,7 @@ use tailwater_rejoin::{EngineState, RejoinError, RejoinPlan};
 
 use crate::arguments::{Output, RejoinArgs};
 use crate::exit_codes::Exit;
-use tailwater_daemon::config_file::Config;
+use tailwater_config::Config;
 use tailwater_daemon::manager::former_primary_rejoin::{FormerPrimary, RejoinReport, RejoinRequest};
 
 /// Maximum number of GTIDs in text output. JSON output has all of them.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tailwater_daemon::config_file::Config;
+use tailwater_config::Config;
 
 use crate::exit_codes::Exit;
 

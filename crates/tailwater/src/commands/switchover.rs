@@ -6,8 +6,8 @@ use super::failover::follow;
 use super::manager::send;
 use crate::arguments::{Output, SwitchoverArgs};
 use crate::exit_codes::Exit;
+use tailwater_config::Config;
 use tailwater_daemon::api::manager_requests::{ManagerAnswer, ManagerRequest, SwitchoverOptions};
-use tailwater_daemon::config_file::Config;
 
 /// Starts a switchover, prints its steps, and returns its outcome.
 ///

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::topology_text::{TextStyle, write_cluster};
 use crate::arguments::{Output, TopologyArgs};
 use crate::exit_codes::Exit;
+use tailwater_config::Config;
 use tailwater_daemon::api::clusters::ClusterView;
-use tailwater_daemon::config_file::Config;
 use tailwater_daemon::engine_options::{self, ClusterWiring};
 use tailwater_daemon::manager::remote_relay_acker;
 

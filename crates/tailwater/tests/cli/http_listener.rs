@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
-use tailwater_daemon::config_file::RelayConfig;
+use tailwater_config::RelayConfig;
 use tailwater_daemon::manager::remote_relay_acker::RemoteRelay;
 use tailwater_lab::fault_trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;

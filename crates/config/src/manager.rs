@@ -162,7 +162,7 @@ impl Default for ManagerConfig {
 
 impl ManagerConfig {
     /// Makes paths relative to `base`.
-    pub(super) fn rebase(&mut self, base: &Path) {
+    pub(crate) fn rebase(&mut self, base: &Path) {
         let files = [&mut self.replica_password_file, &mut self.etcd_password_file, &mut self.etcd_ca_file];
         for file in files.into_iter().flatten() {
             *file = base.join(&*file);
@@ -176,7 +176,7 @@ impl ManagerConfig {
     }
 
     /// Checks the section for contradictions.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         if self.semi_sync_acks == 0 {
             return Err("manager.semi_sync_acks must be at least 1".into());
         }

@@ -28,8 +28,6 @@ pub use relay::RelayConfig;
 pub use server_connection::{ServerAddress, TlsConfig};
 pub use toml_parser::parse_toml;
 
-use crate::control_socket::OWN_NAMES;
-
 /// A checked configuration file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -373,6 +371,16 @@ impl LogConfig {
     }
 }
 
+/// The name of the control socket in the log's folder.
+pub const CONTROL_SOCKET: &str = "control.sock";
+
+/// The name of the file in the log's folder that one daemon locks. The file remains when the daemon ends,
+/// because only the lock counts.
+pub const DAEMON_LOCK: &str = "daemon.lock";
+
+/// Names of the daemon's files in the log's folder. No source may have one of these names.
+const OWN_NAMES: [&str; 4] = [CONTROL_SOCKET, DAEMON_LOCK, "manager", "rejoin"];
+
 /// Returns what kind of file Tailwater itself keeps under this name in the log's folder, if any. A source
 /// cannot have such a name.
 fn own_file(name: &str) -> Option<&'static str> {
@@ -402,7 +410,7 @@ mod tests {
     #[test]
     fn every_code_is_explained() {
         let page = include_str!("../../../docs/reference/errors.md");
-        let source = include_str!("config_file.rs");
+        let source = include_str!("lib.rs");
         let codes: HashSet<_> = source
             .split("\"TW-CFG-")
             .filter_map(|rest| rest.get(..4))

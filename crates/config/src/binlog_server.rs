@@ -109,7 +109,7 @@ fn default_write_timeout_ms() -> u64 {
 
 impl ServeConfig {
     /// Makes paths relative to `base`.
-    pub(super) fn rebase(&mut self, base: &Path) {
+    pub(crate) fn rebase(&mut self, base: &Path) {
         let of_users = self.users.iter_mut().map(|user| &mut user.password_file);
         let own = [&mut self.tls_certificate, &mut self.tls_key];
         for file in own.into_iter().chain(of_users).flatten() {
@@ -118,7 +118,7 @@ impl ServeConfig {
     }
 
     /// Checks the section for contradictions. `sources` has the names of all sources.
-    pub(super) fn check(&self, sources: &HashSet<&String>) -> Result<(), String> {
+    pub(crate) fn check(&self, sources: &HashSet<&String>) -> Result<(), String> {
         let what = format!("serve {}", self.listen);
         if !sources.contains(&self.source) {
             return Err(format!("{what}: source = {:?}: there is no [[source]] of that name", self.source));

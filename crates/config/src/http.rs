@@ -39,14 +39,14 @@ impl HttpConfig {
     }
 
     /// Makes paths relative to `base`.
-    pub(super) fn rebase(&mut self, base: &Path) {
+    pub(crate) fn rebase(&mut self, base: &Path) {
         if let Some(file) = &mut self.token_file {
             *file = base.join(&*file);
         }
     }
 
     /// Checks the section for contradictions.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         if self.look_interval_ms < 100 {
             return Err("http.look_interval_ms must be at least 100".into());
         }

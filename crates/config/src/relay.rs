@@ -51,7 +51,7 @@ fn default_timeout_ms() -> u64 {
 
 impl RelayConfig {
     /// Makes paths relative to `base`.
-    pub(super) fn rebase(&mut self, base: &Path) {
+    pub(crate) fn rebase(&mut self, base: &Path) {
         self.token_file = base.join(&self.token_file);
         if let Some(file) = &mut self.ca_file {
             *file = base.join(&*file);
@@ -59,7 +59,7 @@ impl RelayConfig {
     }
 
     /// Checks the section for contradictions. `sources` has the name and the `server_id` of each source.
-    pub(super) fn check(&self, sources: &[(&String, u32)]) -> Result<(), String> {
+    pub(crate) fn check(&self, sources: &[(&String, u32)]) -> Result<(), String> {
         let name = &self.name;
         let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         if name.is_empty() || name.len() > 64 || !name.chars().all(legal) {
@@ -101,7 +101,7 @@ impl RelayConfig {
 }
 
 /// Checks all `[[relay]]` sections for contradictions.
-pub(super) fn check(relays: &[RelayConfig], sources: &[(&String, u32)]) -> Result<(), String> {
+pub(crate) fn check(relays: &[RelayConfig], sources: &[(&String, u32)]) -> Result<(), String> {
     let (mut names, mut ids) = (HashSet::new(), HashSet::new());
     for relay in relays {
         relay.check(sources)?;

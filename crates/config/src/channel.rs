@@ -89,7 +89,7 @@ const WORKERS_MAX: usize = 64;
 
 impl ChannelConfig {
     /// Checks the section for contradictions. `sources` has the names of all sources.
-    pub(super) fn check(&self, sources: &HashSet<&String>) -> Result<(), String> {
+    pub(crate) fn check(&self, sources: &HashSet<&String>) -> Result<(), String> {
         let name = &self.name;
         let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         if name.is_empty() || name.len() > 64 || !name.chars().all(legal) {

@@ -46,7 +46,7 @@ impl ServerAddress<'_> {
     }
 
     /// Checks these keys for contradictions.
-    pub(super) fn check(&self) -> Result<(), &'static str> {
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
         if self.socket.is_some() && (self.host.is_some() || self.port.is_some()) {
             return Err("give either socket, or host and port");
         }
@@ -79,7 +79,7 @@ macro_rules! server_section {
             pub defaults_file: Option<std::path::PathBuf>,
             /// How the connection is encrypted. If absent, the option file decides; without a setting there,
             /// `preferred`.
-            pub tls: Option<$crate::config_file::TlsConfig>,
+            pub tls: Option<$crate::TlsConfig>,
             /// PEM file of the certificate authorities that may have signed the server's certificate.
             pub tls_ca: Option<std::path::PathBuf>,
             $($own)*
@@ -87,8 +87,8 @@ macro_rules! server_section {
 
         impl $name {
             /// Returns the address and login of the server.
-            pub fn server(&self) -> $crate::config_file::ServerAddress<'_> {
-                $crate::config_file::ServerAddress {
+            pub fn server(&self) -> $crate::ServerAddress<'_> {
+                $crate::ServerAddress {
                     host: self.host.as_deref(),
                     port: self.port,
                     socket: self.socket.as_deref(),

@@ -49,7 +49,7 @@ fn without_value(reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::parse_toml;
-    use crate::config_file::Config;
+    use crate::Config;
 
     #[test]
     fn errors_do_not_contain_values() {
