@@ -45,8 +45,8 @@ pub struct Cli {
     /// Output format.
     #[arg(long, global = true, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// Show row values in error messages and in reported differences. Key values are always shown; passwords
-    /// are never shown.
+    /// Show row values in error messages and in reported differences. Key values are always shown; secrets
+    /// are never shown
     #[arg(long, global = true)]
     pub show_values: bool,
     #[command(subcommand)]
