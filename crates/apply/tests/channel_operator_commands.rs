@@ -73,8 +73,8 @@ async fn a_target_that_rejects_gtids_is_no_error() -> Result<()> {
     })
     .await?;
     channel.pause().await?;
-    let message = rig.target.sql(position).await?;
-    ensure!(message == rig.source.sql("SELECT @@GLOBAL.gtid_binlog_pos").await?, "{message:?}");
+    let applied = rig.target.sql(position).await?;
+    ensure!(applied == rig.source.sql("SELECT @@GLOBAL.gtid_binlog_pos").await?, "{applied:?}");
     channel.shut_down().await;
     Ok(())
 }

@@ -168,7 +168,7 @@ async fn check_collation(
     let stored = connection.query("SELECT CAST(v AS BINARY) FROM t ORDER BY n").await?;
     let stored: Vec<Vec<u8>> =
         stored.rows.iter().map(|row| row.get(0).unwrap_or_default().to_vec()).collect();
-    let mut message = (0, 0);
+    let mut pairs = (0, 0);
     for (prefix, compared) in [(None, "a.v = b.v"), (Some(2), "LEFT(a.v, 2) = LEFT(b.v, 2)")] {
         let keys = keys(&stored, collation, prefix)?;
         let asked = format!("SELECT a.n, b.n FROM t a JOIN t b ON {compared} WHERE a.n < b.n");
@@ -191,10 +191,10 @@ async fn check_collation(
             (0..STRINGS).flat_map(|one| (0..one).map(move |other| (one, other))).filter(|(one, other)| {
                 !keys[*one].iter().any(|key| keys[*other].iter().any(|other| key.conflicts(*other)))
             });
-        message = (message.0 + equal.rows.len(), message.1 + apart.count());
+        pairs = (pairs.0 + equal.rows.len(), pairs.1 + apart.count());
     }
     connection.execute("DROP TABLE t").await?;
-    Ok(message)
+    Ok(pairs)
 }
 
 /// Returns the keys of inserted rows with one column and a unique index.

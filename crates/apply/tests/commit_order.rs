@@ -2,7 +2,7 @@
 //! transaction. In independent order, a reader sees all transactions that do not access the same rows.
 
 use std::time::Duration;
-use tailwater_sandbox::required_server::is_skipped_in_ci;
+use tailwater_sandbox::server_or_skip::is_skipped_in_ci;
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::Channel;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tailwater_apply::Channel;
 use tailwater_apply::channel::{ChannelEdit, ChannelOptions, GtidMode};
 use tailwater_sandbox::native_replica::stop_statement;
-use tailwater_sandbox::required_server::is_skipped_in_ci;
+use tailwater_sandbox::server_or_skip::is_skipped_in_ci;
 use tailwater_sandbox::{ReplicaOf, Server, ServerKind};
 use tailwater_wire::Flavour;
 

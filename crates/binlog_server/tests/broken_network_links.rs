@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater_sandbox::required_server::is_skipped_in_ci;
+use tailwater_sandbox::server_or_skip::is_skipped_in_ci;
 use tailwater_sandbox::{Link, ReplicaOf, ReplicaStart, Server, ServerKind};
 
 use crate::binlog_server_with_replicas::{Tailwater, check_equal, start_replica};

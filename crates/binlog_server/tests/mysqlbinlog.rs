@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::replication_setup::{REPLICATION_PASSWORD, REPLICATION_USER};
-use tailwater_sandbox::required_server::is_skipped_in_ci;
+use tailwater_sandbox::server_or_skip::is_skipped_in_ci;
 use tailwater_sandbox::{Server, ServerKind};
 use tailwater_wire::Flavour;
 use tokio::process::Command;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::native_replica::{start_statement, stop_statement};
-use tailwater_sandbox::required_server::is_skipped_in_ci;
+use tailwater_sandbox::server_or_skip::is_skipped_in_ci;
 use tailwater_sandbox::{ReplicaStart, Server, ServerKind, require};
 use tailwater_wire::Flavour;
 

@@ -12,7 +12,7 @@ use tailwater_log::archive::{ArchiveObject, ArchiveOptions, ArchiveStore};
 use tailwater_log::{Archive, LogDir};
 use tailwater_sandbox::ServerKind;
 use tailwater_sandbox::native_replica::{start_statement, stop_statement};
-use tailwater_sandbox::required_server::is_skipped_in_ci;
+use tailwater_sandbox::server_or_skip::is_skipped_in_ci;
 
 use crate::binlog_server_with_replicas::{Tailwater, check_equal, start_replica, until_in_step};
 use crate::capture_test_source::{Source, run};

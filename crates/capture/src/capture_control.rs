@@ -114,7 +114,7 @@ impl CaptureAcker {
     }
 
     async fn send_order(&self, order: CaptureOrder, token: u64) -> Result<(), CaptureError> {
-        // Check the term here too: an order of an earlier term must not interrupt the stream.
+        // Check the lease term here too: an order of an earlier term must not interrupt the stream.
         self.status.orders().check(token)?;
         let not_executed = |reason: &str| CaptureError::OrderNotTaken { reason: reason.to_owned() };
         let (answer, result) = oneshot::channel();

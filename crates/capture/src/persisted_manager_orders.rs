@@ -47,7 +47,7 @@ pub struct PersistedOrders {
     pub followed_in: u64,
 }
 
-/// An order, without its term.
+/// An order, without its lease term.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CaptureOrder {
     /// Read and acknowledge nothing until a later order.
@@ -178,8 +178,8 @@ mod tests {
     }
 
     proptest! {
-        /// For any sequence of orders: an order of an earlier term changes nothing, and the last valid order
-        /// is in force.
+        /// For any sequence of orders: an order of an earlier lease term changes nothing, and the last valid
+        /// order is in force.
         #[test]
         fn orders_of_earlier_terms_are_refused_and_the_last_order_wins(
             orders in proptest::collection::vec((order(), 0_u64..5), 0..12)
@@ -230,7 +230,7 @@ mod tests {
         ordered.write(folder.path()).unwrap();
         assert_eq!(PersistedOrders::read(folder.path()).unwrap(), ordered);
 
-        // The file of a version that did not store the term of the order to follow a server.
+        // The file of a version that did not store the lease term of the order to follow a server.
         let before = r#"{"format_version":1,"token":7,"stopped":null,"follows":"db2"}"#;
         file_in(folder.path()).replace(before).unwrap();
         let read = PersistedOrders::read(folder.path()).unwrap();

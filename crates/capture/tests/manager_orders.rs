@@ -67,7 +67,7 @@ fn check_acknowledged_commits(source: &Source) -> Result<()> {
 }
 
 /// An order to stop the capture blocks the commits of the source. Commits continue only after an order to
-/// start, which must not be of an earlier term.
+/// start, which must not be of an earlier lease term.
 async fn stops_permanently(kind: ServerKind) -> Result<()> {
     let Some(mut source) = Source::start_waiting(kind, &[]).await? else { return Ok(()) };
     let options = source.options("log", 94);

@@ -119,11 +119,11 @@ async fn control(source: &Source) -> Result<Option<String>> {
 
 /// Kills only the connection for queries, several times.
 async fn lost_query_connection(kind: ServerKind, semi_sync: bool) -> Result<()> {
-    let started = match semi_sync {
+    let source = match semi_sync {
         true => Source::start_waiting(kind, &[]).await?,
         false => Source::start(kind, &[]).await?,
     };
-    let Some(mut source) = started else { return Ok(()) };
+    let Some(mut source) = source else { return Ok(()) };
     let capture = Running::start(CaptureOptions { semi_sync, ..source.options("log", 44) })?;
     capture.until_streaming().await?;
     source.prepare().await?;

@@ -6,7 +6,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::ServerKind;
-use tailwater_sandbox::required_server::is_skipped_in_ci;
+use tailwater_sandbox::server_or_skip::is_skipped_in_ci;
 
 use crate::capture_test_source::{Running, Source, run, wait_until_acknowledged};
 

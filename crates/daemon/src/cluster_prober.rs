@@ -71,8 +71,8 @@ impl ClusterObserver {
             anyhow::Ok(Arc::new(probe))
         });
         let relays = relays.collect::<anyhow::Result<Vec<_>>>();
-        let relays =
-            relays.with_context(|| format!("the [[relay]] sections of source {}", wiring.plan.name))?;
+        let relays = relays
+            .with_context(|| format!("cannot use the [[relay]] sections of source {}", wiring.plan.name))?;
         let relays_requested = watch::Sender::new(Instant::now());
         let mut tasks = JoinSet::new();
         // If there is a manager, it probes the relays at its own intervals.

@@ -9,7 +9,7 @@ use tailwater_wire::gtid::GtidSet;
 use crate::lossless_rules::AckerEvidence;
 use crate::model::{ActionOutcome, LeaseToken, RunAction};
 
-/// Executes the actions of a run, one at a time or several in parallel.
+/// Executes the actions of a failover or switchover, one at a time or several in parallel.
 pub trait ActionExecutor: Send + Sync {
     /// Executes one action in bounded time. [`ActionOutcome::Failed`] means that the action certainly had no
     /// effect; [`ActionOutcome::Unknown`] means that it may have had one. It is safe to repeat an action that

@@ -10,13 +10,14 @@
 //! - [`error`]: errors with stable codes.
 //! - [`failover`]: the phases and rules of a failover.
 //! - [`failover_readiness`]: pure: whether a failover would succeed now.
-//! - [`action_executor`]: the interfaces through which a run acts on servers, relays and hooks.
-//! - [`history`]: pure: what the audit records of earlier runs show.
+//! - [`action_executor`]: the interfaces through which a failover or switchover acts on servers, relays and
+//!   hooks.
+//! - [`history`]: pure: what the audit records of earlier failovers and switchovers show.
 //! - [`lease`]: the lease, which lets only one manager act at a time.
 //! - [`lossless_rules`]: the proof, from stopped ackers, that no acknowledged commit is missing.
 //! - [`model`]: plain types without I/O: actions, outcomes, audit records.
 //! - [`failover_state_machine`]: pure: the state machine that failover, switchover and recovery share.
-//! - [`interrupted_failover_recovery`]: undoes or finishes an interrupted run.
+//! - [`interrupted_failover_recovery`]: undoes or finishes an interrupted failover or switchover.
 //! - [`safety_rules`]: the safety rules, which refuse a failover, switchover or rejoin.
 //! - [`switchover`]: the phases and rules of a switchover.
 //! - [`cluster_watch`]: watches a cluster: tasks that do I/O, and a pure state.

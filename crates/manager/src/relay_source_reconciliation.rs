@@ -4,15 +4,15 @@
 //! The primary is determined from data that survives restarts of managers and relays: the audit records, and
 //! the last order that each relay has stored. The source with the latest lease term decides. If an audit
 //! record and an order have the same term, the record decides, because it contains the final decision. If the
-//! sources contradict each other, or a run is unfinished, the primary counts as uncertain and no relay gets
-//! an order.
+//! sources contradict each other, or a failover or switchover is unfinished, the primary counts as uncertain
+//! and no relay gets an order.
 
 use crate::audit_history::{PrimaryRecord, RecordedPrimary};
 use crate::model::{LeaseToken, RelayAssignment};
 
 impl PrimaryRecord {
     /// Determines the present primary from the audit records and from all relays that answer. Returns `None`
-    /// if the primary is uncertain in the term `now`.
+    /// if the primary is uncertain in the lease term `now`.
     ///
     /// `acks` is the number of ACKs that a commit needs. A failover stops so many relays that any group of
     /// `acks` relays contains one that knows of the failover. Fewer than `acks` relays therefore prove
@@ -24,8 +24,8 @@ impl PrimaryRecord {
     ) -> Option<Self> {
         let relays = || relays.clone().into_iter();
         let are_few = relays().count() < usize::try_from(acks).unwrap_or(usize::MAX);
-        // A relay has an order of a later term: another manager holds a later lease, or an operator gave the
-        // order by hand.
+        // A relay has an order of a later lease term: another manager holds a later lease, or an operator
+        // gave the order by hand.
         if are_few || relays().any(|assignment| assignment.term > now) {
             return None;
         }
@@ -49,9 +49,9 @@ impl PrimaryRecord {
                 Self { term: latest, server }
             }
         };
-        // A relay that was stopped after this decision belongs to an unfinished run. It may be the only thing
-        // that fences a primary. If the decision comes from the audit record of a run, that record lists the
-        // relays which the run stopped in the same term.
+        // A relay that was stopped after this decision belongs to an unfinished failover or switchover. It
+        // may be the only thing that fences a primary. If the decision comes from the audit record of a run,
+        // that record lists the relays which the run stopped in the same lease term.
         let is_recorded = matches!(recorded, RecordedPrimary::Known(recorded) if *recorded == decision);
         let is_begun = relays().any(|assignment| {
             let in_that = assignment.term == decision.term && !is_recorded;
@@ -60,18 +60,18 @@ impl PrimaryRecord {
         (!is_begun && decision.term <= now).then_some(decision)
     }
 
-    /// Whether a relay must be repointed. A relay that follows the primary gets no order, whatever its term,
-    /// because an order would interrupt its stream. A relay that an operator stopped by hand afterwards gets
-    /// no order either, because the operator may rely on that.
+    /// Whether a relay must be repointed. A relay that follows the primary gets no order, whatever its lease
+    /// term, because an order would interrupt its stream. A relay that an operator stopped by hand afterwards
+    /// gets no order either, because the operator may rely on that.
     pub fn needs_repoint(&self, assignment: &RelayAssignment) -> bool {
         let was_left =
             assignment.is_stopped && (LeaseToken(1)..self.term).contains(&assignment.assigned_term);
         assignment.source != self.server || was_left
     }
 
-    /// Whether at least one relay was repointed to this server in this term. Without such a relay the audit
-    /// records may be outdated: other managers may have acted since, and their relays may not report terms,
-    /// or may use another name for the server.
+    /// Whether at least one relay was repointed to this server in this lease term. Without such a relay the
+    /// audit records may be outdated: other managers may have acted since, and their relays may not report
+    /// terms, or may use another name for the server.
     pub fn is_confirmed<'a>(&self, relays: impl IntoIterator<Item = &'a RelayAssignment>) -> bool {
         relays
             .into_iter()

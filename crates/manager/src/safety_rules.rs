@@ -94,7 +94,7 @@ pub enum SafetyRefusal {
         /// Who holds the lease, or why this manager lost it.
         reason: String,
     },
-    /// An action of the run failed.
+    /// An action of the failover or switchover failed.
     #[error("{step} failed: {reason}")]
     #[serde(rename = "step", alias = "step_failed")]
     StepFailed {
@@ -124,18 +124,18 @@ pub enum SafetyRefusal {
         /// The action that was not finished.
         step: String,
     },
-    /// The manager died or lost the lease during the run.
-    #[error("the run {run} was interrupted: {reason}")]
+    /// The manager died or lost the lease during the failover or switchover.
+    #[error("the failover or switchover {run} was interrupted: {reason}")]
     Interrupted {
-        /// Id of the interrupted run.
+        /// Id of the interrupted failover or switchover.
         run: String,
-        /// Why the run was interrupted, or why it can be neither undone nor finished.
+        /// Why the failover or switchover was interrupted, or why it can be neither undone nor finished.
         reason: String,
     },
-    /// Another manager has acted since the interrupted run, which is therefore obsolete.
-    #[error("the run {run} was interrupted, and another manager has acted since: {by}")]
+    /// Another manager has acted since the interrupted failover or switchover, which is therefore obsolete.
+    #[error("the failover or switchover {run} was interrupted, and another manager has acted since: {by}")]
     Superseded {
-        /// Id of the interrupted run.
+        /// Id of the interrupted failover or switchover.
         run: String,
         /// Which acker got an order from the other manager, and in which term.
         by: String,

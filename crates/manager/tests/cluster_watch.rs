@@ -241,7 +241,7 @@ fn the_checkpoint_of_the_previous_manager_counts_until_the_first_observation() {
     let (memory, ago_ms) = before.checkpoint(700).expect("the primary was observed");
     assert_eq!((ago_ms, memory.primary.as_str()), (690, "db1"));
     before.freeze_ack_policies(true);
-    assert!(before.checkpoint(700).is_none(), "no checkpoint is made during a run");
+    assert!(before.checkpoint(700).is_none(), "no checkpoint is made during a failover or switchover");
     let text = serde_json::to_string(&memory).expect("the value can be written as JSON");
     assert_eq!(serde_json::from_str::<WatchCheckpoint>(&text).expect("a valid checkpoint"), memory);
 

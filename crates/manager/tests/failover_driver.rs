@@ -79,7 +79,7 @@ fn order(dry_run: bool) -> FailoverRequest {
 /// A predicate that selects actions.
 type Which = fn(&RunAction) -> bool;
 
-/// One run: which actions were executed, and which faults are injected.
+/// One failover or switchover: which actions were executed, and which faults are injected.
 #[derive(Default)]
 struct Script {
     done: Mutex<Vec<RunAction>>,
@@ -165,10 +165,10 @@ impl ActionExecutor for Script {
         if act.changes_state() && self.stored.fails_from.is_none() {
             let stored = self.stored.last.lock().unwrap();
             let knows = stored.as_ref().is_some_and(|audit| {
-                let message = serde_json::to_string(&audit.steps).unwrap();
-                message.contains(&serde_json::to_string(act).unwrap())
+                let steps = serde_json::to_string(&audit.steps).unwrap();
+                steps.contains(&serde_json::to_string(act).unwrap())
             });
-            assert!(knows, "{act} is executed before its record is stored");
+            assert!(knows, "{act} is executed before the audit record with it is stored");
         }
         self.done.lock().unwrap().push(act.clone());
         if self.hangs.is_some_and(|of| of(act)) {
@@ -247,13 +247,13 @@ async fn actions_are_executed_in_order_up_to_a_new_primary() {
     );
     let expected =
         ["stop capture", "fence hook off", "probe the", "that new received", "wait for 1", "writable"];
-    let message: Vec<String> = done.iter().map(ToString::to_string).collect();
+    let actions: Vec<String> = done.iter().map(ToString::to_string).collect();
     let mut at = 0;
     for part in expected {
-        at += message[at..]
+        at += actions[at..]
             .iter()
             .position(|act| act.contains(part))
-            .unwrap_or_else(|| panic!("{part}: {message:?}"));
+            .unwrap_or_else(|| panic!("{part}: {actions:?}"));
     }
     assert_eq!(audit.token, Some(7));
 }
@@ -390,11 +390,12 @@ async fn records_are_stored_as_files_and_can_be_read_again() {
     assert!(records.load("run-3").is_err());
 }
 
-/// A run ends even if no action that changes something is ever answered.
+/// A failover or switchover ends even if no action that changes something is ever answered.
 #[tokio::test]
 async fn a_run_ends_in_bounded_time_if_no_action_is_answered() {
     let hang: Which = |act| act.changes_state();
     let driven = drive(Script { hangs: Some(hang), ..Script::default() }, false);
-    let (audit, _) = tokio::time::timeout(Duration::from_secs(60), driven).await.expect("the run must end");
+    let (audit, _) =
+        tokio::time::timeout(Duration::from_secs(60), driven).await.expect("the failover must end");
     assert!(matches!(audit.outcome, Some(RunOutcome::Incomplete { .. })), "{audit}");
 }

@@ -142,21 +142,22 @@ fn a_refusal_becomes_a_finding_when_it_has_lasted_long_enough() {
     let mut cluster_state = ClusterState::new(cluster, AnalysisSettings::default());
     let refused =
         |rule: &str| FailoverReadiness::NotReady { rule: rule.to_owned(), reason: "why".to_owned() };
-    let message = |cluster_state: &ClusterState, now_ms| {
+    let refused_by = |cluster_state: &ClusterState, now_ms| {
         let findings = cluster_state.findings(&FailoverGuard::default(), now_ms);
         findings.into_iter().find(|one| one.code == FailureCode::FailoverNotReady).and_then(|one| one.rule)
     };
     cluster_state.set_readiness(1_000, refused("TW-MGR-0031"));
-    assert_eq!(message(&cluster_state, 2_000), None, "a manager that has just started knows little yet");
+    assert_eq!(refused_by(&cluster_state, 2_000), None, "a manager that has just started knows little yet");
     cluster_state.set_readiness(3_900, refused("TW-MGR-0033"));
-    assert_eq!(message(&cluster_state, 3_999), None);
+    assert_eq!(refused_by(&cluster_state, 3_999), None);
     assert_eq!(
-        message(&cluster_state, 4_000).as_deref(),
+        refused_by(&cluster_state, 4_000).as_deref(),
         Some("TW-MGR-0033"),
         "the time counts from the first refusal, even by another rule"
     );
     cluster_state.set_readiness(5_000, FailoverReadiness::Ready { server: "db2".to_owned() });
-    assert_eq!(message(&cluster_state, 5_000), None);
-    cluster_state.set_readiness(6_000, FailoverReadiness::Unknown { reason: "a run".to_owned() });
-    assert_eq!(message(&cluster_state, 60_000), None);
+    assert_eq!(refused_by(&cluster_state, 5_000), None);
+    cluster_state
+        .set_readiness(6_000, FailoverReadiness::Unknown { reason: "a failover is in progress".to_owned() });
+    assert_eq!(refused_by(&cluster_state, 60_000), None);
 }

@@ -34,7 +34,7 @@ enum Fate {
     DoneButAnswerLost,
     /// The action is lost on its way, and has no effect.
     RequestLost,
-    /// An acker has accepted an order of a later term, and refuses. Any other action fails.
+    /// An acker has accepted an order of a later lease term, and refuses. Any other action fails.
     Stale,
 }
 
@@ -98,8 +98,8 @@ impl World {
         all.filter(|server| self.acknowledges(server)).collect()
     }
 
-    /// If the old primary is alive, it continues: its relays capture more, and its clients get their OKs if
-    /// enough relays acknowledge.
+    /// Simulates that the old primary, if it is alive, commits more transactions. The relays that capture from
+    /// it receive them, and its clients get an OK for each commit that enough relays acknowledge.
     fn live(&mut self) {
         if !self.old_lives {
             return;
@@ -244,7 +244,7 @@ fn run(
     let mut queue: VecDeque<_> = failover.begin(0).into();
     let mut at_ms = 0;
     while let Some((number, act)) = queue.pop_front() {
-        assert!(at_ms < 1000, "the run does not end: {}", failover.audit());
+        assert!(at_ms < 1000, "the failover does not end: {}", failover.audit());
         at_ms += 1;
         if lease_goes == Some(number) {
             world.lease = false;
@@ -297,10 +297,10 @@ fn run_with(world: &mut World, fate: impl FnMut(&RunAction) -> Fate) -> Audit {
     run(world, order, fate, None)
 }
 
-/// Checks what must hold at the end of every run.
+/// Checks what must hold at the end of every failover.
 fn check(world: &World, audit: &Audit) {
     let fenced = || world.captures_from("old") < world.acks;
-    match audit.outcome.as_ref().unwrap_or_else(|| panic!("the run has no outcome: {audit}")) {
+    match audit.outcome.as_ref().unwrap_or_else(|| panic!("the failover has no outcome: {audit}")) {
         RunOutcome::Promoted { server, left } => {
             assert!(world.writable.contains(server) && world.writable.len() == 1, "{audit}");
             assert!(fenced(), "{audit}");
@@ -443,7 +443,7 @@ fn if_a_candidate_fails_another_one_is_promoted() {
 }
 
 /// For example, semi-sync cannot be loaded on the candidate. The candidate then replicates again, and the
-/// next server is promoted in the same run.
+/// next server is promoted in the same failover.
 #[test]
 fn if_a_candidate_cannot_wait_for_acks_another_one_is_promoted() {
     let unfit = |act: &RunAction| match act {
@@ -463,12 +463,12 @@ fn if_a_candidate_cannot_wait_for_acks_another_one_is_promoted() {
         |step: &AuditEntry| matches!(&step.note, AuditEvent::ActionOrdered { what, .. } if *what == unmade);
     assert!(audit.steps.iter().any(is_unmade), "{audit}");
     let choice = audit.choice.as_ref().expect("a choice");
-    let message =
+    let exclusion =
         choice.ranked.iter().find(|one| one.server == "s0").map(|one| format!("{:?}", one.excluded));
-    assert!(message.is_some_and(|message| message.contains("have s0 wait for 1 ACKs: no")), "{choice:?}");
+    assert!(exclusion.is_some_and(|reason| reason.contains("have s0 wait for 1 ACKs: no")), "{choice:?}");
 
     // If the undo action for the failed candidate has no answer, it is listed as remaining. It does not delay
-    // the run.
+    // the failover.
     let silent = |act: &RunAction| match act {
         RunAction::EnableSemiSyncSource { server, .. } if server == "s0" => Fate::DoneButAnswerLost,
         RunAction::DisableSemiSyncSource { .. } => Fate::RequestLost,
@@ -570,12 +570,12 @@ fn a_dry_run_changes_nothing_and_reports_the_plan() {
     let plan = run(&mut world, dry, |_| Fate::Done, None);
     assert_eq!(world.effects, 0);
     let Some(RunOutcome::Planned { server, acts, expected_ms }) = &plan.outcome else { panic!("{plan}") };
-    // The plan must list what the real run does.
+    // The plan must list what the real failover does.
     assert_eq!((server.as_str(), acts), ("s0", &done));
     // In ms: stops 5, backfill 20, drain 20 (the server's own estimate), semi-sync 3, writable 3, repoint 30,
     // route 50.
     assert_eq!(*expected_ms, 131, "{plan}");
-    // A dry run must refuse where the real run refuses.
+    // A dry run must refuse where the real failover refuses.
     let refused = FailoverRequest { dry_run: true, ackers: vec!["relay0".to_owned()], ..order(&world) };
     let plan = run(&mut world, refused, |_| Fate::Done, None);
     assert!(
@@ -614,8 +614,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     /// Whatever fails, there are never two primaries that acknowledge, and no new primary lacks an
-    /// acknowledged transaction. Each run ends with an outcome, and the cluster is in the state that this
-    /// outcome describes.
+    /// acknowledged transaction. Each failover ends with an outcome, and the cluster is in the
+    /// state that this outcome describes.
     #[test]
     fn with_any_faults_there_is_at_most_one_primary_and_the_outcome_is_true(
         ackers in prop::collection::vec(0u64..12, 1..4),

@@ -66,7 +66,7 @@ fn vitals() -> impl Strategy<Value = ServerHealth> {
 /// A report at a random time. The reports are not sorted, so some of them arrive late.
 fn sighting() -> impl Strategy<Value = ObserverReport> {
     let kind = proptest::sample::select(vec![PingKind::Select, PingKind::Connect, PingKind::Insert]);
-    let message = prop_oneof![
+    let observed = prop_oneof![
         4 => (kind.clone(), failure()).prop_map(|(kind, failure)| Observed::Failed(kind, failure)),
         2 => kind.clone().prop_map(Observed::Answered),
         2 => vitals().prop_map(|vitals| Observed::Health(Box::new(vitals))),
@@ -76,7 +76,7 @@ fn sighting() -> impl Strategy<Value = ObserverReport> {
         1 => (kind.clone(), 0..20_000_u64).prop_map(|(kind, asked_ms)| Observed::Overdue(kind, asked_ms)),
         1 => Just(Observed::HistoryRewound("the log is ahead".into())),
     ];
-    (0..20_000_u64, 0..NAMES.len(), 0..NAMES.len(), message).prop_map(|(at_ms, who, about, saw)| {
+    (0..20_000_u64, 0..NAMES.len(), 0..NAMES.len(), observed).prop_map(|(at_ms, who, about, saw)| {
         let name = NAMES[who].to_owned();
         let observer = match (&saw, name.as_str()) {
             (

@@ -1,5 +1,5 @@
-//! Tests of recovery: a run whose manager died or lost the lease is undone, finished or left alone. The audit
-//! record and the state of the servers decide which.
+//! Tests of recovery: a failover or switchover whose manager died or lost the lease is undone, finished or
+//! left alone. The audit record and the state of the servers decide which.
 
 use proptest::prelude::*;
 use tailwater_manager::SafetyRefusal;
@@ -75,8 +75,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     /// The manager may die or lose the lease at any moment. The actions in flight then take effect or not.
-    /// The managers that recover the run may die too, or their actions may fail. The first recovery that
-    /// completes must leave one primary, which has every acknowledged transaction.
+    /// The managers that recover the failover or switchover may die too, or their actions may fail. The first
+    /// recovery that completes must leave one primary, which has every acknowledged transaction.
     #[test]
     fn a_switchover_whose_manager_was_lost_anywhere_is_undone_or_finished(
         ackers in 1usize..4,
@@ -100,7 +100,7 @@ proptest! {
             );
         world.lease = true;
         let Some(traces) = stored.as_ref().and_then(InterruptedRun::of) else {
-            // The run has ended, or there is nothing to recover.
+            // The failover or switchover has ended, or there is nothing to recover.
             let has_ended = !audit.is_interrupted();
             prop_assert!(has_ended || world.old_writable, "{}", audit);
             prop_assert!(has_ended || world.captures_from("old") == ackers, "{}", audit);
@@ -136,8 +136,8 @@ proptest! {
     }
 }
 
-/// Returns the audit record of a run that ordered these actions. Those marked with `true` were answered as
-/// done.
+/// Returns the audit record of a failover or switchover that ordered these actions. Those marked with `true`
+/// were answered as done.
 fn record(kind: RunKind, acts: &[(RunAction, bool)]) -> Audit {
     let mut steps = Vec::new();
     for (number, (what, is_done)) in (1..).zip(acts) {
@@ -171,8 +171,8 @@ fn seen(writable: bool, last: u64) -> ActionOutcome {
     ActionOutcome::ServerStatus(PrimaryStatus { writable, waiting: None, executed })
 }
 
-/// Recovers a run when the candidate and the old primary answer as given, and every other action succeeds.
-/// Returns the actions that changed something, and the record.
+/// Recovers a failover or switchover when the candidate and the old primary answer as given, and every other
+/// action succeeds. Returns the actions that changed something, and the record.
 fn done_about(audit: &Audit, s0: ActionOutcome, old: ActionOutcome) -> (Vec<RunAction>, Audit) {
     let mut acts = Vec::new();
     let traces = InterruptedRun::of(audit).expect("traces");
@@ -229,7 +229,7 @@ fn a_failover_is_undone_until_the_candidate_takes_writes_and_finished_from_then_
     undone(2, &[&unmake, &start]);
     undone(3, &[&unmake, &start]);
     undone(4, &[&read_only, &unmake, &start]);
-    // The candidate takes writes, whether or not the run got the answer.
+    // The candidate takes writes, whether or not the failover or switchover got the answer.
     for done in 4..=6 {
         let (acts, audit) = done_about(&failover(done), seen(true, 12), dead());
         // It is unknown whether the hook has completed, so it is run again.
@@ -264,7 +264,7 @@ fn nothing_is_done_if_the_state_of_the_servers_is_uncertain() {
     // The candidate took writes and was restarted, so its commits may have been acknowledged.
     nothing(&switchover, seen(false, 10), seen(false, 9), &format!("s0 has executed {UUID}:10"));
     nothing(&failover(5), seen(false, 12), dead(), "was made primary");
-    // A run that did not pause writes, and a run that has ended, need no recovery.
+    // A failover or switchover that did not pause writes, and a run that has ended, need no recovery.
     assert_eq!(
         InterruptedRun::of(&record(RunKind::Switchover, &[(read(), true), (prepared(), false)])),
         None
@@ -275,8 +275,8 @@ fn nothing_is_done_if_the_state_of_the_servers_is_uncertain() {
         None
     );
 
-    // Another manager has repointed an acker since, so the run is obsolete. If that manager only stopped the
-    // acker, it was interrupted too.
+    // Another manager has repointed an acker since, so the failover or switchover is obsolete. If that
+    // manager only stopped the acker, it was interrupted too.
     for (stopped, code, why) in [
         (false, "TW-MGR-0073", "another manager has acted since: relay0 was repointed in term 8"),
         (true, "TW-MGR-0072", "another manager has acted since: relay0 was stopped in term 8"),

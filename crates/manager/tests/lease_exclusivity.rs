@@ -23,9 +23,9 @@ const STEP_MS: u64 = 50;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Broken {
     Nothing,
-    /// The term counts from the time of the answer, not of the request.
+    /// The lease term counts from the time of the answer, not of the request.
     CountsFromTheAnswer,
-    /// The manager acts until the very end of its term, by a clock that runs slow.
+    /// The manager acts until the very end of its lease term, by a clock that runs slow.
     NoMargin,
 }
 
@@ -113,7 +113,7 @@ fn any_way() -> impl Strategy<Value = (Option<u64>, Option<u64>)> {
 }
 
 /// Simulates three managers. Returns the number of terms. Returns `Err` with the time if two managers acted
-/// at once, or if a term had no higher number than an earlier one.
+/// at once, or if a lease term had no higher number than an earlier one.
 fn simulate(
     fates: &[Fate],
     ways: &[(Option<u64>, Option<u64>)],
@@ -258,7 +258,7 @@ fn a_term_counts_from_its_request_and_ends_a_margin_early() {
     );
     assert_eq!(keeper.holds(BootTime(7_999)), Some(LeaseToken(7)));
     assert_eq!(keeper.holds(BootTime(8_000)), None);
-    // An answer to a renewal that arrives after the end of the term does not restore the term.
+    // An answer to a renewal that arrives after the end of the lease term does not restore the term.
     assert!(matches!(keeper.tick(BootTime(8_000)), Some(LeaseChange::Lost { token: LeaseToken(7), .. })));
     assert_eq!(
         keeper.take_answer(
@@ -311,8 +311,8 @@ async fn a_lock_file_is_locked_by_one_manager_and_names_it() -> anyhow::Result<(
     Ok(())
 }
 
-/// The whole process is paused for longer than the term, as by SIGSTOP or while its machine is suspended.
-/// When it resumes, it checks the lease before the task that renews the lease has run.
+/// The whole process is paused for longer than the lease term, as by SIGSTOP or while its machine is
+/// suspended. When it resumes, it checks the lease before the task that renews the lease has run.
 #[tokio::test]
 async fn a_manager_that_was_paused_for_longer_than_its_term_may_not_act() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -321,8 +321,8 @@ async fn a_manager_that_was_paused_for_longer_than_its_term_may_not_act() -> any
     until(&task.handle(), is_active).await?;
     let token = task.handle().check()?;
     std::thread::sleep(Duration::from_millis(terms.ttl_ms));
-    assert_eq!(task.handle().check().expect_err("the term has ended").code(), "TW-MGR-0046");
-    // The manager requests the lease again, and gets a new term.
+    assert_eq!(task.handle().check().expect_err("the lease term has ended").code(), "TW-MGR-0046");
+    // The manager requests the lease again, and gets a new lease term.
     until(&task.handle(), |now| matches!(now, LeaseStatus::Active(later) if *later > token)).await?;
     Ok(())
 }
@@ -400,9 +400,9 @@ async fn etcd_that_hangs_or_restarts_never_makes_two_managers_active() -> anyhow
         }
     };
     let LeaseStatus::Active(later) = active().await? else { anyhow::bail!("no manager is active") };
-    assert!(later > token, "the term {later} is not higher than {token}");
+    assert!(later > token, "the lease term {later} is not higher than {token}");
 
-    // After a kill etcd still has the lease: the term continues, or another one begins.
+    // After a kill etcd still has the lease: the lease term continues, or another one begins.
     let etcd = etcd.restart().await?;
     let LeaseStatus::Active(latest) = active().await? else { anyhow::bail!("no manager is active") };
     assert!(latest >= later);
@@ -451,8 +451,8 @@ async fn when_the_key_is_removed_the_term_ends() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The revisions of a recreated etcd start again at 1, so terms do too. The term floor raises them above the
-/// former terms.
+/// The revisions of a recreated etcd start again at 1, so lease terms do too. The floor raises them above the
+/// former lease terms.
 #[tokio::test]
 async fn the_term_floor_is_added_to_the_revisions_of_etcd() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -473,14 +473,14 @@ async fn the_term_floor_is_added_to_the_revisions_of_etcd() -> anyhow::Result<()
         ..EtcdOptions::default()
     })?;
     assert!(above.replace(0, b"4711").await?.is_some());
-    // The floor applies from the next term on. The present term continues until then.
+    // The floor applies from the next lease term on. The present term continues until then.
     let held = task.handle().check()?;
     tokio::time::sleep(2 * Duration::from_millis(terms.renew_ms)).await;
     assert_eq!(task.handle().check()?, held);
     task.handle().restart_term();
     until(&task.handle(), |now| matches!(now, LeaseStatus::Active(token) if token.0 > 4711)).await?;
     tokio::time::sleep(2 * Duration::from_millis(terms.renew_ms)).await;
-    assert!(task.handle().check()?.0 > 4711, "a term above the floor must be renewable");
+    assert!(task.handle().check()?.0 > 4711, "a lease term above the floor must be renewable");
     // A floor that is not a number must prevent a grant.
     let revision = above.read().await?.revision;
     assert!(above.replace(revision, b"many").await?.is_some());

@@ -22,7 +22,7 @@ fn decided(term: u64, server: &str) -> RecordedPrimary {
     RecordedPrimary::Known(PrimaryRecord { term: LeaseToken(term), server: server.to_owned() })
 }
 
-/// Returns the name of the primary in term 9, as far as it can be determined.
+/// Returns the name of the primary in lease term 9, as far as it can be determined.
 fn leader(recorded: &RecordedPrimary, relays: &[RelayAssignment]) -> String {
     let decision = PrimaryRecord::of(recorded, relays, (1, LeaseToken(9)));
     decision.map_or_else(|| "unknown".to_owned(), |decision| decision.server)
@@ -41,18 +41,18 @@ fn the_decision_of_the_latest_term_counts() {
     // The second relay was unreachable when the primary changed.
     let relays = [assignment(7, "db2", 7), assignment(6, "db1", 6)];
     assert_eq!(who(&relays), "db2");
-    // The second relay got orders in term 8, by a failover that was undone, but none to follow a
+    // The second relay got orders in lease term 8, by a failover that was undone, but none to follow a
     // server.
     assert_eq!(who(&[assignment(7, "db2", 7), assignment(8, "db1", 6)]), "db2");
-    // The two relays contradict each other. The record of this manager's last run decides, if it has the same
-    // term.
+    // The two relays contradict each other. The record of this manager's last failover or switchover decides,
+    // if it has the same lease term.
     let relays = [assignment(7, "db2", 7), assignment(7, "db3", 7)];
     assert_eq!(who(&relays), "unknown");
     assert_eq!(leader(&decided(7, "db3"), &relays), "db3");
     assert_eq!(leader(&decided(6, "db3"), &relays), "unknown");
     assert_eq!(leader(&RecordedPrimary::Unfinished { term: LeaseToken(7) }, &relays[..1]), "unknown");
     assert_eq!(leader(&RecordedPrimary::Unfinished { term: LeaseToken(6) }, &relays[..1]), "db2");
-    // All relays were unreachable, or are of a version that does not report the term.
+    // All relays were unreachable, or are of a version that does not report the lease term.
     assert_eq!(leader(&decided(7, "db2"), &[assignment(6, "db1", 6), assignment(7, "db1", 0)]), "db2");
     // With two ACKs required, a failover may have stopped only one of two relays. The relay observed here may
     // be the one that was not stopped.
@@ -67,11 +67,14 @@ fn a_relay_that_a_run_has_stopped_is_not_started_before_the_run_has_ended() {
     assert_eq!(
         leader(&RecordedPrimary::NeverChanged, &relays),
         "unknown",
-        "another run of that term may have stopped the relay"
+        "another failover in that lease term may have stopped the relay"
     );
     let decision = PrimaryRecord::of(&decided(7, "db2"), &relays, (1, LeaseToken(9))).expect("db2 leads");
     assert_eq!(decision.server, "db2");
-    assert!(decision.needs_repoint(&relays[1]), "the same run stopped the relay and could not repoint it");
+    assert!(
+        decision.needs_repoint(&relays[1]),
+        "the same failover stopped the relay and could not repoint it"
+    );
     assert!(!decision.needs_repoint(&relays[0]) && !decision.needs_repoint(&assignment(5, "db2", 5)));
     for since in
         [stopped(assignment(8, "db2", 7)), stopped(assignment(7, "db2", 7)), stopped(assignment(8, "db1", 6))]
@@ -85,7 +88,7 @@ fn a_relay_that_a_run_has_stopped_is_not_started_before_the_run_has_ended() {
     for since in [stopped(assignment(8, "db2", 7)), stopped(assignment(8, "db1", 6))] {
         assert_eq!(leader(&decided(7, "db2"), &[since]), "unknown");
     }
-    // The relay was stopped by hand with the current term: an operator relies on that.
+    // The relay was stopped by hand with the current lease term: an operator relies on that.
     let fenced = stopped(assignment(7, "db2", 7));
     assert_eq!(leader(&decided(7, "db2"), std::slice::from_ref(&fenced)), "db2");
     assert!(!decision.needs_repoint(&fenced) && !decision.needs_repoint(&stopped(assignment(7, "db2", 0))));
@@ -93,7 +96,7 @@ fn a_relay_that_a_run_has_stopped_is_not_started_before_the_run_has_ended() {
     assert_eq!(
         leader(&decided(7, "db2"), &[stopped(assignment(7, "db2", 6))]),
         "db2",
-        "the record of term 7 accounts for the stopped relay"
+        "the audit record of lease term 7 explains why the relay is stopped"
     );
 }
 
@@ -101,7 +104,7 @@ fn a_relay_that_a_run_has_stopped_is_not_started_before_the_run_has_ended() {
 fn a_record_that_no_relay_confirms_counts_as_outdated() {
     let decision = PrimaryRecord { term: LeaseToken(7), server: "db2".to_owned() };
     assert!(decision.is_confirmed(&[assignment(6, "db1", 6), assignment(8, "db2", 7)]));
-    // These relays were repointed by hand within the term, or by an older version in a later term.
+    // These relays were repointed by hand within the lease term, or by an older version in a later term.
     assert!(!decision.is_confirmed(&[
         assignment(7, "db1", 7),
         assignment(8, "db2", 0),
@@ -148,7 +151,8 @@ fn after_an_undone_run_the_earlier_record_decides() {
     }
     let dry = Audit { dry_run: true, ..audit("b", 4, None) };
     assert_eq!(of(&[&dry, &first]), decided(3, "db2"));
-    // The last run was interrupted, or left to an operator. Another run then completes it, or does not.
+    // The last failover or switchover was interrupted, or left to an operator. Another run then completes it,
+    // or does not.
     for open in [None, left()] {
         let open = audit("b", 4, open);
         let resumed = |token, outcome| Audit { resumes: Some("b".to_owned()), ..audit("c", token, outcome) };
@@ -171,9 +175,9 @@ fn after_an_undone_run_the_earlier_record_decides() {
 /// What happens to a cluster of relays in the model.
 #[derive(Debug, Clone)]
 enum Event {
-    /// A failover, in a new term or in the previous one. Either the manager whose records are read executes
-    /// it (`own`), or another manager does. A relay whose bit in `stop` or `follow` is 0 does not receive
-    /// that order.
+    /// A failover, in a new lease term or in the previous one. Either the manager whose records are read
+    /// executes it (`own`), or another manager does. A relay whose bit in `stop` or `follow` is 0 does not
+    /// receive that order.
     FailOver { to: usize, own: bool, new_term: bool, stop: u8, follow: u8, dies: bool },
     /// The manager whose records are read takes the lease, and repoints the relays that it can observe.
     Lead { sees: u8 },
@@ -206,7 +210,7 @@ struct World {
     is_own: bool,
     /// The audit records, with the newest first.
     records: Vec<Audit>,
-    /// Whether the last run has ended and one of the managers has its record.
+    /// Whether the last failover or switchover has ended and one of the managers has its record.
     is_settled: bool,
 }
 
@@ -275,7 +279,7 @@ impl World {
             }
             // The records of another manager are not read here, so a relay must report the assignment. That
             // relay must not have been stopped since, and no relay may report another assignment of the same
-            // term.
+            // lease term.
             let is_told = (0..count).any(|at| has(follow, at));
             let contradicts = |assignment: &RelayAssignment| match assignment.is_stopped {
                 true => assignment.term == LeaseToken(self.term),
@@ -315,7 +319,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
     /// Whatever is down, dies or is not observed: only the primary may get as many relays as commits need. If
-    /// all relays are observed and no run is unfinished, all of them follow the primary afterwards.
+    /// all relays are observed and no failover or switchover is unfinished, all of them follow the primary
+    /// afterwards.
     #[test]
     fn a_reconciliation_never_gives_a_former_primary_enough_ackers_to_commit(
         relays in 1_usize..5,

@@ -374,7 +374,7 @@ async fn pings_detect_each_kind_of_failure(kind: ServerKind) -> Result<()> {
         ClusterMembers { primary: "pinged".into(), ..ClusterMembers::default() },
         AnalysisSettings::default(),
     );
-    let mut message = |at_ms, ping: &PingResult| {
+    let mut codes = |at_ms, ping: &PingResult| {
         let saw = Observed::of_ping(ping);
         record.add(ObserverReport { at_ms, observer: Observer::Manager, about: "pinged".into(), saw });
         analyse(&record, &FailoverGuard::default(), at_ms)
@@ -383,10 +383,10 @@ async fn pings_detect_each_kind_of_failure(kind: ServerKind) -> Result<()> {
             .collect::<Vec<_>>()
     };
     let ping = pinger.ping(PingKind::Connect).await;
-    ensure!(message(0, &ping).is_empty(), "{ping:?}");
+    ensure!(codes(0, &ping).is_empty(), "{ping:?}");
     server.kill().await?;
     let ping = pinger.ping(PingKind::Select).await;
-    ensure!(message(1, &ping) == [FailureCode::DeadPrimary], "{ping:?}");
+    ensure!(codes(1, &ping) == [FailureCode::DeadPrimary], "{ping:?}");
     for kind in [PingKind::Select, PingKind::Connect, PingKind::Insert] {
         let failure = pinger.ping(kind).await.outcome.err().map(|unreached| unreached.failure);
         // The connection for writes breaks first; the next attempt to connect is refused.

@@ -17,9 +17,9 @@ fn run_with(world: &mut World, mut fate: impl FnMut(&RunAction) -> Fate) -> Audi
     run(world, order, |act| (fate(act), 2), None)
 }
 
-/// Checks what must hold at the end of every run.
+/// Checks what must hold at the end of every switchover.
 fn check(world: &World, audit: &Audit) {
-    match audit.outcome.as_ref().unwrap_or_else(|| panic!("the run has no outcome: {audit}")) {
+    match audit.outcome.as_ref().unwrap_or_else(|| panic!("the switchover has no outcome: {audit}")) {
         RunOutcome::Promoted { server, left } => {
             assert!(world.writable.contains(server) && world.writable.len() == 1, "{audit}");
             assert!(!world.old_writable, "{audit}");
@@ -311,7 +311,7 @@ fn a_dry_run_changes_nothing_and_reports_the_plan() {
     let plan = run(&mut world, dry, |_| (Fate::Done, 2), None);
     assert_eq!(world.effects, 0);
     let Some(RunOutcome::Planned { server, acts, expected_ms }) = &plan.outcome else { panic!("{plan}") };
-    // The plan must list what the real run does. The order of actions that run in parallel may differ.
+    // The plan must list what the real switchover does. The order of actions that run in parallel may differ.
     let planned: Vec<_> = acts.iter().map(std::mem::discriminant).collect();
     assert!(planned.len() == done.len() && planned.iter().all(|act| done.contains(act)), "{plan}");
     // In ms: prepare 3, pause 3, stop 5 (with semi-sync in parallel), repoint 30, writable 3, route 50, all
@@ -337,8 +337,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     /// Whatever fails or takes long, two servers never take writes, no commit is missing, and the limit of
-    /// the pause is kept. Each run ends with an outcome, and the cluster is in the state that this outcome
-    /// describes.
+    /// the pause is kept. Each switchover ends with an outcome, and the cluster is in the state that this
+    /// outcome describes.
     #[test]
     fn with_any_faults_there_is_at_most_one_primary_and_the_outcome_is_true(
         ackers in 1usize..4,

@@ -108,7 +108,7 @@ fn is_same(one: &GtidSet, other: &GtidSet) -> bool {
 
 async fn rows_of_every_type_are_undone(kind: ServerKind) -> Result<()> {
     if kind == ServerKind::Mysql97
-        && tailwater_sandbox::required_server::is_skipped_in_ci(
+        && tailwater_sandbox::server_or_skip::is_skipped_in_ci(
             "rows_of_every_type_are_undone on MySQL",
             "the same test on MariaDB",
         )

@@ -95,7 +95,8 @@ impl InsertBuilder {
         Ok((!statement.is_empty()).then_some(statement))
     }
 
-    /// Appends a row. If the row does not fit into the statement, returns the statement before it.
+    /// Appends a row to the current INSERT statement. If the row does not fit, returns the statement without
+    /// the row, and starts the next statement with it.
     fn row(&mut self, row: &[u8]) -> Result<Option<Vec<u8>>, String> {
         let mut values = Vec::with_capacity(row.len() + row.len() / 8 + 16);
         values.push(b'(');

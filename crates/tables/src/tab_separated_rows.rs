@@ -41,8 +41,8 @@ fn put_plain_row(lines: &mut Vec<u8>, row: &RawRow<'_>) -> bool {
         let Some(value) = value.filter(|value| is_plain(value)) else { break };
         rest = &after[value.len()..];
         values += 1;
-        // The position to which the length of the next value was copied. After the last value, it is the
-        // position of the line's end.
+        // The row was copied with a length byte before each value. `end` is the position of the next value's
+        // length byte, which a tab replaces. After the last value, it is the position of the end of the line.
         let end = lines.len() - 1 - rest.len();
         if !rest.is_empty() {
             lines[end] = b'\t';

@@ -1,9 +1,9 @@
 //! Reads and decodes the log ahead of the workers, within a memory budget.
 
 mod column_preflight;
+mod ddl_effect_on_fractional_seconds;
 mod ddl_scan;
 mod filtered_target_tables;
-mod fractional_seconds_ddl_check;
 mod large_transaction_reader;
 mod log_entry_access;
 mod prepared_xa_transactions;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use tailwater_apply::Channel;
 use tailwater_apply::channel::{ChannelFault, ChannelOptions, ChannelState, GtidMode};
-use tailwater_sandbox::required_server::is_skipped_in_ci;
+use tailwater_sandbox::server_or_skip::is_skipped_in_ci;
 use tailwater_sandbox::{FullDisk, ServerKind, ServerSpec};
 
 use super::in_time;

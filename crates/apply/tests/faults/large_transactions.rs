@@ -32,12 +32,12 @@ async fn streamed(kind: ServerKind, doublings: u32) -> Result<()> {
     let options = ChannelOptions { transaction_bytes_max: 1 << 20, ..rig.options("large") };
     let mut watcher = Connection::connect(&rig.target.connect_options()).await?;
     for _ in 0..if is_long() { 4 } else { 1 } {
-        let started = received(&mut watcher).await?;
+        let received_before = received(&mut watcher).await?;
         let applier = Applier::start(options.clone(), &rig)?;
         let status = applier.channel.status();
         let midway = async {
             loop {
-                if received(&mut watcher).await? > started + (5 << 20) {
+                if received(&mut watcher).await? > received_before + (5 << 20) {
                     return Ok(());
                 }
                 ensure!(status.borrow().state != ChannelState::Failed, "{:?}", status.borrow().fault);

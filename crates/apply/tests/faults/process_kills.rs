@@ -181,7 +181,7 @@ async fn mariadb_loses_nothing_when_killed_in_source_order() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mysql_loses_nothing_when_killed_in_independent_order() -> Result<()> {
-    if tailwater_sandbox::required_server::is_skipped_in_ci(
+    if tailwater_sandbox::server_or_skip::is_skipped_in_ci(
         "mysql_loses_nothing_when_killed_in_independent_order",
         "mysql_loses_nothing_when_killed_under_the_sources_gtids",
     ) {

@@ -50,8 +50,9 @@ pub struct Comparer {
 /// Where the digests of a chunk's rows are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Digests {
-    /// Each server computes a sum over its rows, with 32 bits per row. This needs MariaDB 10.8 or newer on
-    /// both sides, and a table with a unique key. Otherwise the digests are computed as with `Client`.
+    /// Each server reduces each row to a 32-bit number, and computes one checksum of the chunk from these
+    /// numbers. This needs MariaDB 10.8 or newer on both sides, and a table with a unique key. Otherwise the
+    /// digests are computed as with `Client`.
     Quick {
         /// The same as the seed of `Client`.
         seed: u64,

@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 pub enum AckerOrder {
     /// Stop capturing and acknowledging, also after restarts of the daemon.
     Stop {
-        /// The term of the lease of the manager that gives the order.
+        /// The lease term of the manager that gives the order.
         token: u64,
     },
     /// Report the state without a change.
     Read,
     /// Resume capturing from the server that the acker followed before.
     Start {
-        /// The term of the lease of the manager that gives the order.
+        /// The lease term of the manager that gives the order.
         token: u64,
     },
     /// Capture from another server.
     Follow {
-        /// The term of the lease of the manager that gives the order.
+        /// The lease term of the manager that gives the order.
         token: u64,
         /// The name of the `[[server]]` to capture from, or the name of the source for the source's own
         /// server.
@@ -31,14 +31,14 @@ pub enum AckerOrder {
 /// The state of an acker, and what its log contains.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AckerStatus {
-    /// The highest term of all orders that the acker has received.
+    /// The highest lease term of all orders that the acker has received.
     pub token: u64,
     /// When an order stopped the acker, in milliseconds since 1970; absent if it is not stopped.
     pub stopped_since_ms: Option<u64>,
     /// The server that an order told the acker to follow; absent if it follows its own source.
     pub follows: Option<String>,
-    /// The term of the order to follow that server; 0 if there was no such order, or if the daemon is of an
-    /// earlier version.
+    /// The lease term of the order to follow that server; 0 if there was no such order, or if the daemon is
+    /// of an earlier version.
     #[serde(default)]
     pub followed_in: u64,
     /// Whether the acker acknowledges only transactions that its log holds durably.
@@ -88,7 +88,7 @@ pub struct RelayStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OrderBody {
-    /// The term of the lease of the manager that gives the order.
+    /// The lease term of the manager that gives the order.
     pub token: u64,
     /// The server to follow; only present in orders to follow a server.
     #[serde(default, skip_serializing_if = "Option::is_none")]

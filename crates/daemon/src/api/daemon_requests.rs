@@ -97,7 +97,7 @@ pub enum ControlCommand {
     AckerStop {
         /// The name of the source.
         source: String,
-        /// The term of the lease of the manager that gives the order.
+        /// The lease term of the manager that gives the order.
         token: u64,
     },
     /// Report the state of a source's capture, and what its log contains.
@@ -111,7 +111,7 @@ pub enum ControlCommand {
     AckerStart {
         /// The name of the source.
         source: String,
-        /// The term of the lease of the manager that gives the order.
+        /// The lease term of the manager that gives the order.
         token: u64,
     },
     /// Order the capture of a source to follow another server of the cluster.
@@ -119,7 +119,7 @@ pub enum ControlCommand {
     AckerFollow {
         /// The name of the source.
         source: String,
-        /// The term of the lease of the manager that gives the order.
+        /// The lease term of the manager that gives the order.
         token: u64,
         /// The name of the server to follow, or the name of the source for the source's own server.
         server: String,

@@ -12,7 +12,7 @@ use super::clusters::ClusterReport;
 pub enum ManagerRequest {
     /// Report the clusters.
     Status,
-    /// Start a failover; the answer has the name of the new run.
+    /// Start a failover; the answer contains its name.
     FailOver {
         /// The name of the source whose cluster fails over.
         source: String,
@@ -20,7 +20,7 @@ pub enum ManagerRequest {
         #[serde(rename = "wish")]
         options: FailoverOptions,
     },
-    /// Start a switchover; the answer has the name of the new run.
+    /// Start a switchover; the answer contains its name.
     SwitchOver {
         /// The name of the source whose cluster switches over.
         source: String,
@@ -28,11 +28,11 @@ pub enum ManagerRequest {
         #[serde(rename = "wish")]
         options: SwitchoverOptions,
     },
-    /// Return the audit record of a run, up to its present step.
+    /// Return the audit record of a failover or switchover, up to its present step.
     Audit {
         /// The name of the source.
         source: String,
-        /// The name of the run.
+        /// The name of the failover or switchover.
         id: String,
     },
     /// Prevent automatic failovers until the request `Resume`.
@@ -51,8 +51,8 @@ pub enum ManagerRequest {
         /// The name of the source; all sources if absent.
         source: Option<String>,
     },
-    /// Raise the terms of the lease above the highest term that a relay has obeyed. Needed after etcd was
-    /// created again.
+    /// Raise the lease terms above the highest term that a relay has obeyed. Needed after etcd was created
+    /// again.
     RaiseTerms {
         /// The name of the source.
         source: String,
@@ -78,10 +78,10 @@ pub enum ManagerAnswer {
     Clusters(Vec<ClusterReport>),
     /// A failover or switchover has started.
     Begun {
-        /// The name of the run.
+        /// The name of the failover or switchover.
         id: String,
     },
-    /// The audit record of a run; `None` before its first step.
+    /// The audit record of a failover or switchover; `None` before its first step.
     Audit(Option<Box<Audit>>),
 }
 

@@ -174,7 +174,7 @@ fn describe(state: &CaptureState) -> String {
         CaptureState::Refused(reason) => format!("stopped: {reason}"),
         CaptureState::StoppedByOrder(stop) => {
             let since = LocalTime(stop.since_ms.saturating_mul(1000)).date_and_time();
-            format!("stopped since {since} by order of the manager (term {})", stop.token)
+            format!("stopped since {since} by order of the manager (lease term {})", stop.token)
         }
         CaptureState::Stopped => "stopped".to_owned(),
     }

@@ -29,7 +29,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// that was replaced earlier is left to operators, who may have a reason not to rejoin it.
 const REPLACED_HOURS_MAX: i64 = 24;
 
-/// The format of the time with which the id of a run starts.
+/// The format of the time with which the id of a failover or switchover starts.
 const RUN_TIME_FORMAT: &str = "%Y%m%dT%H%M%S%3fZ";
 
 /// Makes former primaries replicas when they answer again. Runs until the future is dropped.
@@ -42,7 +42,8 @@ const RUN_TIME_FORMAT: &str = "%Y%m%dT%H%M%S%3fZ";
 /// server. A former primary is rejoined only if it answers and does not replicate.
 ///
 /// Nothing is done while it is uncertain which server is the primary, because the server to rejoin may be the
-/// primary. This is so while a run is incomplete, or while the server that the log follows is not writable.
+/// primary. This is so while a failover or switchover is incomplete, or while the server that the log follows
+/// is not writable.
 pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
     config: Config,
     source: SourceConfig,
@@ -100,8 +101,8 @@ pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
     }
 }
 
-/// Returns the servers that a run replaced as primary within [`REPLACED_HOURS_MAX`] and that no later run
-/// promoted again, according to the audit records.
+/// Returns the servers that a failover or switchover replaced as primary within [`REPLACED_HOURS_MAX`] and
+/// that no later run promoted again, according to the audit records.
 fn recently_replaced(records: &AuditFolder, now: chrono::DateTime<chrono::Utc>) -> BTreeSet<String> {
     let is_recent = |id: &String| {
         let start = id.split('-').next().unwrap_or_default();
@@ -118,12 +119,12 @@ fn recently_replaced(records: &AuditFolder, now: chrono::DateTime<chrono::Utc>) 
     replaced.into_keys().collect()
 }
 
-/// Returns the start of the id of a run that starts at this time.
+/// Returns the start of the id of a failover or switchover that starts at this time.
 fn run_time(at: chrono::DateTime<chrono::Utc>) -> String {
     at.format(RUN_TIME_FORMAT).to_string()
 }
 
-/// The primaries that runs replaced. Each run is reported once.
+/// The primaries that failovers and switchovers replaced. Each failover or switchover is reported once.
 #[derive(Debug)]
 struct Replacements {
     since: String,
@@ -131,12 +132,12 @@ struct Replacements {
 }
 
 impl Replacements {
-    /// Reports only runs that began at this time (see [`run_time`]) or later.
+    /// Reports only failovers and switchovers that began at this time (see [`run_time`]) or later.
     fn since(start: &str) -> Self {
         Self { since: start.to_owned(), reported: BTreeSet::new() }
     }
 
-    /// Returns the primaries that were replaced by runs that have ended since the last call.
+    /// Returns the primaries that were replaced by failovers and switchovers that have ended since the last call.
     fn take(&mut self, records: &AuditFolder) -> Vec<String> {
         let mut replaced = Vec::new();
         // If the records cannot be read now, the next call reads them.
@@ -145,7 +146,7 @@ impl Replacements {
                 continue;
             }
             let Ok(Some(audit)) = records.load(&id) else { continue };
-            // A run in progress may still replace the primary.
+            // A failover or switchover in progress may still replace the primary.
             if audit.outcome.is_none() {
                 continue;
             }
@@ -310,12 +311,15 @@ mod tests {
         let promoted = |server: &str| Some(json!({ "end": "promoted", "server": server, "left": [] }));
         let mut replacements = Replacements::since(&run_time(now));
         save(-1, "db3", promoted("db1"))?;
-        assert!(replacements.take(&records).is_empty(), "a run before the start was reported");
+        assert!(
+            replacements.take(&records).is_empty(),
+            "a failover that began before the given start was reported"
+        );
         save(1, "db1", promoted("db2"))?;
         save(2, "db2", promoted("db1"))?;
         save(3, "db1", None)?;
         assert_eq!(replacements.take(&records), ["db1", "db2"]);
-        assert!(replacements.take(&records).is_empty(), "a run was reported twice");
+        assert!(replacements.take(&records).is_empty(), "a failover was reported twice");
         save(3, "db1", promoted("db3"))?;
         assert_eq!(replacements.take(&records), ["db1"]);
         Ok(())

@@ -120,13 +120,14 @@ impl Manager {
         Ok(())
     }
 
-    /// Waits a limited time for a run in progress. Then releases the leases, so that another manager need not
-    /// wait until they expire.
+    /// Waits a limited time for a failover or switchover in progress. Then releases the leases, so that
+    /// another manager need not wait until they expire.
     pub async fn stop(&self) {
         for supervisor in &self.supervisors {
             supervisor.abort();
         }
-        // A run that is interrupted leaves the cluster half changed, for example with a read-only primary.
+        // A failover or switchover that is interrupted leaves the cluster half changed, for example with a
+        // read-only primary.
         let started = Instant::now();
         while self.clusters.values().any(|cluster| cluster.is_busy()) && started.elapsed() < RUN_PATIENCE {
             tokio::time::sleep(Duration::from_millis(50)).await;

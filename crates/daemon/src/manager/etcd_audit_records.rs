@@ -1,5 +1,5 @@
-//! Audit records of runs in etcd, next to the lease, for all managers. From them the next holder of the lease
-//! learns which run was interrupted, for example with a read-only primary or stopped ackers. They also show
+//! Audit records of failovers and switchovers in etcd, next to the lease, for all managers. From them the next holder of the lease
+//! learns which of them was interrupted, for example with a read-only primary or stopped ackers. They also show
 //! how each former primary was replaced.
 
 use std::io;
@@ -30,7 +30,7 @@ const ANSWER_CHARS_MAX: usize = 200;
 /// The value in etcd.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Shared {
-    /// The highest term in which a manager stored a record.
+    /// The highest lease term in which a manager stored a record.
     term: u64,
     /// The earlier changes of the primary, then the last run with its recoveries; the oldest first.
     #[serde(deserialize_with = "readable")]
@@ -41,15 +41,15 @@ struct Shared {
 #[derive(Debug)]
 pub struct SharedAudits {
     etcd: tokio::sync::Mutex<InEtcd>,
-    /// The term of the lease in which this manager last read the records.
+    /// The lease term in which this manager last read the records.
     read_in: Mutex<Option<LeaseToken>>,
 }
 
 #[derive(Debug)]
 struct InEtcd {
     value: EtcdValue,
-    /// The value that this manager wrote last, with its revision in etcd, so that a run need not read the
-    /// value first.
+    /// The value that this manager wrote last, with its revision in etcd, so that a failover or switchover
+    /// need not read the value first.
     written: Option<(u64, Shared)>,
 }
 
@@ -59,12 +59,13 @@ impl SharedAudits {
         Self { etcd: tokio::sync::Mutex::new(InEtcd { value, written: None }), read_in: Mutex::default() }
     }
 
-    /// Whether this manager has read the records in this term. All later records of the term are its own.
+    /// Whether this manager has read the records in this lease term. All later records of the term are its
+    /// own.
     pub fn is_read_in(&self, term: LeaseToken) -> bool {
         *self.lock() == Some(term)
     }
 
-    /// Records that this manager has read the records in this term.
+    /// Notes that this manager has read the records in this lease term.
     pub fn note_read_in(&self, term: LeaseToken) {
         *self.lock() = Some(term);
     }
@@ -77,8 +78,8 @@ impl SharedAudits {
         Ok(self.etcd.lock().await.read().await?.1.records)
     }
 
-    /// Stores a record. Fails if a manager of a later term has stored a record, because then this manager has
-    /// lost the lease.
+    /// Stores a record. Fails if a manager of a later lease term has stored a record, because then this
+    /// manager has lost the lease.
     async fn store(&self, audit: &Audit, term: u64) -> anyhow::Result<()> {
         let mut etcd = self.etcd.lock().await;
         for _ in 0..TRIES_MAX {
@@ -87,7 +88,7 @@ impl SharedAudits {
                 None => etcd.read().await?,
             };
             if last > term {
-                bail!("the manager of the later term {last} has already stored a record");
+                bail!("the manager of the later lease term {last} has already stored an audit record");
             }
             let shared = Shared { term, records: with(records, audit) };
             let bytes = serde_json::to_vec(&shared)?;
@@ -139,12 +140,13 @@ fn readable<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Audit>, D::Error> 
     Ok(read.collect())
 }
 
-/// Returns the records with this record added. While a run is interrupted, all records are kept. Otherwise
-/// only this record and the earlier changes of the primary are kept. The earlier ones are kept without their
-/// steps.
+/// Returns the records with this record added. While a failover or switchover is interrupted, all records are
+/// kept. Otherwise only this record and the earlier changes of the primary are kept. The earlier ones are
+/// kept without their steps.
 fn with(mut records: Vec<Audit>, audit: &Audit) -> Vec<Audit> {
     records.retain(|record| record.id != audit.id);
-    // Refused runs are left out, because they would accumulate after an interrupted run.
+    // The records of refused failovers and switchovers are left out, because they would accumulate after an
+    // interrupted one.
     if changes_nothing(audit) {
         return records;
     }
@@ -160,13 +162,13 @@ fn with(mut records: Vec<Audit>, audit: &Audit) -> Vec<Audit> {
     records
 }
 
-/// Whether a run was refused before it changed anything, and is not a recovery.
+/// Whether a failover or switchover was refused before it changed anything, and is not a recovery.
 fn changes_nothing(audit: &Audit) -> bool {
     audit.resumes.is_none() && matches!(audit.outcome, Some(RunOutcome::Unchanged { .. }))
 }
 
-/// Returns the part of a record that other managers need. The machine that executed the run keeps the whole
-/// record.
+/// Returns the part of a record that other managers need. The machine that executed the failover or
+/// switchover keeps the whole record.
 fn brief(audit: &Audit) -> Audit {
     let mut audit = Audit { holds: None, choice: None, ..audit.clone() };
     for step in &mut audit.steps {
@@ -215,7 +217,7 @@ mod tests {
 
     use super::*;
 
-    /// The record of a switchover that paused writes, in this term.
+    /// The record of a switchover that paused writes, in this lease term.
     fn held(id: &str, term: u64) -> Audit {
         let act = RunAction::PauseWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
         let note = AuditEvent::ActionOrdered { number: 1, what: act };
@@ -237,12 +239,12 @@ mod tests {
     }
 
     fn undone(mut audit: Audit) -> Audit {
-        let refusal = SafetyRefusal::NoLease { reason: "the test ends this run".to_owned() };
+        let refusal = SafetyRefusal::NoLease { reason: "the test ends this failover".to_owned() };
         audit.outcome = Some(RunOutcome::Undone { refusal, irreversible: Vec::new() });
         audit
     }
 
-    /// The record of a failover that stopped an acker, in this term.
+    /// The record of a failover that stopped an acker, in this lease term.
     fn fenced(id: &str, term: u64) -> Audit {
         let act = RunAction::StopAcker { acker: "relay1".to_owned() };
         let note = AuditEvent::ActionOrdered { number: 1, what: act };
@@ -277,7 +279,7 @@ mod tests {
     #[test]
     fn an_interrupted_failover_is_kept_and_refused_failovers_are_not() {
         let refused = |id: &str| {
-            let refusal = SafetyRefusal::NoLease { reason: "the test refuses this run".to_owned() };
+            let refusal = SafetyRefusal::NoLease { reason: "the test refuses this failover".to_owned() };
             Audit { steps: Vec::new(), outcome: Some(RunOutcome::Unchanged { refusal }), ..fenced(id, 1) }
         };
         let records = with(Vec::new(), &fenced("a", 1));
@@ -303,7 +305,7 @@ mod tests {
         assert_eq!(records[0].steps.len(), 2);
         assert!(records[0].to_string().chars().count() < 2 * ANSWER_CHARS_MAX + 200);
         assert!(records[0].holds.is_none());
-        // Only the outcome of earlier runs is kept.
+        // Of earlier failovers and switchovers, only the outcome is kept.
         let records = with(records, &undone(fenced("b", 2)));
         let records = with(records, &promoted(held("c", 3), "db3"));
         assert_eq!(ids(&records), ["a", "c"]);
@@ -347,7 +349,7 @@ mod tests {
         assert!(found(&two).await.is_empty());
         save(&one, held("a", 1)).await.unwrap();
         assert_eq!(ids(&found(&two).await), ["a"]);
-        // A failover is stored in etcd from the fence on. A run that changed nothing is not stored there.
+        // A failover is stored in etcd from the fence on. A failover that changed nothing is not stored there.
         save(&one, undone(held("a", 1))).await.unwrap();
         save(&one, fenced("b", 1)).await.unwrap();
         save(&one, Audit { dry_run: true, ..held("c", 1) }).await.unwrap();
@@ -355,15 +357,15 @@ mod tests {
         assert_eq!((left.run, left.ackers), ("b".to_owned(), vec!["relay1".to_owned()]));
         assert_eq!(one.folder.list().unwrap(), ["a", "b", "c"]);
 
-        // A manager that lost the lease cannot continue its run, and overwrites no record.
+        // A manager that lost the lease cannot continue its failover, and overwrites no record.
         let recovery = Audit { resumes: Some("b".to_owned()), ..fenced("d", 2) };
         save(&two, recovery.clone()).await.unwrap();
         let refused = save(&one, fenced("b", 1)).await.unwrap_err();
         assert!(refused.to_string().contains("term 2"), "{refused}");
         save(&two, promoted(recovery, "db2")).await.unwrap();
         assert_eq!(ids(&found(&one).await), ["d"]);
-        // If a run's record cannot be stored in etcd, the run does not start, but its record on this machine
-        // remains.
+        // If the audit record of a failover or switchover cannot be stored in etcd, the failover or switchover
+        // does not start, but its audit record on this machine remains.
         drop(etcd);
         assert!(save(&two, held("e", 3)).await.is_err());
         assert!(two.folder.load("e").unwrap().is_some());

@@ -103,7 +103,7 @@ pub fn switchover(
     })
 }
 
-/// Returns the request to undo or finish an interrupted run.
+/// Returns the request to undo or finish an interrupted failover or switchover.
 pub fn recovery(
     id: String,
     cluster_state: &ClusterState,
@@ -119,7 +119,7 @@ pub fn recovery(
     }
 }
 
-/// Returns the audit record of a run that was refused before it began.
+/// Returns the audit record of a failover or switchover that was refused before it began.
 pub fn refused(
     id: String,
     kind: RunKind,

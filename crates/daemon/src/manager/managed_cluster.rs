@@ -49,7 +49,7 @@ use tailwater_manager::audit_history::{Replacement, last_replacement};
 pub use failover_runs::PreparedRun;
 pub use lease_term_check::TermFloor;
 
-/// Creates the executor for the run of the given name, from the present state of a cluster.
+/// Creates the executor for the failover or switchover of the given name, from the present state of a cluster.
 pub type MakeExecutor<H> = dyn Fn(&str, &ClusterWiring, &ClusterState) -> anyhow::Result<H> + Send + Sync;
 
 /// Returns the servers and relays of the cluster with the given server as primary; if none is given, with the
@@ -76,7 +76,7 @@ pub struct ClusterParts<H> {
     pub log_origin: Box<dyn Fn() -> Option<(GtidOrigin, ServerVersion)> + Send + Sync>,
     /// All relays that acknowledge commits.
     pub relays: Vec<WatchedRelay>,
-    /// Creates executors of runs.
+    /// Creates the executors of failovers and switchovers.
     pub make_executor: Box<MakeExecutor<H>>,
     /// The channels whose targets may become primary.
     pub channels: ChannelControls,
@@ -88,7 +88,7 @@ pub struct ClusterParts<H> {
     pub records: AuditFolder,
     /// The audit records that managers share in etcd; `None` for a single manager.
     pub shared: Option<Arc<SharedAudits>>,
-    /// The floor in etcd that all terms of the lease exceed; `None` if the terms cannot be raised.
+    /// The floor in etcd that all lease terms exceed; `None` if the terms cannot be raised.
     pub term_floor: Option<TermFloor>,
     /// The checkpoint for the next manager process.
     pub checkpoint: WatchCheckpointFile,
@@ -99,18 +99,19 @@ pub struct ManagedCluster<H> {
     parts: ClusterParts<H>,
     clock: ManagerClock,
     watched: Mutex<Watched>,
-    /// The run in progress, or else the last one.
+    /// The failover or switchover in progress, or else the last one.
     run: Mutex<Option<Run>>,
-    /// The task that finishes the actions that the last run did not complete. It is cancelled before another
-    /// run begins, because that run may stop what the task would start.
+    /// The task that finishes the actions that the last failover or switchover did not complete. It is
+    /// cancelled before another run begins, because that run may stop what the task would start.
     finishing: Mutex<Option<AbortHandle>>,
-    /// Whether a run of this manager was interrupted and has not been examined for recovery yet.
+    /// Whether a failover or switchover of this manager was interrupted and has not been examined for
+    /// recovery yet.
     was_cut_off: AtomicBool,
     /// The relays that refuse orders of this manager, each with the reason.
     refusing: watch::Sender<Vec<String>>,
     /// Counts the changes of the watched primary.
     primary_changes: watch::Sender<u64>,
-    /// Counts the runs that may change something.
+    /// Counts the failovers and switchovers that may change something.
     runs_begun: watch::Sender<u64>,
 }
 
@@ -204,8 +205,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         }
     }
 
-    /// Whether a run of this or another manager is incomplete, or whether that is unknown. Until such a run
-    /// is undone or finished, it is uncertain which server is the primary.
+    /// Whether a failover or switchover of this or another manager is incomplete, or whether that is unknown.
+    /// Until such a run is undone or finished, it is uncertain which server is the primary.
     pub fn is_half_way(&self) -> bool {
         interrupted_failover_recovery::is_half_way(&self.parts)
     }

@@ -205,7 +205,7 @@ impl ExecutorParts {
         Ok(Self { relays: relays.to_vec(), logs, account, hooks, limits, channels: channels.clone() })
     }
 
-    /// Creates the executor of one run, for the present state of the cluster.
+    /// Creates the executor of one failover or switchover, for the present state of the cluster.
     fn executor(
         &self,
         id: &str,

@@ -3,14 +3,14 @@
 //!
 //! - [`client_requests`]: the clusters of this daemon, and the requests of its clients. [`manager_startup`]:
 //!   starts the manager.
-//! - [`managed_cluster`]: one source's cluster: its watch and its runs, one at a time.
+//! - [`managed_cluster`]: one source's cluster: its watch, and its failovers and switchovers, one at a time.
 //! - [`local_relay_acker`], [`remote_relay_acker`]: relays of this process, of this machine and of other
 //!   machines, as ackers that take orders.
 //! - [`relay_probes`]: the state of relays, for the watch and for other readers.
 //! - [`promotable_channel_targets`]: channels whose targets may become primary.
 //! - [`persisted_failover_guard`]: the guard that holds failovers back, also after a restart.
 //! - [`lease_config`]: the lease of the configuration.
-//! - [`failover_request_builder`]: builds the requests of runs.
+//! - [`failover_request_builder`]: builds the requests for failovers, switchovers and recoveries.
 //! - [`automatic_rejoin`]: rejoins former primaries without an operator. [`former_primary_rejoin`]: makes a
 //!   former primary a replica again.
 //! - [`watch_checkpoint_file`]: a file with what a manager process knows, for the next manager process.

@@ -226,7 +226,7 @@ fn cause_text(error: &reqwest::Error) -> String {
 /// Parses an answer. Some status codes are sent before the request reaches a capture; with them the relay did
 /// nothing.
 fn parse_answer(status: StatusCode, body: &[u8]) -> Result<RelayStatus, RelayRequestError> {
-    let output = || String::from_utf8_lossy(&body[..body.len().min(300)]).trim().to_owned();
+    let text = || String::from_utf8_lossy(&body[..body.len().min(300)]).trim().to_owned();
     match status {
         StatusCode::OK => serde_json::from_slice(body).map_err(|error| {
             RelayRequestError::Unknown(
@@ -237,16 +237,16 @@ fn parse_answer(status: StatusCode, body: &[u8]) -> Result<RelayStatus, RelayReq
         StatusCode::CONFLICT => Err(match serde_json::from_slice(body) {
             Ok(failure) => RelayRequestError::Failed(failure),
             Err(_) => {
-                RelayRequestError::Unknown(ProbeFailure::ProtocolError, format!("{status}: {}", output()))
+                RelayRequestError::Unknown(ProbeFailure::ProtocolError, format!("{status}: {}", text()))
             }
         }),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            Err(RelayRequestError::NotDone(ProbeFailure::Denied, format!("{status}: {}", output())))
+            Err(RelayRequestError::NotDone(ProbeFailure::Denied, format!("{status}: {}", text())))
         }
         StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
-            Err(RelayRequestError::NotDone(ProbeFailure::Other, format!("{status}: {}", output())))
+            Err(RelayRequestError::NotDone(ProbeFailure::Other, format!("{status}: {}", text())))
         }
-        _ => Err(RelayRequestError::Unknown(ProbeFailure::Other, format!("{status}: {}", output()))),
+        _ => Err(RelayRequestError::Unknown(ProbeFailure::Other, format!("{status}: {}", text()))),
     }
 }
 

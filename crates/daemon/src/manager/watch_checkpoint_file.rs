@@ -19,7 +19,7 @@ const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 /// The checkpoint file of one cluster.
 pub struct WatchCheckpointFile {
     path: PathBuf,
-    /// Returns the highest term of all orders that this daemon's relay has received.
+    /// Returns the highest lease term of all orders that this daemon's relay has received.
     term: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 

@@ -214,8 +214,8 @@ async fn take_snapshot(
 /// Tries once to take the snapshot.
 ///
 /// # Errors
-/// The same as for [`super::dump`]; also an error if a table is dropped in between, see
-/// [`is_dropped`].
+/// The same as for [`super::dump`]; also an error if a listed table is dropped before the snapshot is taken,
+/// see [`is_dropped`].
 async fn try_snapshot(
     options: &DumpOptions,
     selection: &Selection,
@@ -234,7 +234,7 @@ async fn try_snapshot(
     Snapshot::take(&options).await
 }
 
-/// Returns whether the error means that an object was dropped since it was listed: a database, table, view,
+/// Returns whether the error means that an object was dropped after the dump listed it: a database, table, view,
 /// routine, trigger, event or sequence.
 fn is_dropped(error: &BulkError) -> bool {
     const GONE: [u16; 6] = [1049, 1146, 1305, 1360, 1539, 4091];
@@ -379,7 +379,7 @@ impl DefinitionWriter<'_> {
             match self.write_one(&file, object).await {
                 // A sequence has no lock, so it can be dropped after it was listed.
                 Err(error) if is_dropped(&error) => {
-                    warn!(%error, "{} {schema}.{name} was dropped since it was listed", kind.name());
+                    warn!(%error, "{} {schema}.{name} was dropped after the dump had listed it; the dump leaves it out", kind.name());
                     continue;
                 }
                 done => done?,

@@ -10,7 +10,7 @@ use tailwater_sandbox::{ChildProcess, ServerKind};
 use tailwater_session::ConnectOptions;
 
 use super::benchmark_report::{BenchReport, MachineInfo, Measurement, Peer, setting};
-use super::binlog_readers::{ArrivalRecorder, BinlogReaders, catch_up};
+use super::binlog_stream_readers::{ArrivalRecorder, BinlogReaders, catch_up};
 use super::capture_servers::{AckVariant, Stage};
 use super::commit_load::{CommitSample, sample};
 use super::existing_binlog_capture::ExistingBinlog;

@@ -5,13 +5,13 @@
 //! - [`capture_servers`]: a primary that Tailwater, a native replica or nothing captures.
 //!   [`existing_binlog_capture`]: a primary with a large binlog.
 //! - [`commit_load`]: clients that commit on one server. [`cluster_writers`]: clients that write to whichever
-//!   server is the primary. [`binlog_readers`]: clients that read a binlog stream.
+//!   server is the primary. [`binlog_stream_readers`]: clients that read a binlog stream.
 //! - [`benchmark_report`]: the output.
 
 mod apply;
 mod benchmark_report;
-mod binlog_readers;
 mod binlog_server;
+mod binlog_stream_readers;
 mod capture;
 mod capture_servers;
 mod cluster_writers;

@@ -103,10 +103,10 @@ impl Default for ActionTimeouts {
     }
 }
 
-/// Everything that a server executor needs for one run.
+/// Everything that a server executor needs for one failover or switchover.
 #[derive(Clone)]
 pub struct ExecutorConfig {
-    /// The id of the run, which hooks receive.
+    /// The id of the failover or switchover, which hooks receive.
     pub run: String,
     /// The old primary.
     pub primary: HookServer,

@@ -62,14 +62,14 @@ pub struct HookServer {
     pub port: u16,
 }
 
-/// The data that a hook receives about the run.
+/// The data that a hook receives about the failover or switchover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookContext {
     /// Why the hook is run.
     pub purpose: HookPurpose,
     /// Id of the failover or switchover, as in its audit record.
     pub run: String,
-    /// The lease term of the run, which is higher than all earlier terms.
+    /// The lease term of the failover or switchover, which is higher than all earlier terms.
     pub term: u64,
     /// The old primary.
     pub old: HookServer,

@@ -1,10 +1,11 @@
 //! Tracks the actions in flight on each server, so that an undo action always takes effect after the action
 //! that it undoes.
 //!
-//! An action may still be in flight after the run has stopped waiting for it: in this process, on the
-//! network, or in the server. If it then made the server writable after the undo, there would be two
-//! primaries. If it made the server read-only, there would be no primary. An undo action therefore first
-//! cancels the guards of earlier actions, and kills the sessions through which these actions sent statements.
+//! An action may still be in flight after the failover or switchover has stopped waiting for it: in this
+//! process, on the network, or in the server. If it then made the server writable after the undo, there would
+//! be two primaries. If it made the server read-only, there would be no primary. An undo action therefore
+//! first cancels the guards of earlier actions, and kills the sessions through which these actions sent
+//! statements.
 
 use std::collections::{BTreeMap, BTreeSet};
 

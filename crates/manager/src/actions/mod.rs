@@ -1,4 +1,4 @@
-//! Executes the actions of a run on real servers.
+//! Executes the actions of a failover or switchover on real servers.
 //!
 //! - [`server_action_executor`]: executes the actions. Does I/O.
 //! - [`executor_config`]: its configuration.

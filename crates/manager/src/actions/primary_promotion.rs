@@ -123,7 +123,9 @@ pub(super) async fn make_source(
     acks: u32,
     patience: Duration,
 ) -> Result<(PromotionState, Option<String>), ManagerError> {
-    let mut ready = ready.ok_or_else(|| not_prepared(connection, "it was not drained in this run"))?;
+    let mut ready = ready.ok_or_else(|| {
+        not_prepared(connection, "this failover or switchover has not drained its relay log")
+    })?;
     if read_only_switch::is_writable(connection).await? {
         read_only_switch::make_read_only(connection, patience).await?;
     }
@@ -147,7 +149,9 @@ pub(super) async fn persist_source(
     connection: &mut Connection,
     ready: Option<PromotionState>,
 ) -> Result<(PromotionState, Option<String>), ManagerError> {
-    let mut ready = ready.ok_or_else(|| not_prepared(connection, "it was not drained in this run"))?;
+    let mut ready = ready.ok_or_else(|| {
+        not_prepared(connection, "this failover or switchover has not drained its relay log")
+    })?;
     forget(connection).await?;
     let note = match ready.unsettled {
         Some(prepared) => semi_sync_source::settle(connection, &prepared).await?,
@@ -163,9 +167,11 @@ pub(super) async fn make_writable(
     connection: &mut Connection,
     ready: Option<PromotionState>,
 ) -> Result<PromotionState, ManagerError> {
-    let mut ready = ready.ok_or_else(|| not_prepared(connection, "it was not drained in this run"))?;
+    let mut ready = ready.ok_or_else(|| {
+        not_prepared(connection, "this failover or switchover has not drained its relay log")
+    })?;
     let Some((acks, _)) = ready.waits else {
-        return Err(not_prepared(connection, "it was not made to wait for ACKs in this run"));
+        return Err(not_prepared(connection, "this failover or switchover has not made it wait for ACKs"));
     };
     if ready.unsettled.is_some() {
         return Err(not_prepared(connection, "it would not wait for ACKs after a restart"));

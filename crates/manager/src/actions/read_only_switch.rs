@@ -1,8 +1,8 @@
 //! Makes a server read-only or writable.
 //!
-//! A server changes `read_only` only after the running writes and commits have ended. By then, the run may
-//! have stopped waiting for the statement. Before this module sends a statement, it therefore kills the
-//! sessions whose earlier statements are still pending.
+//! A server changes `read_only` only after the running writes and commits have ended. By then, the failover
+//! or switchover may have stopped waiting for the statement. Before this module sends a statement, it
+//! therefore kills the sessions whose earlier statements are still pending.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Executes the actions of a run on servers, relays and hooks.
+//! Executes the actions of a failover or switchover on servers, relays and hooks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,13 +30,13 @@ use crate::model::{ActionOutcome, LeaseToken, PrimaryStatus, RunAction};
 /// Additional time after an action's own limit, for its last query and for its clean-up after a failure.
 const GRACE: Duration = Duration::from_secs(6);
 
-/// Executes the actions of one run on real servers.
+/// Executes the actions of one failover or switchover on real servers.
 pub struct ServerExecutor {
     setup: ExecutorConfig,
     /// The old primary, if it may still be alive.
     primary: Option<ManagedServer>,
     connections: ServerConnections,
-    /// Servers that this run is promoting, by name.
+    /// Servers that this failover or switchover is promoting, by name.
     ready: Mutex<BTreeMap<String, PromotionState>>,
     /// Servers that are prepared as semi-sync sources, by name.
     prepared: Mutex<BTreeMap<String, PreparedSource>>,
@@ -354,7 +354,8 @@ impl ServerExecutor {
         let work = async {
             match act {
                 RunAction::StopAcker { .. } => match port.stop(token).await {
-                    // A read of the relay's state shows whether it refused because it has seen a later term.
+                    // A read of the relay's state shows whether it refused because it has seen a later lease
+                    // term.
                     Err(AckerError::Refused(reason)) => match port.read().await {
                         Ok(read) if read.term > token => Ok(report(read)),
                         _ => Err(AckerError::Refused(reason)),
@@ -497,7 +498,7 @@ fn answered<T>(guard: &ActionGuard<'_>, connection: &Connection, done: &Result<T
     }
 }
 
-/// Returns whether an acker accepted an order in a later term than `term`.
+/// Returns whether an acker accepted an order in a later lease term than `term`.
 fn later_term(report: &AckerReport, term: u64) -> ActionOutcome {
     match report.term {
         LeaseToken(last) if last <= term => ActionOutcome::Done,

@@ -1,34 +1,36 @@
-//! Determines from an audit record what the run changed.
+//! Determines from an audit record what the failover or switchover changed.
 
 use super::interrupted_failover::InterruptedRun;
 use crate::model::{Audit, LeaseToken, RunOutcome};
 use crate::safety_rules::SafetyRefusal;
 
-/// What a run changed.
+/// What a failover or switchover changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunEffect {
-    /// The run changed nothing.
+    /// The failover or switchover changed nothing.
     None,
-    /// A server became primary, through this run or through the run that it recovered.
+    /// A server became primary, through this failover or switchover or through the one that it recovered.
     Promoted {
         /// The server that became primary.
         server: String,
     },
-    /// The run was undone completely.
+    /// The failover or switchover was undone completely.
     Undone,
     /// At least one action was not undone, and an operator must act.
     Incomplete,
-    /// The manager died or lost the lease during the run. The run must be undone or finished.
+    /// The manager died or lost the lease during the failover or switchover. The run must be undone or
+    /// finished.
     Interrupted(Box<InterruptedRun>),
-    /// The run was a recovery, and there is nothing left to recover: the interrupted run is undone, or
-    /// another manager has acted since.
+    /// The record is that of a recovery, and there is nothing left to recover: the interrupted failover or
+    /// switchover is undone, or another manager has acted since.
     Recovered {
-        /// Id of the interrupted run.
+        /// Id of the interrupted failover or switchover.
         run: String,
     },
-    /// The run was a recovery, and the interrupted run must still be recovered.
+    /// The record is that of a recovery that failed: the interrupted failover or switchover must still be
+    /// recovered.
     RecoveryFailed {
-        /// Id of the interrupted run.
+        /// Id of the interrupted failover or switchover.
         run: String,
         /// The lease term of this recovery. Orders of that term are no sign of another manager.
         term: u64,

@@ -10,10 +10,10 @@ use crate::model::Audit;
 /// How a former primary was replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replacement {
-    /// The run proved that no acknowledged transaction exists only on the former primary.
+    /// The failover or switchover proved that no acknowledged transaction exists only on the former primary.
     Lossless,
-    /// In this run an operator accepted that acknowledged transactions may be missing. The former primary may
-    /// be the only server that has them.
+    /// In this failover or switchover an operator accepted that acknowledged transactions may be missing. The
+    /// former primary may be the only server that has them.
     LossAccepted(String),
     /// The records do not show how it was replaced; with the reason.
     Unknown(String),
@@ -30,7 +30,8 @@ pub fn last_replacement(
     let mut last_run = None;
     for audit in newest_first {
         let RunEffect::Promoted { server: promoted } = RunEffect::of(&audit) else { continue };
-        // The record of a recovery describes the same change as the record of the run that it recovered.
+        // The record of a recovery describes the same change as the record of the failover or switchover that
+        // it recovered.
         let run = audit.resumes.clone().unwrap_or_else(|| audit.id.clone());
         if last_run.as_ref() == Some(&run) {
             continue;

@@ -1,5 +1,5 @@
-//! Reads from an audit record what an interrupted run may have done, and determines which run must be
-//! recovered.
+//! Reads from an audit record what an interrupted failover or switchover may have done, and determines which
+//! one must be recovered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,24 +7,24 @@ use super::failover_effect::RunEffect;
 use crate::lossless_rules::PossibleLoss;
 use crate::model::{Audit, AuditEvent, RunAction, RunKind};
 
-/// An interrupted run.
+/// An interrupted failover or switchover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterruptedRun {
-    /// Id of the run.
+    /// Id of the failover or switchover.
     pub run: String,
-    /// Whether the run was a failover or a switchover.
+    /// Whether a failover or a switchover was interrupted.
     pub kind: RunKind,
     /// The old primary.
     pub primary: String,
-    /// The lease term of the run.
+    /// The lease term of the failover or switchover.
     pub term: u64,
-    /// The server that the run may have been promoting.
+    /// The server that the failover or switchover may have been promoting.
     pub candidate: Option<String>,
     /// Number of ACKs that commits were configured to wait for; 0 if the record does not contain it.
     pub acks: u32,
     /// Whether the candidate may be writable.
     pub may_be_writable: bool,
-    /// Whether the candidate certainly became primary: the run repointed ackers to it.
+    /// Whether the candidate certainly became primary: the failover or switchover repointed ackers to it.
     pub was_promoted: bool,
     /// Whether writes on the old primary may be paused.
     pub may_be_held: bool,
@@ -32,14 +32,15 @@ pub struct InterruptedRun {
     pub ackers: Vec<String>,
     /// Route hooks that completed.
     pub route_hooks_done: Vec<String>,
-    /// Actions of the run that cannot be undone.
+    /// Actions of the failover or switchover that cannot be undone.
     pub irreversible: Vec<RunAction>,
     /// The data loss that the operator accepted.
     pub possible_loss: Option<PossibleLoss>,
 }
 
 impl InterruptedRun {
-    /// Reads an audit record. Returns `None` if the run was not interrupted, or if it left nothing to undo.
+    /// Reads an audit record. Returns `None` if the failover or switchover was not interrupted, or if it left
+    /// nothing to undo.
     pub fn of(audit: &Audit) -> Option<Self> {
         if !audit.is_interrupted() || audit.dry_run || audit.resumes.is_some() {
             return None;
@@ -121,9 +122,9 @@ fn is_done(audit: &Audit, wanted: u32) -> bool {
     })
 }
 
-/// Returns the run that must be recovered, from records with the newest first. This is the last run that
-/// changed anything, if its manager died or lost the lease during it and no recovery has completed. Its term
-/// also covers the terms of failed recoveries.
+/// Returns the failover or switchover that must be recovered, from records with the newest first. This is the
+/// last run that changed anything, if its manager died or lost the lease during it and no recovery has
+/// completed. Its term also covers the lease terms of failed recoveries.
 pub fn run_to_recover(newest_first: impl IntoIterator<Item = Audit>) -> Option<InterruptedRun> {
     let mut recovered = BTreeSet::new();
     let mut terms = BTreeMap::<String, u64>::new();

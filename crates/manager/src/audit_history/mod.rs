@@ -1,12 +1,13 @@
-//! Answers questions about earlier runs from the audit records. Pure.
+//! Answers questions about earlier failovers and switchovers from their audit records. Pure.
 //!
 //! Each function reads the records from the newest to the oldest, and uses [`RunEffect`] to determine what
-//! each run changed. The answers therefore cannot contradict each other. A run that was recovered later has
-//! two records: its own, and that of the recovery.
+//! each failover or switchover changed. The answers therefore cannot contradict each other. A run that was
+//! recovered later has two records: its own, and that of the recovery.
 //!
-//! - [`failover_effect`]: what one run changed.
+//! - [`failover_effect`]: what one failover or switchover changed.
 //! - [`former_primaries`]: which servers were primary and were replaced.
-//! - [`interrupted_failover`]: what an interrupted run may have done, and which run must be recovered.
+//! - [`interrupted_failover`]: what an interrupted failover or switchover may have done, and which run must
+//!   be recovered.
 //! - [`recorded_primary`]: which server is the primary according to the records.
 //! - [`former_primary_replacement`]: how a former primary was replaced.
 

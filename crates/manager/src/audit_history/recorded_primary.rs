@@ -18,19 +18,20 @@ pub struct PrimaryRecord {
 /// managers share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordedPrimary {
-    /// No run has changed the primary.
+    /// No failover or switchover has changed the primary.
     NeverChanged,
-    /// The last run that changed the primary.
+    /// The last failover or switchover that changed the primary.
     Known(PrimaryRecord),
-    /// A run changed something, and was neither undone nor finished.
+    /// A failover or switchover changed something, and was neither undone nor finished.
     Unfinished {
-        /// The lease term of that run.
+        /// The lease term of that failover or switchover.
         term: LeaseToken,
     },
 }
 
 impl RecordedPrimary {
-    /// Reads records, with the newest first. Skips runs that changed nothing or were undone.
+    /// Reads audit records, with the newest first. Skips failovers and switchovers that changed nothing or were
+    /// undone.
     pub fn of(newest_first: impl IntoIterator<Item = Audit>) -> Self {
         let mut recovered = BTreeSet::new();
         for audit in newest_first {
@@ -44,7 +45,8 @@ impl RecordedPrimary {
                 RunEffect::Interrupted(_) | RunEffect::Incomplete if !recovered.contains(&audit.id) => {
                     return Self::Unfinished { term: term(&audit) };
                 }
-                // A failed recovery decides nothing; the record of the interrupted run does.
+                // A failed recovery decides nothing; the record of the interrupted failover or switchover
+                // does.
                 RunEffect::None
                 | RunEffect::Undone
                 | RunEffect::RecoveryFailed { .. }

@@ -1,16 +1,16 @@
-//! The candidate of a run, and the servers that failed as candidates in that run.
+//! The candidate of a failover or switchover, and the servers that failed as candidates in that run.
 
 use std::collections::BTreeMap;
 
 use super::{CandidateAssessment, CandidateRanking, CandidateServer};
 use crate::safety_rules::SafetyRefusal;
 
-/// The candidate of a run, and the servers from which it was chosen.
+/// The candidate of a failover or switchover, and the servers from which it was chosen.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CandidateChoice {
     /// All servers that were probed.
     pub servers: Vec<CandidateServer>,
-    /// Servers that failed as candidates in this run, with the reason.
+    /// Servers that failed as candidates in this failover or switchover, with the reason.
     rejected: BTreeMap<String, String>,
     chosen: Option<CandidateAssessment>,
 }
@@ -34,14 +34,14 @@ impl CandidateChoice {
         Ok(())
     }
 
-    /// Rejects the candidate for this run, and returns its name.
+    /// Rejects the candidate for this failover or switchover, and returns its name.
     pub fn reject(&mut self, reason: String) -> Option<String> {
         let server = self.chosen.take()?.server;
         self.rejected.insert(server.clone(), reason);
         Some(server)
     }
 
-    /// Whether the server was rejected as a candidate in this run.
+    /// Whether the server was rejected as a candidate in this failover or switchover.
     pub fn is_rejected(&self, server: &str) -> bool {
         self.rejected.contains_key(server)
     }

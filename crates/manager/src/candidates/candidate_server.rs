@@ -110,8 +110,8 @@ pub struct CandidateServer {
     pub applier_error: Option<String>,
     /// Why the server certainly cannot become a semi-sync source; `None` if it may.
     pub semi_sync_unavailable: Option<String>,
-    /// Why an earlier attempt of this run to promote the server failed. The server then counts as
-    /// unreachable.
+    /// Why an earlier attempt of this failover or switchover to promote the server failed. The server then
+    /// counts as unreachable.
     pub failed: Option<String>,
     /// Expected time until the server has executed everything it received, in milliseconds, including a
     /// configured delay; `None` if unknown.
@@ -212,7 +212,7 @@ impl CandidateServer {
         self.received = look.is_replication_known().then_some(received);
     }
 
-    /// Marks the server as failed, so that this run does not try to promote it again.
+    /// Marks the server as failed, so that this failover or switchover does not try to promote it again.
     pub(crate) fn fail(&mut self, reason: &str) {
         self.reached = Err(reason.to_owned());
         self.failed = Some(reason.to_owned());

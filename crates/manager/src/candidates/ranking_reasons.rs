@@ -14,7 +14,7 @@ pub enum ExclusionReason {
         /// The error of the last attempt to reach it.
         reason: String,
     },
-    /// This run tried to promote the server and failed.
+    /// This failover or switchover tried to promote the server and failed.
     Failed {
         /// The action that failed, and its error.
         reason: String,

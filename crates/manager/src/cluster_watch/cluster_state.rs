@@ -271,7 +271,7 @@ impl ClusterState {
     }
 
     /// Returns a checkpoint for the next manager, and the age of its observation of the primary in
-    /// milliseconds. Returns `None` during a run and before the first observation.
+    /// milliseconds. Returns `None` during a failover or switchover and before the first observation.
     pub fn checkpoint(&self, now_ms: u64) -> Option<(WatchCheckpoint, u64)> {
         let primary = &self.cluster.plan.primary.name;
         let (looked_ms, observation) = self.looks.get(primary).filter(|_| !self.is_frozen)?;
@@ -283,8 +283,8 @@ impl ClusterState {
         Some((memory, now_ms.saturating_sub(*looked_ms)))
     }
 
-    /// Stops the recording of ack policies before a run stops the first acker. With `false`, resumes the
-    /// recording after the run was undone.
+    /// Stops the recording of ack policies before a failover or switchover stops the first acker. With
+    /// `false`, resumes the recording after the run was undone.
     pub fn freeze_ack_policies(&mut self, is_frozen: bool) {
         self.is_frozen = is_frozen;
     }

@@ -1,4 +1,4 @@
-//! Confirmation of a failure: before a run acts, all observers are queried once more.
+//! Confirmation of a failure: before a failover or switchover acts, all observers are queried once more.
 
 use std::time::{Duration, Instant};
 

@@ -6,7 +6,7 @@
 //! - [`server_poller`]: probes each server once for all parts of the daemon that read the results.
 //! - [`probe_tasks`]: the tasks that ping the primary, probe relays and record all events.
 //! - [`watch_checkpoint`]: what is stored for the next manager process. Pure.
-//! - [`failure_confirmation`]: queries all observers once more before a run acts.
+//! - [`failure_confirmation`]: queries all observers once more before a failover or switchover acts.
 
 pub mod cluster_state;
 pub mod failure_confirmation;

@@ -3,7 +3,7 @@
 //! It would then refuse the failover (TW-MGR-0031).
 //!
 //! A checkpoint is valid only for the same primary and in the same boot of the machine. The local relay must
-//! not have seen a later term, and the observation must not be older than
+//! not have seen a later lease term, and the observation must not be older than
 //! [`KnownPrimary::primary_state_age_ms`](super::KnownPrimary) may be. The first observation by the new
 //! process replaces the checkpoint.
 

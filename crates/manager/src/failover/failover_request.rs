@@ -57,7 +57,7 @@ impl ExpectedDurations {
 /// A failover request, with what was known of the primary while it was alive.
 #[derive(Debug, Clone)]
 pub struct FailoverRequest {
-    /// Id of the run.
+    /// Id of the failover.
     pub id: String,
     /// The old primary.
     pub primary: String,

@@ -1,4 +1,4 @@
-//! The loop that executes the actions of a run.
+//! The loop that executes the actions of a failover or switchover.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -77,7 +77,8 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
     /// Drives a state machine until its run is finished, in bounded time. Returns the audit record.
     /// `progress` receives each new version of the record.
     ///
-    /// Does not wait for actions that are still in flight when the run is finished or the lease is lost.
+    /// Does not wait for actions that are still in flight when the failover or switchover is finished or the
+    /// lease is lost.
     pub async fn drive<M: RunMachine>(
         &self,
         machine: &mut M,
@@ -100,7 +101,9 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
             if let Some(token) = machine.token() {
                 match self.term.check() {
                     Ok(held) if held == token => {}
-                    Ok(_) => machine.lease_lost(at_ms(), "the lease is held in another term"),
+                    Ok(_) => {
+                        machine.lease_lost(at_ms(), "this manager holds the lease, but in a new lease term")
+                    }
                     Err(reason) => machine.lease_lost(at_ms(), &reason),
                 }
                 if machine.audit().outcome.is_some() {
@@ -124,7 +127,7 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
                 reason = self.term.ended(), if machine.token().is_some() => machine.lease_lost(at_ms(), &reason),
                 done = under_way.join_next_with_id() => match answered(done, &mut numbers) {
                     Some((number, answer)) => orders = machine.answer(at_ms(), number, answer),
-                    None => machine.lease_lost(at_ms(), "the run is not finished, but no action is in flight"),
+                    None => machine.lease_lost(at_ms(), "the failover or switchover is not finished, but no action is in flight"),
                 },
                 () = until(deadline) => {
                     // The late actions continue in the background. An undo action takes effect after the
@@ -141,7 +144,10 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
         under_way.abort_all();
         let audit = machine.audit().clone();
         if let Err(reason) = self.store(&audit).await {
-            tracing::error!(id = audit.id, "the record of a finished run cannot be stored: {reason}");
+            tracing::error!(
+                id = audit.id,
+                "the audit record of a finished failover or switchover cannot be stored: {reason}"
+            );
         }
         progress.send_replace(Some(audit.clone()));
         audit
@@ -162,7 +168,10 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
         }
         let reason = self.store(machine.audit()).await.err()?;
         if machine.must_continue() {
-            tracing::error!(id = machine.audit().id, "the run continues without its record: {reason}");
+            tracing::error!(
+                id = machine.audit().id,
+                "the failover or switchover continues, although its audit record cannot be stored: {reason}"
+            );
             return None;
         }
         Some(format!("its record cannot be stored: {reason}"))
@@ -190,7 +199,7 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
                     .await
                     .map_or_else(ActionOutcome::Failed, ActionOutcome::FailureConfirmed),
                 (act, Some(token)) => executor.execute(act, token).await,
-                (_, None) => ActionOutcome::Failed("the term of the lease is not known".to_owned()),
+                (_, None) => ActionOutcome::Failed("the lease term is not known".to_owned()),
             }
         };
         let bounded = async move {

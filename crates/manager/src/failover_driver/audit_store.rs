@@ -22,14 +22,16 @@ pub struct AuditError {
 
 /// Storage for audit records.
 pub trait AuditStore: Send + Sync {
-    /// Stores the record of a run in place of its previous version. On return the record is durable.
+    /// Stores the record of a failover or switchover in place of its previous version. On return the record
+    /// is durable.
     ///
     /// # Errors
     /// If the record may not be durable.
     fn save(&self, audit: &Audit) -> Result<(), AuditError>;
 }
 
-/// A folder of audit records: `ID.json` for programs, and after the end of the run `ID.txt` for people.
+/// A folder of audit records: `ID.json` for programs, and after the end of the failover or switchover
+/// `ID.txt` for people.
 #[derive(Debug, Clone)]
 pub struct AuditFolder {
     path: PathBuf,
@@ -41,7 +43,7 @@ impl AuditFolder {
         Self { path: path.into() }
     }
 
-    /// Returns the record of a run; `None` if there is none.
+    /// Returns the record of a failover or switchover; `None` if there is none.
     ///
     /// # Errors
     /// If the record cannot be read.
@@ -89,7 +91,9 @@ impl AuditStore for AuditFolder {
     fn save(&self, audit: &Audit) -> Result<(), AuditError> {
         let wrong = |source| AuditError { path: self.path.join(&audit.id), source };
         if !is_name(&audit.id) {
-            return Err(wrong(io::Error::other("the id of a run may contain only letters, digits and -")));
+            return Err(wrong(io::Error::other(
+                "the id of a failover or switchover may contain only letters, digits and -",
+            )));
         }
         fs::create_dir_all(&self.path).map_err(wrong)?;
         if audit.outcome.is_some() {

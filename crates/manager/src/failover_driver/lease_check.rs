@@ -6,9 +6,9 @@ use crate::ManagerError;
 use crate::lease::{LeaseHandle, LeaseStatus};
 use crate::model::LeaseToken;
 
-/// The lease, as the driver of a run sees it.
+/// The lease, as the driver of a failover or switchover sees it.
 pub trait LeaseCheck: Send + Sync {
-    /// Returns the present term of this manager.
+    /// Returns the present lease term of this manager.
     ///
     /// # Errors
     /// Why the manager does not hold the lease.
@@ -33,7 +33,7 @@ impl LeaseCheck for LeaseHandle {
                 LeaseStatus::Waiting(reason) => Some(reason.clone()),
                 LeaseStatus::Active(_) => None,
             };
-            // The status is updated a moment after the term begins, so the lease itself is checked too.
+            // The status is updated a moment after the lease term begins, so the lease itself is checked too.
             if let Some(reason) = waits.filter(|_| Self::check(self).is_err()) {
                 return reason;
             }

@@ -1,6 +1,6 @@
-//! Drives the state machine of a run. The driver executes the actions of the state machine through an
-//! [`ActionExecutor`](crate::action_executor::ActionExecutor), in parallel where that is allowed, and passes
-//! the outcomes back to the state machine.
+//! Drives the state machine of a failover or switchover. The driver executes the actions of the state machine
+//! through an [`ActionExecutor`](crate::action_executor::ActionExecutor), in parallel where that is allowed,
+//! and passes the outcomes back to the state machine.
 //!
 //! - [`state_machine_interface`]: the interface of the state machines.
 //! - [`lease_check`]: checks whether this manager holds the lease.

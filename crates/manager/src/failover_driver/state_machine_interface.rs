@@ -2,17 +2,17 @@
 
 use crate::model::{ActionOutcome, Audit, LeaseToken, NumberedAction, RunPhase};
 
-/// A pure state machine: it returns actions and takes their outcomes. The run is finished when its audit
-/// record contains an outcome.
+/// A pure state machine: it returns actions and takes their outcomes. The failover or switchover is finished
+/// when its audit record contains an outcome.
 pub trait RunMachine: Send + Sync {
-    /// Returns the first actions. `at_ms` is the time since the start of the run, here and in the methods
-    /// below.
+    /// Returns the first actions. `at_ms` is the time since the start of the failover or switchover, here and
+    /// in the methods below.
     fn begin(&mut self, at_ms: u64) -> Vec<NumberedAction>;
 
     /// Takes the outcome of an action, and returns the next actions.
     fn answer(&mut self, at_ms: u64, number: u32, answer: ActionOutcome) -> Vec<NumberedAction>;
 
-    /// Ends the run because the lease is lost. No further action follows.
+    /// Ends the failover or switchover because the lease is lost. No further action follows.
     fn lease_lost(&mut self, at_ms: u64, reason: &str);
 
     /// Returns the present phase.

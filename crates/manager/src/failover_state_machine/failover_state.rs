@@ -1,4 +1,4 @@
-//! The state that every kind of run has.
+//! The state that every failover, switchover and recovery has.
 
 use std::collections::BTreeMap;
 
@@ -8,31 +8,31 @@ use crate::model::{
 };
 use crate::safety_rules::SafetyRefusal;
 
-/// State of a run.
+/// State of a failover or switchover.
 #[derive(Debug, Clone)]
 pub struct RunState {
     pub(crate) phase: RunPhase,
-    /// The lease term of the run, once known.
+    /// The lease term of the failover or switchover, once known.
     pub(crate) token: Option<LeaseToken>,
     next_number: u32,
     /// Actions that are ordered and not yet answered, by number.
     pub(crate) in_flight: BTreeMap<u32, RunAction>,
     /// Actions of the present phase that wait until earlier ones are answered.
     pub(crate) queue: Vec<RunAction>,
-    /// How to undo the actions that the run has executed.
+    /// How to undo the actions that the failover or switchover has executed.
     pub(crate) undo: UndoLog,
-    /// Whether the new primary takes writes, so that the run only continues.
+    /// Whether the new primary takes writes, so that the failover or switchover only continues.
     pub(crate) promoted: bool,
     /// Actions after the promotion that failed.
     pub(crate) remaining: Vec<RunAction>,
-    /// Why the run does not continue, if so.
+    /// Why the failover or switchover does not continue, if so.
     pub(crate) refusal: Option<SafetyRefusal>,
     /// The audit record so far.
     pub(crate) audit: Audit,
 }
 
 impl RunState {
-    /// Creates the state of a run that has not started.
+    /// Creates the state of a failover or switchover that has not started.
     pub(crate) fn new(audit: Audit, undo: UndoLog) -> Self {
         Self {
             phase: RunPhase::Lease,
@@ -78,8 +78,8 @@ impl RunState {
     /// Takes the outcome of a lease check.
     ///
     /// # Errors
-    /// Why the run may not continue. A lease in another term does not count either, because another manager
-    /// may have acted in between.
+    /// Why the failover or switchover may not continue. A lease in another lease term does not count either,
+    /// because another manager may have acted in between.
     pub(super) fn take_lease(&mut self, answer: ActionOutcome) -> Result<(), String> {
         match answer {
             ActionOutcome::LeaseHeld(token) if self.token.is_none_or(|first| first == token) => {
@@ -87,7 +87,9 @@ impl RunState {
                 self.audit.token = Some(token.0);
                 Ok(())
             }
-            ActionOutcome::LeaseHeld(_) => Err("the lease is held in another term".to_owned()),
+            ActionOutcome::LeaseHeld(_) => {
+                Err("this manager holds the lease, but in a new lease term".to_owned())
+            }
             ActionOutcome::Failed(reason) | ActionOutcome::Unknown(reason) => Err(reason),
             _ => Err("the lease check had an unexpected answer".to_owned()),
         }
@@ -104,7 +106,7 @@ impl RunState {
         self.in_flight.clear();
     }
 
-    /// Finishes the run, and records its outcome.
+    /// Finishes the failover or switchover, and records its outcome.
     pub(super) fn finish(&mut self, outcome: RunOutcome) {
         self.audit.outcome = Some(outcome);
         self.abandon_phase();

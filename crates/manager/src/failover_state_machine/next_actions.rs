@@ -1,4 +1,4 @@
-//! The state machine of a run: it decides which actions follow each outcome.
+//! The state machine of a failover or switchover: it decides which actions follow each outcome.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::model::{
 };
 use crate::safety_rules::SafetyRefusal;
 
-/// A run: its procedure and its state.
+/// A failover or switchover: its procedure and its state.
 #[derive(Debug, Clone)]
 pub struct PhaseMachine<P> {
     procedure: P,
@@ -20,13 +20,13 @@ pub struct PhaseMachine<P> {
 }
 
 impl<P: RunProcedure> PhaseMachine<P> {
-    /// Creates a run that has not started.
+    /// Creates a failover or switchover that has not started.
     pub(crate) fn start_with(procedure: P, run: RunState) -> Self {
         Self { procedure, run, after_lease_check: BTreeMap::new() }
     }
 
-    /// Returns the first actions. `at_ms` is the time since the start of the run, here and in the methods
-    /// below.
+    /// Returns the first actions. `at_ms` is the time since the start of the failover or switchover, here and
+    /// in the methods below.
     pub fn begin(&mut self, at_ms: u64) -> Vec<NumberedAction> {
         match P::PHASES.first() {
             Some(first) => self.enter(at_ms, first.phase),
@@ -34,8 +34,8 @@ impl<P: RunProcedure> PhaseMachine<P> {
         }
     }
 
-    /// Takes the outcome of an action, and returns the next actions. If the run does not wait for this
-    /// outcome, it is only recorded.
+    /// Takes the outcome of an action, and returns the next actions. If the failover or switchover does not
+    /// wait for this outcome, it is only recorded.
     pub fn answer(&mut self, at_ms: u64, number: u32, answer: ActionOutcome) -> Vec<NumberedAction> {
         let Some(act) = self.run.answered(at_ms, number, &answer) else { return Vec::new() };
         if act == RunAction::CheckLease {
@@ -52,14 +52,15 @@ impl<P: RunProcedure> PhaseMachine<P> {
         }
     }
 
-    /// Ends the run because the lease is lost.
+    /// Ends the failover or switchover because the lease is lost.
     pub fn lease_lost(&mut self, at_ms: u64, reason: &str) {
         if self.run.audit.outcome.is_some() {
             return;
         }
         let refusal = SafetyRefusal::NoLease { reason: reason.to_owned() };
         self.run.record(at_ms, AuditEvent::RuleRefused { refusal: refusal.clone() });
-        // If the lease is lost during an undo, the reason for the undo stays the reason of the run.
+        // If the lease is lost during an undo, the reason for the undo stays the reason of the failover or
+        // switchover.
         self.run.refusal.get_or_insert(refusal);
         self.finish();
     }
@@ -255,12 +256,12 @@ impl<P: RunProcedure> PhaseMachine<P> {
         }
     }
 
-    /// Whether the deadline of the run has passed.
+    /// Whether the deadline of the failover or switchover has passed.
     fn is_late(&self, at_ms: u64) -> bool {
         self.deadline_ms().is_some_and(|deadline| at_ms >= deadline)
     }
 
-    /// Refuses to continue, and undoes the actions that the run has executed.
+    /// Refuses to continue, and undoes the actions that the failover or switchover has executed.
     fn refuse(&mut self, at_ms: u64, refusal: SafetyRefusal) -> Vec<NumberedAction> {
         self.run.record(at_ms, AuditEvent::RuleRefused { refusal: refusal.clone() });
         self.run.abandon_phase();
@@ -271,7 +272,7 @@ impl<P: RunProcedure> PhaseMachine<P> {
         }
     }
 
-    /// Finishes the run. No action follows.
+    /// Finishes the failover or switchover. No action follows.
     fn finish(&mut self) -> Vec<NumberedAction> {
         let refusal = self.run.refusal.take();
         let outcome = match refusal {
@@ -299,8 +300,8 @@ impl<P: RunProcedure> PhaseMachine<P> {
         acts.extend(self.run.in_flight.values().filter(|act| act.changes_state()).cloned());
         acts.append(&mut self.run.queue);
         let after: Vec<&PhaseRule> = P::PHASES.iter().filter(|rule| rule.is_after_promotion).collect();
-        let started = after.iter().position(|rule| rule.phase == self.run.phase).map_or(0, |at| at + 1);
-        for rule in after.into_iter().skip(started) {
+        let next = after.iter().position(|rule| rule.phase == self.run.phase).map_or(0, |at| at + 1);
+        for rule in after.into_iter().skip(next) {
             acts.extend(self.procedure.actions(&self.run, 0, rule.phase));
         }
         let server = self.procedure.candidate();

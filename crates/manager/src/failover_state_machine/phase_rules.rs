@@ -1,4 +1,4 @@
-//! What each kind of run supplies to the state machine.
+//! What a failover, a switchover and a recovery supply to the state machine.
 
 use std::fmt;
 
@@ -13,8 +13,8 @@ pub struct PhaseRule {
     pub(crate) phase: RunPhase,
     /// Whether the actions of the phase run in parallel. Otherwise they run one after the other.
     pub(crate) is_parallel: bool,
-    /// Whether the phase follows the promotion. If the run ends before this phase, the audit record lists its
-    /// actions as remaining.
+    /// Whether the phase follows the promotion. If the failover or switchover ends before this phase, the
+    /// audit record lists its actions as remaining.
     pub(crate) is_after_promotion: bool,
 }
 
@@ -35,13 +35,13 @@ impl PhaseRule {
     }
 }
 
-/// What the outcome of an action means for the run.
+/// What the outcome of an action means for the failover or switchover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Applied {
     /// The action took effect.
     Done,
-    /// The run can continue without the action. If a rule needs it, that rule decides at the end of the
-    /// phase.
+    /// The failover or switchover can continue without the action. If a rule needs it, that rule decides at
+    /// the end of the phase.
     Tolerated,
     /// The action failed, or may not have taken effect.
     Failed(String),
@@ -71,16 +71,17 @@ pub enum NextStep {
 /// What follows a phase, or the failure of an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// The run continues with the next phase of the table. After the last phase it is finished.
+    /// The failover or switchover continues with the next phase of the table. After the last phase it is
+    /// finished.
     Continue,
-    /// The run continues with this step.
+    /// The failover or switchover continues with this step.
     Go(NextStep),
     /// A safety rule refuses to continue, and the actions so far are undone.
     Refuse(SafetyRefusal),
-    /// The entries of the undo log are executed. The reason comes from an earlier run, so it is not recorded
-    /// as an event of this run.
+    /// The entries of the undo log are executed. The reason comes from an earlier failover or switchover, so
+    /// it is not recorded as an event in this audit record.
     Undo(SafetyRefusal),
-    /// The run is finished.
+    /// The failover or switchover is finished.
     Finish,
 }
 
@@ -104,9 +105,9 @@ impl UndoRule {
 
 /// The part that differs between failover, switchover and recovery. Pure.
 ///
-/// Times are in milliseconds since the start of the run.
+/// Times are in milliseconds since the start of the failover or switchover.
 pub trait RunProcedure: fmt::Debug + Clone + Send + Sync {
-    /// The phases of the run, in order.
+    /// The phases of the failover or switchover, in order.
     const PHASES: &'static [PhaseRule];
 
     /// Returns the actions of a phase.
@@ -118,7 +119,7 @@ pub trait RunProcedure: fmt::Debug + Clone + Send + Sync {
     /// In a dry run, removes the actions that belong in the plan and must not be executed.
     fn keep_for_plan(&mut self, _run: &RunState, _acts: &mut Vec<RunAction>) {}
 
-    /// Stores the data of an outcome, and returns what the outcome means for the run.
+    /// Stores the data of an outcome, and returns what the outcome means for the failover or switchover.
     fn apply(&mut self, run: &mut RunState, at_ms: u64, act: &RunAction, answer: ActionOutcome) -> Applied;
 
     /// Returns what follows an action that did not fail, while other actions of its phase may be in flight.
@@ -137,7 +138,8 @@ pub trait RunProcedure: fmt::Debug + Clone + Send + Sync {
         Decision::Continue
     }
 
-    /// Called when an action failed before a server may have become primary. With `None`, the run is refused.
+    /// Called when an action failed before a server may have become primary. With `None`, the failover or
+    /// switchover is refused.
     fn recover_from(&mut self, _run: &mut RunState, _act: &RunAction, _reason: &str) -> Option<Decision> {
         None
     }
@@ -180,7 +182,7 @@ pub trait RunProcedure: fmt::Debug + Clone + Send + Sync {
     /// Returns the name of the server to promote; empty if there is none.
     fn candidate(&self) -> String;
 
-    /// Returns the result of a dry run; `None` if the run is not a dry run.
+    /// Returns the result of a dry run; `None` if the failover or switchover is not a dry run.
     fn planned(&self) -> Option<RunOutcome> {
         None
     }

@@ -1,8 +1,8 @@
-//! The undo log: how to undo the actions of a run.
+//! The undo log: how to undo the actions of a failover or switchover.
 
 use crate::model::RunAction;
 
-/// The actions that undo everything the run has done so far, and the state of the undo.
+/// The actions that undo everything the failover or switchover has done so far, and the state of the undo.
 #[derive(Debug, Clone, Default)]
 pub struct UndoLog {
     /// The undo actions. The one for the latest action is first.
@@ -18,8 +18,9 @@ pub struct UndoLog {
 }
 
 impl UndoLog {
-    /// Creates the undo log of a recovery, which undoes the actions of an earlier run, with the most urgent
-    /// one first. Failed undo actions are not repeated, because the caller repeats the whole recovery.
+    /// Creates the undo log of a recovery, which undoes the actions of an earlier failover or switchover,
+    /// with the most urgent one first. Failed undo actions are not repeated, because the caller repeats the
+    /// whole recovery.
     pub(crate) fn of_earlier_run(irreversible: Vec<RunAction>) -> Self {
         Self { irreversible, last_round: true, ..Self::default() }
     }
@@ -59,7 +60,7 @@ impl UndoLog {
         &self.entries
     }
 
-    /// Whether an action of the run changed something.
+    /// Whether an action of the failover or switchover changed something.
     pub(crate) fn is_changed(&self) -> bool {
         self.changed
     }

@@ -1,5 +1,5 @@
 //! The phases, actions and rules of a recovery. It probes the servers, decides, and then undoes or finishes
-//! the interrupted run.
+//! the interrupted failover or switchover.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::safety_rules::SafetyRefusal;
 pub struct RecoveryRequest {
     /// Id of the recovery.
     pub id: String,
-    /// The interrupted run.
+    /// The interrupted failover or switchover.
     pub traces: InterruptedRun,
     /// Names of the route hooks, in order. Hooks that have completed are not repeated.
     pub route_hooks: Vec<String>,
@@ -46,12 +46,12 @@ pub struct RecoveryProcedure {
     order: RecoveryRequest,
     /// State of the probed servers, or why the state is unknown.
     probed: BTreeMap<String, Result<PrimaryStatus, String>>,
-    /// Ackers that another manager has repointed in a later term.
+    /// Ackers that another manager has repointed in a later lease term.
     repointed: Vec<String>,
-    /// Ackers that another manager has stopped in a later term.
+    /// Ackers that another manager has stopped in a later lease term.
     stopped: Vec<String>,
-    /// Ackers that have no order in a later term. This does not include ackers that did not answer; those are
-    /// not repointed.
+    /// Ackers that have no order in a later lease term. This does not include ackers that did not answer;
+    /// those are not repointed.
     without_order: BTreeSet<String>,
 }
 
@@ -66,8 +66,8 @@ impl RecoveryProcedure {
         }
     }
 
-    /// Decides from the state of the servers whether to finish or to undo the run. Returns the refusal if
-    /// neither is possible.
+    /// Decides from the state of the servers whether to finish or to undo the failover or switchover. Returns
+    /// the refusal if neither is possible.
     fn decide(&self, run: &mut RunState) -> Result<Decision, SafetyRefusal> {
         let id = self.order.traces.run.clone();
         if !self.stopped.is_empty() {
@@ -84,15 +84,15 @@ impl RecoveryProcedure {
             }
             Ok(false) => {
                 run.undo.set_entries(self.undo_entries());
-                let reason = "its manager stopped during the run".to_owned();
+                let reason = "its manager stopped before the end".to_owned();
                 Ok(Decision::Undo(SafetyRefusal::Interrupted { run: id, reason }))
             }
             Err(reason) => Err(SafetyRefusal::Interrupted { run: id, reason }),
         }
     }
 
-    /// Returns whether the run must be finished (`true`) or undone (`false`). Returns an error if neither is
-    /// safe.
+    /// Returns whether the failover or switchover must be finished (`true`) or undone (`false`). Returns an
+    /// error if neither is safe.
     fn may_finish(&self) -> Result<bool, String> {
         let traces = &self.order.traces;
         if self.without_order.is_empty() && !traces.ackers.is_empty() {
@@ -136,7 +136,7 @@ impl RecoveryProcedure {
         Ok(false)
     }
 
-    /// Returns the undo actions for everything that the run may have done.
+    /// Returns the undo actions for everything that the failover or switchover may have done.
     fn undo_entries(&self) -> Vec<RunAction> {
         let traces = &self.order.traces;
         let mut undo = Vec::new();
@@ -158,7 +158,7 @@ impl RecoveryProcedure {
 }
 
 impl RunProcedure for RecoveryProcedure {
-    /// The phases that finish a run. The phases that undo it belong to the state machine.
+    /// The phases that finish a failover or switchover. The phases that undo it belong to the state machine.
     const PHASES: &'static [PhaseRule] = &[
         PhaseRule::parallel(RunPhase::Confirm),
         PhaseRule::parallel(RunPhase::RepointAckers).after_promotion(),
@@ -254,7 +254,8 @@ impl RunProcedure for RecoveryProcedure {
         }
     }
 
-    /// The audit record of the interrupted run already contains everything that the recovery does.
+    /// The audit record of the interrupted failover or switchover already contains everything that the
+    /// recovery does.
     fn must_continue(&self) -> bool {
         true
     }

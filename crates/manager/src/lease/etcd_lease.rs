@@ -2,7 +2,7 @@
 //!
 //! The lease is one key that is bound to an etcd lease. A transaction creates the key only if it does not
 //! exist, so only one manager can own it. The key is deleted when the etcd lease ends. The revision that
-//! created the key becomes the token of the term, because revisions only grow.
+//! created the key becomes the token of the lease term, because revisions only grow.
 //!
 //! The revisions of a rebuilt etcd cluster start again at low numbers, below the tokens that relays have
 //! accepted. The floor that an operator sets ([`TERM_FLOOR_KEY`]) is therefore read in the same transaction
@@ -18,7 +18,7 @@ use super::lease_validity::LeaseAnswer;
 use crate::ManagerError;
 use crate::model::LeaseToken;
 
-/// Suffix of the key that contains the term floor: a number that is added to all tokens.
+/// Suffix of the key that contains the floor of the lease terms: a number that is added to all tokens.
 pub const TERM_FLOOR_KEY: &str = "above";
 
 /// A lease in etcd.

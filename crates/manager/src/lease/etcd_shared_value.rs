@@ -77,8 +77,8 @@ impl EtcdValue {
         let members = self.etcd.options.endpoints.len();
         let request_max = Duration::from_millis(self.etcd.options.request_ms_max);
         for member in 1..=members {
-            // A run waits for the answer. The first member may have died together with the primary's host, so
-            // it gets less time.
+            // A failover or switchover waits for the answer. The first member may have died together with the
+            // primary's host, so it gets less time.
             let limit = if member < members { request_max / 4 } else { request_max };
             match self.etcd.post_within(limit, method, body.clone()).await {
                 Ok(answer) => return Ok(answer),

@@ -15,8 +15,8 @@ use crate::ManagerError;
 use crate::model::LeaseToken;
 use crate::safety_rules::SafetyRefusal;
 
-/// Returns the time since boot. The clock also counts the time while the machine is suspended, so that a term
-/// can expire meanwhile.
+/// Returns the time since boot. The clock also counts the time while the machine is suspended, so that a
+/// lease term can expire meanwhile.
 pub fn now() -> BootTime {
     let time = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -37,7 +37,7 @@ pub enum LeaseStatus {
 struct LeaseShared {
     keeper: Mutex<LeaseHolder>,
     standing: watch::Sender<LeaseStatus>,
-    /// Notified when this term must end and a new one must begin.
+    /// Notified when this lease term must end and a new one must begin.
     restart_requested: Notify,
 }
 
@@ -48,13 +48,13 @@ pub struct LeaseHandle {
 }
 
 impl LeaseHandle {
-    /// Returns the token of the term in which this manager may act now.
+    /// Returns the token of the lease term in which this manager may act now.
     ///
     /// # Errors
     /// [`SafetyRefusal::NoLease`] if the manager does not hold the lease, or cannot be sure that it does.
     pub fn check(&self) -> Result<LeaseToken, ManagerError> {
-        // The clock is read at each check, so that the term does not last longer when the renewing task is
-        // delayed.
+        // The clock is read at each check, so that the lease term does not last longer when the renewing task
+        // is delayed.
         let held = self.shared.keeper.lock().holds(now());
         held.ok_or_else(|| {
             let reason = match &*self.shared.standing.borrow() {
@@ -65,7 +65,7 @@ impl LeaseHandle {
         })
     }
 
-    /// Ends this term and requests a new one. Another manager may get the lease instead.
+    /// Ends this lease term and requests a new one. Another manager may get the lease instead.
     pub fn restart_term(&self) {
         self.shared.restart_requested.notify_one();
     }
@@ -135,7 +135,7 @@ async fn keep<S: LeaseStore>(
     loop {
         let lost = with(&mut |keeper| keeper.tick(now()));
         if note(&shared, lost.as_ref()) {
-            // If the store kept the old term, it would also refuse a new term to this manager.
+            // If the store kept the old term, it would also refuse a new lease term to this manager.
             let _ = tokio::time::timeout(request_max, store.release()).await;
         }
         let sent = now();
@@ -182,7 +182,7 @@ async fn keep<S: LeaseStore>(
                 differs
             });
         }
-        // The lease was granted so late that its term has already ended, so it is released.
+        // The lease was granted so late that its lease term has already ended, so it is released.
         if granted && change.is_none() {
             let _ = tokio::time::timeout(request_max, store.release()).await;
         }
@@ -194,7 +194,7 @@ async fn keep<S: LeaseStore>(
     let _ = tokio::time::timeout(request_max, store.release()).await;
 }
 
-/// Publishes a change of the lease. Returns whether a term has ended.
+/// Publishes a change of the lease. Returns whether a lease term has ended.
 fn note(shared: &LeaseShared, change: Option<&LeaseChange>) -> bool {
     match change {
         None => false,

@@ -1,8 +1,8 @@
 //! Determines when a manager holds the lease, by its own clock. Pure: takes times and answers, and returns
 //! requests.
 //!
-//! A term counts from the time at which its request was **sent**, because the store cannot have granted it
-//! earlier. This manager's term ends a margin before the term of the store. The margin covers clocks of
+//! A lease term counts from the time at which its request was **sent**, because the store cannot have granted
+//! it earlier. This manager's term ends a margin before the term of the store. The margin covers clocks of
 //! different speed, and actions that started just before the end. An answer that belongs to an earlier term
 //! changes nothing.
 
@@ -36,8 +36,8 @@ impl BootTime {
 pub struct LeaseTimes {
     /// How long the store grants the lease.
     pub ttl_ms: u64,
-    /// How long before the end of the term the holder stops acting. The margin must be longer than an action
-    /// lasts after its lease check, and longer than two clocks can differ over a term.
+    /// How long before the end of the lease term the holder stops acting. The margin must be longer than an
+    /// action lasts after its lease check, and longer than two clocks can differ over a term.
     pub margin_ms: u64,
     /// Pause after a successful renewal before the next one, and after a failure before the next attempt.
     pub renew_ms: u64,
@@ -66,7 +66,7 @@ impl LeaseTimes {
 pub enum LeaseAnswer {
     /// This manager holds the lease.
     Granted {
-        /// Token of the new term.
+        /// Token of the new lease term.
         token: LeaseToken,
         /// How long the lease is granted, in milliseconds.
         ttl_ms: u64,
@@ -76,14 +76,14 @@ pub enum LeaseAnswer {
         /// Name of the holder.
         holder: String,
     },
-    /// The term of this manager is extended.
+    /// The lease term of this manager is extended.
     Renewed {
         /// How long the lease is granted, in milliseconds.
         ttl_ms: u64,
     },
-    /// The term has ended. Another manager may hold the lease.
+    /// The lease term has ended. Another manager may hold the lease.
     Expired {
-        /// Why the term has ended.
+        /// Why the lease term has ended.
         reason: String,
     },
     /// There is no answer, or it is unclear whether the lease is held.
@@ -98,7 +98,7 @@ pub enum LeaseAnswer {
 pub enum LeaseRequest {
     /// Request the lease.
     Acquire,
-    /// Extend the present term.
+    /// Extend the present lease term.
     Renew(LeaseToken),
     /// Wait until this time.
     Wait(BootTime),
@@ -111,9 +111,9 @@ pub enum LeaseChange {
     Active(LeaseToken),
     /// This manager no longer holds the lease.
     Lost {
-        /// Token of the term that was lost.
+        /// Token of the lease term that was lost.
         token: LeaseToken,
-        /// Why the term was lost.
+        /// Why the lease term was lost.
         reason: String,
     },
 }
@@ -121,9 +121,9 @@ pub enum LeaseChange {
 impl fmt::Display for LeaseChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Active(token) => write!(f, "this manager is active, term {token}"),
+            Self::Active(token) => write!(f, "this manager is active, lease term {token}"),
             Self::Lost { token, reason } => {
-                write!(f, "this manager is no longer active, term {token}: {reason}")
+                write!(f, "this manager is no longer active, lease term {token}: {reason}")
             }
         }
     }
@@ -150,8 +150,8 @@ impl LeaseHolder {
         Self { terms, state: HolderState::Waiting { again: BootTime(0) }, trouble: None }
     }
 
-    /// Returns the token of the term if this manager holds the lease at `now`. Must be called before each
-    /// action.
+    /// Returns the token of the lease term if this manager holds the lease at `now`. Must be called before
+    /// each action.
     pub fn holds(&self, now: BootTime) -> Option<LeaseToken> {
         match self.state {
             HolderState::Holding { token, until, .. } if now < until => Some(token),
@@ -159,7 +159,7 @@ impl LeaseHolder {
         }
     }
 
-    /// Returns when the term ends; `None` if this manager does not hold the lease.
+    /// Returns when the lease term ends; `None` if this manager does not hold the lease.
     pub fn until(&self) -> Option<BootTime> {
         match self.state {
             HolderState::Holding { until, .. } => Some(until),
@@ -167,7 +167,7 @@ impl LeaseHolder {
         }
     }
 
-    /// Gives up the term if it has expired. Must be called at least whenever the time of
+    /// Gives up the lease term if it has expired. Must be called at least whenever the time of
     /// [`LeaseRequest::Wait`] is reached.
     pub fn tick(&mut self, now: BootTime) -> Option<LeaseChange> {
         let HolderState::Holding { token, until, .. } = self.state else { return None };
@@ -178,10 +178,10 @@ impl LeaseHolder {
         self.record_lease_loss(now, token, reason)
     }
 
-    /// Gives up a term that has not expired, so that a new one can begin.
+    /// Gives up a lease term that has not expired, so that a new one can begin.
     pub fn give_up(&mut self, now: BootTime) -> Option<LeaseChange> {
         let HolderState::Holding { token, .. } = self.state else { return None };
-        self.record_lease_loss(now, token, "it was given up to start a new term".to_owned())
+        self.record_lease_loss(now, token, "it was given up to start a new lease term".to_owned())
     }
 
     /// Returns what to do at `now`. Must be called after [`LeaseHolder::tick`].
@@ -210,7 +210,7 @@ impl LeaseHolder {
             (HolderState::Waiting { .. }, LeaseAnswer::Granted { token, ttl_ms }) => {
                 let until = self.terms.end(sent, ttl_ms);
                 if until <= now {
-                    // The request took so long that the granted term has already ended.
+                    // The request took so long that the granted lease term has already ended.
                     self.state = HolderState::Waiting { again };
                     return None;
                 }
@@ -255,7 +255,7 @@ impl LeaseHolder {
 }
 
 impl LeaseTimes {
-    /// Returns the end of a term of `ttl_ms` that was requested at `sent`.
+    /// Returns the end of a lease term of `ttl_ms` that was requested at `sent`.
     fn end(&self, sent: BootTime, ttl_ms: u64) -> BootTime {
         sent.plus_ms(ttl_ms.min(self.ttl_ms).saturating_sub(self.margin_ms))
     }

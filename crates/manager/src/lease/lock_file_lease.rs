@@ -16,7 +16,7 @@ use crate::model::LeaseToken;
 /// The longest content of the lock file that is accepted, in bytes.
 const NOTE_BYTES_MAX: u64 = 4096;
 
-/// Content of the lock file: the holder and its term.
+/// Content of the lock file: the holder and its lease term.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct LockFileContents {
     holder: String,

@@ -8,8 +8,8 @@
 //! - [`etcd_client`]: client of etcd's HTTP/JSON gateway.
 //! - [`etcd_shared_value`]: values in etcd that managers share.
 //!
-//! Each term has a [`LeaseToken`] that is higher than all earlier ones. The token is passed with every order.
-//! A relay refuses an order whose token is lower than the highest one it has seen.
+//! Each lease term has a [`LeaseToken`] that is higher than all earlier ones. The token is passed with every
+//! order. A relay refuses an order whose token is lower than the highest one it has seen.
 
 pub mod etcd_client;
 pub mod etcd_lease;
@@ -34,7 +34,7 @@ pub trait LeaseStore: Send {
     /// Requests the lease from the store.
     fn acquire(&mut self) -> impl Future<Output = LeaseAnswer> + Send;
 
-    /// Extends the present term.
+    /// Extends the present lease term.
     fn renew(&mut self, token: LeaseToken) -> impl Future<Output = LeaseAnswer> + Send;
 
     /// Releases the lease if this manager may hold it. A failure does no harm, because the lease expires.

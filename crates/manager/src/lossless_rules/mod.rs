@@ -87,7 +87,7 @@ impl AckerEvidence {
     }
 }
 
-/// Returns the message for the refusal of a relay that has seen a later term.
+/// Returns the message for the refusal of a relay that has seen a later lease term.
 pub fn stale_term_text(term: u64, seen: u64) -> String {
     format!(
         "refuses orders of term {term} of the lease, and has accepted one of term {seen}: etcd was created again (`tailwater manager raise-terms`), or \
@@ -124,7 +124,7 @@ pub struct LossVerdict {
     pub holds: Option<GtidSet>,
     /// Names of the ackers that hold all of these transactions.
     pub holders: Vec<String>,
-    /// What may be lost if the run continues without the proof.
+    /// What may be lost if the failover or switchover continues without the proof.
     pub possible_loss: Option<PossibleLoss>,
 }
 

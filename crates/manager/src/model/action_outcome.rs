@@ -37,7 +37,7 @@ pub enum ActionOutcome {
         stopped: bool,
     },
     /// The action certainly took effect. For [`RunAction::CheckAckerTerm`]: the acker got no order in a later
-    /// term.
+    /// lease term.
     Done,
     /// The action certainly took effect; with a note for the audit record.
     DoneWithNote(String),

@@ -1,5 +1,5 @@
-//! The audit record of a run: all actions with their outcomes, and the result, as JSON and as text. Its JSON
-//! spelling is fixed, because managers of other versions read it.
+//! The audit record of a failover or switchover: all actions with their outcomes, and the result, as JSON and
+//! as text. Its JSON spelling is fixed, because managers of other versions read it.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::candidates::CandidateRanking;
 use crate::lossless_rules::PossibleLoss;
 use crate::safety_rules::SafetyRefusal;
 
-/// The kind of a run.
+/// The kind of a failover or switchover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunKind {
@@ -30,7 +30,7 @@ impl fmt::Display for RunKind {
     }
 }
 
-/// The outcome of a run.
+/// The outcome of a failover or switchover.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "snake_case")]
 pub enum RunOutcome {
@@ -41,7 +41,7 @@ pub enum RunOutcome {
         /// Actions after the promotion that failed or were not executed.
         left: Vec<RunAction>,
     },
-    /// The run changed nothing.
+    /// The failover or switchover changed nothing.
     Unchanged {
         /// The safety rule that refused.
         refusal: SafetyRefusal,
@@ -54,13 +54,13 @@ pub enum RunOutcome {
         #[serde(rename = "stays", alias = "irreversible")]
         irreversible: Vec<RunAction>,
     },
-    /// The run is incomplete. After a failover, the old primary stays fenced, and no new primary is known to
+    /// The failover or switchover is incomplete. After a failover, the old primary stays fenced, and no new primary is known to
     /// take writes. After a switchover, at least one action is not undone.
     #[serde(rename = "left", alias = "incomplete")]
     Incomplete {
         /// The safety rule that refused.
         refusal: SafetyRefusal,
-        /// Actions that would undo the run, in order. The holder of the lease may execute them, or start the
+        /// Actions that would undo what was done, in order. The holder of the lease may execute them, or start the
         /// failover again.
         to_undo: Vec<RunAction>,
         /// Actions that cannot be undone.
@@ -82,7 +82,7 @@ pub enum RunOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "note", rename_all = "snake_case")]
 pub enum AuditEvent {
-    /// The run ordered an action.
+    /// The failover or switchover ordered an action.
     #[serde(rename = "ordered", alias = "action_ordered")]
     ActionOrdered {
         /// Number of the ordered action.
@@ -90,7 +90,7 @@ pub enum AuditEvent {
         /// The action that was ordered.
         what: RunAction,
     },
-    /// The run got the outcome of an action.
+    /// The failover or switchover got the outcome of an action.
     #[serde(rename = "answered", alias = "action_answered")]
     ActionAnswered {
         /// Number of the answered action.
@@ -100,7 +100,7 @@ pub enum AuditEvent {
         /// The outcome as text.
         text: String,
     },
-    /// The run got an outcome for which it does not wait: it was late or repeated.
+    /// The failover or switchover got an outcome for which it does not wait: it was late or repeated.
     #[serde(rename = "ignored", alias = "late_answer")]
     LateAnswer {
         /// Number of the action that the late answer belongs to.
@@ -123,35 +123,35 @@ pub enum AuditEvent {
 /// An entry of the audit record: an event with its time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// Time since the start of the run, in milliseconds.
+    /// Time since the start of the failover or switchover, in milliseconds.
     pub at_ms: u64,
-    /// Phase of the run at that time.
+    /// Phase of the failover or switchover at that time.
     pub phase: RunPhase,
     /// The event that happened.
     #[serde(flatten)]
     pub note: AuditEvent,
 }
 
-/// The audit record of a run.
+/// The audit record of a failover or switchover.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Audit {
-    /// Id of the run.
+    /// Id of the failover or switchover.
     pub id: String,
-    /// Whether the run was a failover or a switchover.
+    /// Whether this is the record of a failover or of a switchover.
     #[serde(default)]
     pub kind: RunKind,
-    /// The interrupted run that this one undoes or finishes.
+    /// The interrupted failover or switchover that this one undoes or finishes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumes: Option<String>,
     /// The old primary.
     pub primary: String,
-    /// Whether the run was a dry run.
+    /// Whether the failover or switchover was a dry run.
     pub dry_run: bool,
     /// Whether the operator accepted that completeness is not proven.
     pub allow_data_loss: bool,
-    /// The lease term of the run; `None` before it is known.
+    /// The lease term of the failover or switchover; `None` before it is known.
     pub token: Option<u64>,
-    /// All events of the run, in order.
+    /// All events of the failover or switchover, in order.
     pub steps: Vec<AuditEntry>,
     /// All transactions that the ackers hold, as text.
     pub holds: Option<String>,
@@ -163,7 +163,7 @@ pub struct Audit {
     /// For a switchover: how long no server took writes, in milliseconds.
     #[serde(default)]
     pub pause_ms: Option<u64>,
-    /// The outcome. It is `None` during the run, and for ever if the manager died; see
+    /// The outcome. It is `None` during the failover or switchover, and for ever if the manager died; see
     /// [`Audit::is_interrupted`].
     pub outcome: Option<RunOutcome>,
 }
@@ -188,8 +188,8 @@ impl Audit {
         }
     }
 
-    /// Whether the run was interrupted: its manager died or lost the lease, and the next holder of the lease
-    /// must recover the run.
+    /// Whether the failover or switchover was interrupted: its manager died or lost the lease, and the next
+    /// holder of the lease must recover the run.
     pub fn is_interrupted(&self) -> bool {
         let is_loss = |step: &AuditEntry| {
             matches!(&step.note, AuditEvent::RuleRefused { refusal: SafetyRefusal::NoLease { .. } })

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// An action with its number.
 pub type NumberedAction = (u32, RunAction);
 
-/// An action of a run.
+/// An action of a failover or switchover.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "act", rename_all = "snake_case")]
 pub enum RunAction {
@@ -94,7 +94,7 @@ pub enum RunAction {
     CheckAckerTerm {
         /// The acker to ask.
         acker: String,
-        /// The lease term of this run.
+        /// The lease term of this failover or switchover.
         term: u64,
     },
     /// Probe a primary that is alive: whether clients can write to it, and how it waits for ACKs.
@@ -210,8 +210,8 @@ impl RunAction {
     }
 
     /// Returns the action that undoes this one; `None` if this action cannot be undone, needs no undo, or is
-    /// undone in a way that depends on the run. Transactions that were sent to a server, and effects of
-    /// hooks, cannot be undone.
+    /// undone in a way that depends on the failover or switchover. Transactions that were sent to a server,
+    /// and effects of hooks, cannot be undone.
     pub fn undo_action(&self) -> Option<Self> {
         match self {
             Self::StopAcker { acker } => Some(Self::StartAcker { acker: acker.clone() }),

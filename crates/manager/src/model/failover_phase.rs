@@ -1,10 +1,10 @@
-//! The phases of a run.
+//! The phases of a failover or switchover.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A phase of a run. The variants are in the order of a failover.
+/// A phase of a failover or switchover. The variants are in the order of a failover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunPhase {
@@ -48,9 +48,9 @@ pub enum RunPhase {
     /// Route clients to the new primary.
     #[serde(rename = "routes", alias = "route_clients")]
     RouteClients,
-    /// Undo the actions that the run has executed.
+    /// Undo the actions that the failover or switchover has executed.
     Undo,
-    /// The run is finished.
+    /// The failover or switchover is finished.
     #[serde(rename = "over", alias = "finished")]
     Finished,
 }

@@ -1,13 +1,13 @@
 //! Plain types that the rest of the crate shares: actions, outcomes, audit records, the lease token. None of
 //! them does I/O.
 //!
-//! - [`failover_action`]: the actions of a run.
+//! - [`failover_action`]: the actions of a failover or switchover.
 //! - [`action_outcome`]: the outcomes of actions.
-//! - [`audit_record`]: the audit record of a run.
+//! - [`audit_record`]: the audit record of a failover or switchover.
 //! - [`lease_token`]: the token of a lease term.
 //! - [`primary_status`]: the state of a primary.
 //! - [`relay_state`]: the state of a relay, and the orders that it has.
-//! - [`failover_phase`]: the phases of a run.
+//! - [`failover_phase`]: the phases of a failover or switchover.
 
 pub mod action_outcome;
 pub mod audit_record;

@@ -15,7 +15,8 @@
 //!
 //! Before the candidate may be writable, everything is undone if an action fails or the limit is exceeded. A
 //! candidate that may be writable is made read-only first; then the rest is undone in parallel. Failed undo
-//! actions are repeated once. From then on the run only continues. Without the lease no action is executed.
+//! actions are repeated once. From then on the switchover only continues. Without the lease no action is
+//! executed.
 //!
 //! - [`switchover_request`]: the input of a switchover.
 //! - [`switchover_phases`]: its phases and the write pause; [`crate::failover_state_machine`] runs them.

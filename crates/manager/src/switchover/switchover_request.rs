@@ -11,7 +11,7 @@ pub const WRITE_PAUSE_MS_MAX: u64 = 1000;
 /// A switchover request.
 #[derive(Debug, Clone)]
 pub struct SwitchoverRequest {
-    /// Id of the run.
+    /// Id of the switchover.
     pub id: String,
     /// The present primary.
     pub primary: String,

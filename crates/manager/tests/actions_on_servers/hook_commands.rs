@@ -1,4 +1,5 @@
-//! Tests of hooks: which data they receive, and that no hook can delay a run beyond its limit.
+//! Tests of hooks: which data they receive, and that no hook can delay a failover or switchover beyond its
+//! limit.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -58,8 +59,8 @@ async fn a_hook_gets_both_servers_in_its_environment() -> Result<()> {
 #[tokio::test]
 async fn a_hook_that_fails_hangs_or_prints_too_much_does_not_delay_the_run() -> Result<()> {
     let outcome = run(&hook("echo no; exit 3", HookArguments::AsGiven, LONG), &situation()).await;
-    let message = matches!(&outcome, HookOutcome::Failed(text) if text.contains("exit status: 3: no"));
-    ensure!(message, "{outcome:?}");
+    let has_failed = matches!(&outcome, HookOutcome::Failed(text) if text.contains("exit status: 3: no"));
+    ensure!(has_failed, "{outcome:?}");
     let absent = Hook { command: vec!["/nonexistent/hook".into()], ..hook("", HookArguments::AsGiven, LONG) };
     ensure!(matches!(run(&absent, &situation()).await, HookOutcome::Failed(_)));
     ensure!(matches!(
@@ -74,7 +75,7 @@ async fn a_hook_that_fails_hangs_or_prints_too_much_does_not_delay_the_run() -> 
     let HookOutcome::Done(printed) = outcome else { anyhow::bail!("{outcome:?}") };
     ensure!((1..=8192).contains(&printed.len()), "{}", printed.len());
 
-    // A process that the hook leaves running does not delay the run, and is not killed.
+    // A process that the hook leaves running does not delay the failover or switchover, and is not killed.
     let started = Instant::now();
     let outcome = run(&hook("sleep 60 & echo $!", HookArguments::AsGiven, LONG), &situation()).await;
     let HookOutcome::Done(left) = outcome else { anyhow::bail!("{outcome:?}") };

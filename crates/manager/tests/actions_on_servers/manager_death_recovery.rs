@@ -115,7 +115,7 @@ impl Trial {
         Ok(Self { cluster, acker, term: 0 })
     }
 
-    /// Returns a new manager with the next term. It knows nothing of what another manager has done.
+    /// Returns a new manager with the next lease term. It knows nothing of what another manager has done.
     fn manager(&mut self) -> (ServerExecutor, LeaseToken) {
         self.term += 1;
         (actor_with(&self.cluster, Arc::clone(&self.acker) as Arc<dyn AckerControl>), LeaseToken(self.term))
@@ -253,7 +253,7 @@ async fn drive<M: RunMachine>(
         };
         next.extend(machine.answer(1, number, answer));
         if machine.phase() == RunPhase::Undo && changes_max.is_some() {
-            bail!("the run was undone before its manager died: {}", machine.audit());
+            bail!("the failover or switchover was undone before its manager died: {}", machine.audit());
         }
     }
     Ok((machine.audit().clone(), changed))

@@ -106,8 +106,8 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
     else {
         bail!("the probe returned no servers")
     };
-    let message = lacking[0].reached.as_ref().is_err_and(|reason| reason.contains("run: GRANT"));
-    ensure!(message && lacking[1].reached.is_ok(), "{lacking:?}");
+    let names_grant = lacking[0].reached.as_ref().is_err_and(|reason| reason.contains("run: GRANT"));
+    ensure!(names_grant && lacking[1].reached.is_ok(), "{lacking:?}");
 
     // A server is excluded if semi-sync is not loaded and its account may not load it.
     if kind.flavour() == Flavour::MySql {

@@ -128,7 +128,7 @@ fn replica() -> impl Strategy<Value = Replica> {
 proptest! {
     #[test]
     fn a_drain_loses_nothing_and_ends(mut replica in replica()) {
-        let started = replica.clone();
+        let initial = replica.clone();
         let mut starts = 0;
         for _ in 0..50 {
             let (channel, received) = (replica.channel(), replica.set(replica.received));
@@ -143,15 +143,15 @@ proptest! {
                     return Ok(());
                 }
                 DrainStep::Failed => {
-                    prop_assert!(replica.is_broken, "{started:?}");
+                    prop_assert!(replica.is_broken, "{initial:?}");
                     return Ok(());
                 }
                 DrainStep::StartApplier | DrainStep::LiftDelay | DrainStep::ResumeAtPosition => starts += 1,
                 DrainStep::StopReceiving | DrainStep::Wait => {}
             }
             replica.does(step);
-            prop_assert!(!replica.lost, "{step:?} lost what {started:?} had received");
+            prop_assert!(!replica.lost, "{step:?} lost what {initial:?} had received");
         }
-        prop_assert!(false, "the drain does not end: {started:?}, now {replica:?}");
+        prop_assert!(false, "the drain does not end: {initial:?}, now {replica:?}");
     }
 }

@@ -294,12 +294,12 @@ pub fn run_until(
             at_ms += 1;
             world.live();
         }
-        assert!(at_ms < 100_000, "the run does not end: {}", switchover.audit());
+        assert!(at_ms < 100_000, "the switchover does not end: {}", switchover.audit());
         if lease_goes.is_some_and(|goes| goes <= number) {
             world.lease = false;
         }
         let answer = match fates[&number] {
-            // The action takes effect after the deadline, when the run no longer waits for it.
+            // The action takes effect after the deadline, when the switchover no longer waits for it.
             Fate::Done if wanted_ms > ends_ms => {
                 world.apply(&act);
                 ActionOutcome::Unknown("the bound".to_owned())
@@ -355,7 +355,7 @@ fn check_bound(switchover: &Switchover, at_ms: u64, next: &[(u32, RunAction)]) {
     }
 }
 
-/// Whether the cluster is in the same state as before the run.
+/// Whether the cluster is in the same state as before the switchover.
 pub fn is_as_before(world: &World) -> bool {
     world.old_writable
         && world.writable.is_empty()

@@ -194,8 +194,8 @@ async fn stop_and_start(shell: &Shell, trial: &Trial, target: &Server) -> Result
     holds(target, "1,2").await?;
 
     // `channel stop` has published the applied GTIDs to the target. The channel can be started from them.
-    let message = target.sql("SELECT @@GLOBAL.gtid_slave_pos").await?;
-    ensure!(message == [second.clone()], "{message:?}");
+    let applied = target.sql("SELECT @@GLOBAL.gtid_slave_pos").await?;
+    ensure!(applied == [second.clone()], "{applied:?}");
     target.sql("DELETE FROM shop.t WHERE id = 2").await?;
     let before = second.replace(second.rsplit('-').next().unwrap_or_default(), "");
     let number: u64 = second.rsplit('-').next().context("the GTID has no number")?.parse()?;
@@ -258,9 +258,9 @@ async fn change_filters(shell: &Shell, trial: &Trial, target: &Server) -> Result
         .stderr_has(&["TW-APP-0021", "is not a pattern"]);
     shell.write("unknown.toml", "excluded = [\"shop.t\"]\n")?;
     shell.run("channel filter -c tailwater.toml replica unknown.toml")?.exits(1).stderr_has(&["excluded"]);
-    let message =
+    let answer =
         shell.run("channel filter -c tailwater.toml replica filters.toml --output json")?.exits(0).json()?;
-    ensure!(message[0]["filter_version"] == 2, "{message:?}");
+    ensure!(answer[0]["filter_version"] == 2, "{answer:?}");
     trial.primary.sql("DELETE FROM shop.t WHERE id = 1; INSERT INTO shop.t VALUES (6)").await?;
     holds(target, "1,2,3,4,5,6").await?;
     shell

@@ -148,7 +148,7 @@ async fn daemon_follows_acker_orders(kind: ServerKind) -> Result<()> {
         .shell
         .run("topology -c tailwater.toml")?
         .exits(0)
-        .says(&["stopped since ", "by order of the manager (term 3)"]);
+        .says(&["stopped since ", "by order of the manager (lease term 3)"]);
     ensure!(
         cluster.trial.relay_log_tail().contains("stopped by order of a manager"),
         "{}",

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tailwater_sandbox::required_server::is_skipped_in_ci;
+use tailwater_sandbox::server_or_skip::is_skipped_in_ci;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_wire::Flavour;
 use tailwater_wire::binlog_event::{BINLOG_MAGIC, EventHeader};

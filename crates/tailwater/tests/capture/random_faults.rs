@@ -448,13 +448,12 @@ impl Round<'_> {
     async fn log_is_complete_without_primary(&mut self) -> Result<()> {
         self.nothing_is_acknowledged().await?;
         if self.trial.relay().is_none() {
-            let message = self.relay_log().len();
+            let begin = self.relay_log().len();
             self.trial.start_relay()?;
             // At its start, the relay recovers the log, which it had received before it was killed. After
             // that it cannot connect to the primary.
             let deadline = Instant::now() + PATIENCE;
-            while !self.relay_log().get(message..).is_some_and(|words| words.contains("capture interrupted"))
-            {
+            while !self.relay_log().get(begin..).is_some_and(|words| words.contains("capture interrupted")) {
                 ensure!(Instant::now() < deadline, "the relay does not start");
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }

@@ -245,8 +245,8 @@ async fn run_without_a_source_runs_until_sigterm() -> Result<()> {
         // Further attempts fail in the same way. The error is logged only once.
         if !sign.is_empty() {
             tokio::time::sleep(Duration::from_millis(700)).await;
-            let message = std::fs::read_to_string(&messages)?.matches(sign).count();
-            ensure!(message == 1, "{sign:?} is logged {message} times");
+            let count = std::fs::read_to_string(&messages)?.matches(sign).count();
+            ensure!(count == 1, "the error {sign:?} must be logged once, but is logged {count} times");
         }
         let status = run.terminate(Duration::from_secs(30)).await?;
         ensure!(status.code() == Some(0), "{status}: {}", std::fs::read_to_string(&messages)?);

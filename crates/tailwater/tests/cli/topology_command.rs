@@ -107,9 +107,9 @@ async fn a_cluster_is_shown(kind: ServerKind) -> Result<()> {
     );
     let relay = child(primary, "tailwater").context("no relay")?;
     ensure!(relay["acknowledges"] == true && relay["problems"] == Value::Array(Vec::new()), "{relay:#}");
-    let received =
+    let is_position =
         |note: &Value| note.as_str().is_some_and(|note| note.starts_with("received from the primary "));
-    ensure!(relay["notes"].as_array().is_some_and(|notes| notes.iter().any(received)), "{relay:#}");
+    ensure!(relay["notes"].as_array().is_some_and(|notes| notes.iter().any(is_position)), "{relay:#}");
     let named = child(relay, "db2").context("no db2")?;
     ensure!(
         named["role"] == "replica" && named["promotion"] == "prefer" && named["region"] == "north",

@@ -10,7 +10,7 @@ use tailwater_lab::fault_trial::managed_cluster::{PRIMARY_NAME, start_candidate,
 use tailwater_lab::fault_trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
 use tailwater_sandbox::network_link::Link;
-use tailwater_sandbox::required_server::is_skipped_in_ci;
+use tailwater_sandbox::server_or_skip::is_skipped_in_ci;
 use tailwater_sandbox::workload::prepare;
 use tailwater_sandbox::{Ledger, Server, ServerKind, Workload, WorkloadSpec, require};
 use tailwater_session::Connection;
@@ -290,8 +290,8 @@ async fn blocked_and_refused(kind: ServerKind) -> Result<()> {
     }
     let mut led = Led::start(kind, "automatic = true").await?;
     led.tailwater("manager downtime primary --server db9 --for 1h")?.exits(1).stderr_has(&["db9"]);
-    let message = "manager downtime primary --server db3 --for 1h --reason disk";
-    led.tailwater(message)?.exits(0).says(&["db3 is down on purpose until", "disk"]);
+    let downtime = "manager downtime primary --server db3 --for 1h --reason disk";
+    led.tailwater(downtime)?.exits(0).says(&["db3 is down on purpose until", "disk"]);
     led.tailwater("manager pause")?.exits(0).says(&["paused"]);
     led.trial.primary.sql("SET GLOBAL rpl_semi_sync_source_timeout = 1000").await?;
     led.wait_for_status("the time-out is too short").await?;

@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use tailwater_lab::fault_trial::managed_cluster::{PRIMARY_NAME, start_candidate};
 use tailwater_lab::fault_trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
-use tailwater_sandbox::required_server::is_skipped_in_ci;
+use tailwater_sandbox::server_or_skip::is_skipped_in_ci;
 use tailwater_sandbox::workload::prepare;
 use tailwater_sandbox::{Ledger, Server, ServerKind, Workload, WorkloadSpec, require};
 

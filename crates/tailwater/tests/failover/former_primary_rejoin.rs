@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use tailwater_lab::fault_trial::managed_cluster::{PRIMARY_NAME, start_candidate, wait_writable};
 use tailwater_lab::fault_trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
-use tailwater_sandbox::required_server::is_skipped_in_ci;
+use tailwater_sandbox::server_or_skip::is_skipped_in_ci;
 use tailwater_sandbox::workload::prepare;
 use tailwater_sandbox::{ChildProcess, Ledger, Server, ServerKind, Workload, WorkloadSpec, require};
 use tailwater_session::Connection;
@@ -96,9 +96,8 @@ async fn a_former_primary_without_an_audit_record_keeps_its_extra_transactions()
     ensure!(alone.await?.is_err(), "the commit was acknowledged");
     restart_without_records(&mut trial, &new, &shell).await?;
     until("the automatic rejoin to be refused", async || {
-        let message = std::fs::read_to_string(trial.relay_output())?;
-        Ok(message.contains("TW-MGR-0074")
-            && message.contains("no audit record shows how db2 became primary"))
+        let log = std::fs::read_to_string(trial.relay_output())?;
+        Ok(log.contains("TW-MGR-0074") && log.contains("no audit record shows how db2 became primary"))
     })
     .await?;
     let old = &trial.primary;
@@ -264,9 +263,9 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     // The rejoin is killed at a random moment, and started again.
     let config = shell.path().join("tailwater.toml").display().to_string();
     let words = ["rejoin", "-c", &config, "primary", "db1"];
-    let started = ChildProcess::start(PROGRAM, words, &shell.path().join("rejoin.log"))?;
+    let rejoin = ChildProcess::start(PROGRAM, words, &shell.path().join("rejoin.log"))?;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    started.kill().await?;
+    rejoin.kill().await?;
     let rejoined = shell.run("rejoin -c tailwater.toml primary db1")?.exits(0);
     let rejoined = rejoined.says(&["all the same", "db1 is a replica, and reads from 127.0.0.1:"]);
     let (has, lost) = (old.sql(count).await?.concat(), found[0]["lost"].clone());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tailwater_lab::fault_trial::managed_cluster::PRIMARY_NAME;
-use tailwater_sandbox::required_server::is_skipped_in_ci;
+use tailwater_sandbox::server_or_skip::is_skipped_in_ci;
 use tailwater_sandbox::{Server, ServerKind, Workload, WorkloadSpec, require};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
@@ -64,7 +64,7 @@ impl Led {
         Ok(())
     }
 
-    /// Starts the daemon, waits until it has recorded how it recovered the interrupted run, and returns that
+    /// Starts the daemon, waits until it has recorded how it recovered the interrupted failover or switchover, and returns that
     /// record.
     async fn restart_and_recover(&mut self) -> Result<serde_json::Value> {
         let folder = self.shell.path().join("log/manager/primary");
@@ -77,7 +77,7 @@ impl Led {
             }
             ensure!(
                 started.elapsed() < PATIENCE,
-                "the daemon does not recover the interrupted run: {}",
+                "the daemon does not recover the interrupted failover or switchover: {}",
                 self.trial.relay_log_tail()
             );
             tokio::time::sleep(Duration::from_millis(20)).await;

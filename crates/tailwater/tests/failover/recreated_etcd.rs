@@ -1,5 +1,5 @@
-//! etcd is created from scratch while the cluster runs. The terms of its lease then start below the terms
-//! that the relays have accepted.
+//! etcd is created from scratch while the cluster runs. The lease terms then start below the
+//! terms that the relays have accepted.
 
 use std::path::PathBuf;
 
@@ -53,7 +53,7 @@ async fn raise_terms_makes_relays_obey_after_etcd_was_recreated() -> Result<()> 
     new.replicate(&trial.replica_of_relay()).await?;
     trial.wait_until_observed().await?;
     shell.run("manager raise-terms primary -c tailwater.toml")?.exits(1).stderr_has(&["need not be raised"]);
-    // The relay accepts a term of this etcd. After that, this etcd is removed.
+    // The relay accepts a lease term of this etcd. After that, this etcd is removed.
     shell.run("switchover primary --to db2 --max-write-pause-ms 30000 -c tailwater.toml")?.exits(0);
     trial.wait_for_primary("db2").await?;
     let etcd = etcd.recreate().await?;
@@ -73,8 +73,8 @@ async fn raise_terms_makes_relays_obey_after_etcd_was_recreated() -> Result<()> 
     shell.run("manager raise-terms primary -c tailwater.toml")?.exits(0);
     // The status still shows the record of the last run, so the lease and the refusing relays are checked.
     let nobody_refuses = || -> Result<bool> {
-        let message = shell.run("manager status -c tailwater.toml --output json")?.json()?;
-        let cluster = &message.first().context("no manager status")?["clusters"][0];
+        let status = shell.run("manager status -c tailwater.toml --output json")?.json()?;
+        let cluster = &status.first().context("no manager status")?["clusters"][0];
         let is_held = cluster["lease"].as_str().is_some_and(|lease| lease.starts_with("held"));
         Ok(is_held && cluster["refusing"].as_array().is_some_and(Vec::is_empty))
     };

@@ -133,8 +133,9 @@ impl<'a> Cluster<'a> {
         let is_told = |status: &Value| {
             let reason = status["readiness"]["reason"].as_str().unwrap_or_default();
             let findings = status["findings"].as_array().cloned().unwrap_or_default();
-            let message = findings.iter().any(|one| one["code"] == "FailoverNotReady" && one["rule"] == rule);
-            status["readiness"]["rule"] == rule && words.iter().all(|word| reason.contains(word)) && message
+            let is_found =
+                findings.iter().any(|one| one["code"] == "FailoverNotReady" && one["rule"] == rule);
+            status["readiness"]["rule"] == rule && words.iter().all(|word| reason.contains(word)) && is_found
         };
         self.until(&format!("{rule} {words:?}"), is_told)?;
         let text = self.shell.run("manager status -c tailwater.toml")?.exits(0);
@@ -211,9 +212,9 @@ async fn a_sandbox_cluster_is_managed(kind: ServerKind) -> Result<()> {
         // After a restart, MariaDB waits for ACKs only if its option file says so, because it does not
         // persist global variables.
         cluster.wait_until_refused("TW-MGR-0033", &[&two, "option file"])?;
-        let message = cluster.http_status()?;
-        let readiness = &message["clusters"][0]["readiness"];
-        ensure!(readiness["rule"] == "TW-MGR-0033", "{message:#}");
+        let status = cluster.http_status()?;
+        let readiness = &status["clusters"][0]["readiness"];
+        ensure!(readiness["rule"] == "TW-MGR-0033", "{status:#}");
         let of_source = fs::read_to_string(cache.up().join(&one).join("my.cnf"))?;
         shell.run("manager pause -c tailwater.toml")?.exits(0);
         cluster.restart_with(&two, |_| of_source.clone())?;

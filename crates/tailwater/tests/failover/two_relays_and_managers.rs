@@ -123,14 +123,14 @@ fn status(shell: &Shell) -> Result<Value> {
 pub async fn until(shell: &Shell, what: &str, condition: impl Fn(&Value) -> bool) -> Result<Value> {
     let started = Instant::now();
     loop {
-        let message = status(shell);
-        if let Ok(message) = &message
-            && condition(message)
+        let cluster = status(shell);
+        if let Ok(cluster) = &cluster
+            && condition(cluster)
         {
-            return Ok(message.clone());
+            return Ok(cluster.clone());
         }
         let words = || std::fs::read_to_string(shell.path().join("relay.log")).unwrap_or_default();
-        ensure!(started.elapsed() < PATIENCE, "timed out while waiting for {what}: {message:?}\n{}", words());
+        ensure!(started.elapsed() < PATIENCE, "timed out while waiting for {what}: {cluster:?}\n{}", words());
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
 }
@@ -353,7 +353,7 @@ async fn other_manager_rolls_back_a_switchover(kind: ServerKind) -> Result<()> {
     while recoveries(&folder)?.is_empty() {
         ensure!(
             started.elapsed() < PATIENCE * 2,
-            "some actions of the interrupted run are not undone: {:?}",
+            "some actions of the interrupted failover or switchover are not undone: {:?}",
             status(&pair.second.shell)?
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -395,7 +395,7 @@ async fn other_manager_rolls_back_a_failover(kind: ServerKind) -> Result<()> {
     while recoveries(&folder)?.is_empty() {
         ensure!(
             started.elapsed() < PATIENCE * 2,
-            "some actions of the interrupted run are not undone: {:?}",
+            "some actions of the interrupted failover or switchover are not undone: {:?}",
             status(&pair.second.shell)?
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -438,13 +438,13 @@ async fn other_manager_knows_the_accepted_data_loss(kind: ServerKind) -> Result<
     until(&pair.second.shell, "the second manager to act", acts).await?;
     pair.trial.primary.start_again().await?;
     let started = Instant::now();
-    let message = pair.second.shell.path().join("relay.log");
+    let log = pair.second.shell.path().join("relay.log");
     loop {
-        let message = std::fs::read_to_string(&message)?;
-        if message.contains("TW-MGR-0074") && message.contains("--allow-data-loss") {
+        let log = std::fs::read_to_string(&log)?;
+        if log.contains("TW-MGR-0074") && log.contains("--allow-data-loss") {
             break;
         }
-        ensure!(started.elapsed() < PATIENCE, "the automatic rejoin is not refused: {message}");
+        ensure!(started.elapsed() < PATIENCE, "the automatic rejoin is not refused: {log}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let old = &pair.trial.primary;

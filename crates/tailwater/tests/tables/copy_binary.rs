@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tailwater_sandbox::required_server::is_skipped_in_ci;
+use tailwater_sandbox::server_or_skip::is_skipped_in_ci;
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 
 use crate::shell_session::Shell;

@@ -190,8 +190,8 @@ fn dump_to_s3_survives_kills_and_network_faults(kind: ServerKind) -> Result<()> 
             second.join().map_err(|_| anyhow::anyhow!("the dump's thread failed"))?
         })?
     };
-    let message = first.wait_with_output()?;
-    let message = String::from_utf8_lossy(&message.stderr).into_owned();
+    let output = first.wait_with_output()?;
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(message.contains("TW-BULK-0004"), "{message}");
     ensure!(s3.has_failed());
     let lines = running.exits(0).json()?;

@@ -6,7 +6,7 @@ use tailwater_wire::binlog_event::{
     EVENT_HEADER_BYTES, EventBody, EventHeader, EventType, FormatDescription, strip_checksum,
 };
 
-use super::fractional_seconds_ddl_check::LoggedDefinition;
+use super::ddl_effect_on_fractional_seconds::LoggedDefinition;
 use crate::error::ApplyError;
 
 /// How many events of a transaction are checked for a DDL statement if MariaDB does not flag the transaction

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use tracing::info;
 
 use super::ChannelReader;
+use super::ddl_effect_on_fractional_seconds::{DigitEffect, LoggedDefinition};
 use super::ddl_scan::{DefinitionScan, definitions_of};
-use super::fractional_seconds_ddl_check::{DigitEffect, LoggedDefinition};
 use crate::error::ApplyError;
 use crate::source_table_columns::SourceTable;
 use crate::transaction_decoder::{DeclaredColumns, OldTimeDigits};

@@ -1,4 +1,4 @@
-//! Acts without an operator: recovers interrupted runs, watches the server that the log follows, and replaces
+//! Acts without an operator: recovers interrupted failovers, watches the server that the log follows, and replaces
 //! a dead primary.
 
 use std::sync::Arc;
@@ -89,9 +89,9 @@ async fn dead_primary(findings: &mut watch::Receiver<Vec<ClusterFinding>>) {
 
 impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     /// Watches the server that the log follows as primary, if it is no longer `last`: then the manager with
-    /// the lease, or an operator, has repointed the log. A run of this manager selects the watched server
-    /// itself, and may promote a server long before the log follows it. So only a change of the followed
-    /// server counts.
+    /// the lease, or an operator, has repointed the log. A failover or switchover of this manager selects the
+    /// watched server itself, and may promote a server long before the log follows it. So only a change of
+    /// the followed server counts.
     fn watch_followed_server(&self, last: &mut Option<String>) {
         let followed = (self.parts.followed)();
         if followed == *last {
@@ -110,7 +110,11 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             return;
         }
         let source = &self.parts.source;
-        info!(source, server = primary, "the log follows another server: watching it as the primary");
+        info!(
+            source,
+            server = primary,
+            "the log now follows another server: the manager watches that server as the primary"
+        );
         if let Err(reason) = self.watch_primary(Some(&primary)) {
             error!(
                 source,

@@ -37,7 +37,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             primary: cluster_state.cluster().plan.primary.name.clone(),
             lease: match (&*self.parts.lease.standing().borrow(), self.parts.lease.check()) {
                 (LeaseStatus::Waiting(reason), _) => format!("not held: {reason}"),
-                (_, Ok(token)) => format!("held, term {token}"),
+                (_, Ok(token)) => format!("held, lease term {token}"),
                 (_, Err(reason)) => format!("not held: {reason}"),
             },
             refusing: self.refusing(),
@@ -59,7 +59,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         self.parts.lease.check().is_ok()
     }
 
-    /// Returns the name of the run in progress or of the last run, and how it ended.
+    /// Returns the name of the failover or switchover in progress or of the last run, and how it ended.
     fn last_run(&self) -> (Option<String>, Option<String>) {
         let run = self.lock_run();
         let Some(run) = &*run else { return (None, None) };

@@ -23,23 +23,23 @@ use super::{ManagedCluster, interrupted_failover_recovery};
 use crate::api::manager_requests::{FailoverOptions, SwitchoverOptions};
 use crate::error_chain::ErrorChain;
 
-/// The run in progress, or else the last run.
+/// The failover or switchover in progress, or else the last run.
 pub(super) struct Run {
     pub(super) id: String,
     pub(super) progress: watch::Receiver<Option<Audit>>,
-    /// Ends after the run has ended and its outcome is handled.
+    /// Ends after the failover or switchover has ended and its outcome is handled.
     task: AbortHandle,
 }
 
-/// A run that has not started yet.
+/// A failover or switchover that has not started yet.
 pub struct PreparedRun<M> {
-    /// The state machine of the run.
+    /// The state machine of the failover or switchover.
     pub machine: M,
     /// Answers [`tailwater_manager::model::RunAction::ConfirmFailure`].
     pub confirm: Arc<dyn ConfirmFailure>,
     /// The previous primary, if it is not the watched server.
     pub previous_primary: Option<String>,
-    /// Whether the run may change something.
+    /// Whether the failover or switchover may change something.
     pub changes: bool,
 }
 
@@ -48,7 +48,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     /// the run. The run continues when the client disconnects.
     ///
     /// # Errors
-    /// If another run is in progress, or a record cannot be stored.
+    /// If another failover or switchover is in progress, or a record cannot be stored.
     pub fn fail_over(self: &Arc<Self>, options: &FailoverOptions) -> anyhow::Result<String> {
         self.begin_failover(options).map(|(id, _)| id)
     }
@@ -97,7 +97,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     /// Starts a switchover and returns the name of the run, as [`ManagedCluster::fail_over`] does.
     ///
     /// # Errors
-    /// If another run is in progress, or a record cannot be stored.
+    /// If another failover or switchover is in progress, or a record cannot be stored.
     pub fn switch_over(self: &Arc<Self>, options: &SwitchoverOptions) -> anyhow::Result<String> {
         info!(source = self.parts.source, dry_run = options.dry_run, "switchover");
         let (id, _) = self.begin(
@@ -136,17 +136,18 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         Ok(id)
     }
 
-    /// Starts the run that `make` prepares, under a new name. If `make` refuses, stores the record of the
-    /// refused run.
+    /// Starts the failover or switchover that `make` prepares, under a new name. If `make` refuses, stores
+    /// the record of the refused run.
     ///
     /// # Errors
-    /// If another run is in progress, or a record cannot be stored.
+    /// If another failover or switchover is in progress, or a record cannot be stored.
     pub fn begin<M: RunMachine + 'static>(
         self: &Arc<Self>,
         kind: &str,
         make: impl FnOnce(String, &ClusterWatch, &ClusterState) -> Result<PreparedRun<M>, Box<Audit>>,
     ) -> anyhow::Result<(String, JoinHandle<bool>)> {
-        // Locked until the new run is stored, so that a second run at the same time is refused.
+        // Locked until the new failover or switchover is stored, so that a second run at the same time is
+        // refused.
         let mut run = self.lock_run();
         if let Some(busy) = run.as_ref().filter(|run| !run.task.is_finished()) {
             anyhow::bail!("{} is under way", busy.id);
@@ -213,7 +214,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         FailureConfirmation::new(watch, trigger, patience, ping_timeout)
     }
 
-    /// Acts on the outcome of a run.
+    /// Acts on the outcome of a failover or switchover.
     async fn handle_outcome(&self, audit: &Audit, watch: &ClusterWatch) {
         let source = &self.parts.source;
         match &audit.outcome {
@@ -244,7 +245,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
                     source,
                     id = audit.id,
                     code = refusal.code(),
-                    "the run is incomplete: {refusal}; to undo it: {}; or start the failover again",
+                    "the failover or switchover is incomplete: {refusal}; to undo it: {}; or start the failover again",
                     to_undo.join("; ")
                 );
                 // After an operator has corrected the cluster, its ack policies count again.
@@ -255,7 +256,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         }
     }
 
-    /// Returns the audit record of a run.
+    /// Returns the audit record of a failover or switchover.
     ///
     /// # Errors
     /// If the record cannot be read.
@@ -268,36 +269,38 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         }
     }
 
-    /// Completes when other work on the cluster must stop, and returns the reason: a run begins after this
-    /// call, or this manager may no longer act.
+    /// Completes when other work on the cluster must stop, and returns the reason: a failover or switchover
+    /// begins after this call, or this manager may no longer act.
     pub fn interrupted(&self) -> impl Future<Output = String> + Send + use<H> {
         let (mut started, lease) = (self.runs_begun.subscribe(), self.parts.lease.clone());
         async move {
             tokio::select! {
-                _ = started.changed() => "a run begins".to_owned(),
+                _ = started.changed() => "a failover or switchover begins".to_owned(),
                 reason = LeaseCheck::ended(&lease) => reason,
             }
         }
     }
 
-    /// Whether this manager may act, and no run is in progress.
+    /// Whether this manager may act, and no failover or switchover is in progress.
     pub fn is_free(&self) -> bool {
         self.parts.lease.check().is_ok() && !self.is_busy()
     }
 
-    /// Whether a run is in progress.
+    /// Whether a failover or switchover is in progress.
     pub fn is_busy(&self) -> bool {
         self.lock_run().as_ref().is_some_and(|run| !run.task.is_finished())
     }
 
-    /// Cancels the run in progress, if there is one. Its audit record shows how far it came.
+    /// Cancels the failover or switchover in progress, if there is one. Its audit record shows how far it
+    /// came.
     pub fn end_run(&self) {
         if let Some(run) = &*self.lock_run() {
             run.task.abort();
         }
     }
 
-    /// Returns the name of a new run. Sorted by name, runs are in the order of their creation.
+    /// Returns the name of a new failover or switchover. Sorted by name, runs are in the order of their
+    /// creation.
     fn new_id(&self, kind: &str) -> String {
         let now = chrono::Utc::now().format("%Y%m%dT%H%M%S%3fZ");
         format!("{now}-{}-{kind}", self.parts.source)

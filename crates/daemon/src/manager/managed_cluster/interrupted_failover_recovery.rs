@@ -1,4 +1,5 @@
-//! Completes what runs did not complete: actions that failed after a promotion, and interrupted runs. Relays
+//! Completes what failovers and switchovers left incomplete: actions that failed after a promotion, and
+//! interrupted failovers and switchovers. Relays
 //! that still follow the old primary are handled by `relay_repoint`.
 
 use std::sync::Arc;
@@ -19,20 +20,21 @@ use super::super::failover_request_builder;
 use super::{ClusterParts, ManagedCluster, PreparedRun};
 use crate::error_chain::ErrorChain;
 
-/// How often repointing a replica is tried after a run promoted a server, and the pause before each try.
+/// How often repointing a replica is tried after a failover or switchover promoted a server, and the pause
+/// before each try.
 const FINISH_TRIES_MAX: u32 = 300;
 pub(super) const FINISH_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often undoing or finishing an interrupted run is tried, and the pause before the second try. The pause
-/// doubles after each try.
+/// How often undoing or finishing an interrupted failover or switchover is tried, and the pause before the
+/// second try. The pause doubles after each try.
 const RECOVERIES_MAX: u32 = 10;
 const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
 /// Pause after a failure to read the records of other managers.
 const ADOPTION_PAUSE: Duration = Duration::from_secs(1);
-/// Runs that began longer ago than this are left to operators, in seconds.
+/// A failover or switchover that began longer ago than this is left to operators, in seconds.
 const RECENT_SECONDS: i64 = 3600;
 
-/// An interrupted run of this manager or a previous one. It must be undone or finished.
+/// An interrupted failover or switchover of this manager or a previous one. It must be undone or finished.
 struct Unfinished {
     traces: InterruptedRun,
     tries: u32,
@@ -40,14 +42,15 @@ struct Unfinished {
 }
 
 impl Unfinished {
-    /// Returns the last run that changed anything, if that run was interrupted and is not recovered.
+    /// Returns the last failover or switchover that changed anything, if that run was interrupted and is not
+    /// recovered.
     fn of<H>(parts: &ClusterParts<H>) -> Option<Self> {
         let names = match parts.records.list() {
             Ok(names) => names,
             Err(error) => {
                 error!(
                     source = parts.source,
-                    "it is not known whether a run was interrupted: the audit records cannot be listed: {error}"
+                    "it is not known whether a failover or switchover was interrupted: the audit records cannot be listed: {error}"
                 );
                 return None;
             }
@@ -69,18 +72,18 @@ impl Unfinished {
             warn!(
                 source,
                 id,
-                "this run was interrupted, and is too old to be recovered automatically: see its audit record"
+                "this failover or switchover was interrupted, and is too old to be recovered automatically: see its audit record"
             );
             return None;
         }
-        warn!(source, id, "this run was interrupted: it will be undone or finished");
+        warn!(source, id, "this failover or switchover was interrupted: it will be undone or finished");
         Some(Self { traces, tries: 0, next: Instant::now() })
     }
 }
 
-/// Whether the last run that changed anything was interrupted and is neither recovered nor superseded, as in
-/// [`Unfinished::of`]. Also true if the records cannot be listed, or if those of another manager are not read
-/// yet.
+/// Whether the last failover or switchover that changed anything was interrupted and is neither recovered nor
+/// superseded, as in [`Unfinished::of`]. Also true if the records cannot be listed, or if those of another
+/// manager are not read yet.
 pub(super) fn is_half_way<H>(parts: &ClusterParts<H>) -> bool {
     if !is_adopted(parts) {
         return true;
@@ -90,8 +93,8 @@ pub(super) fn is_half_way<H>(parts: &ClusterParts<H>) -> bool {
     run_to_recover(records).is_some_and(|traces| is_recent(&traces.run, chrono::Utc::now()))
 }
 
-/// Whether a run is recent, according to the time in its name. If it is older, an operator may have corrected
-/// its effects.
+/// Whether a failover or switchover is recent, according to the time in its name. If it is older, an operator
+/// may have corrected its effects.
 fn is_recent(id: &str, now: chrono::DateTime<chrono::Utc>) -> bool {
     let began = id.split('-').next().unwrap_or_default();
     let began = chrono::NaiveDateTime::parse_from_str(began, "%Y%m%dT%H%M%S%3fZ");
@@ -106,11 +109,11 @@ pub(super) fn is_adopted<H>(parts: &ClusterParts<H>) -> bool {
     }
 }
 
-/// The interrupted run that this manager knows, if any.
+/// The interrupted failover or switchover that this manager knows, if any.
 #[derive(Default)]
 pub(super) struct Leftovers {
     unfinished: Option<Unfinished>,
-    /// The term of the lease in which this manager last searched for an interrupted run.
+    /// The lease term in which this manager last searched for an interrupted failover or switchover.
     looked_in: Option<LeaseToken>,
 }
 
@@ -121,9 +124,9 @@ impl Leftovers {
     }
 }
 
-/// Searches for an interrupted run: once in each term, and again after a run of this manager was interrupted.
-/// Before that it reads the records of other managers, because this manager must undo or finish their
-/// interrupted runs.
+/// Searches for an interrupted failover or switchover: once in each lease term, and again after a run of this
+/// manager was interrupted. Before that it reads the records of other managers, because this manager must
+/// undo or finish their interrupted runs.
 pub(super) async fn look<H>(cluster: &ManagedCluster<H>, leftovers: &mut Leftovers) {
     let parts = &cluster.parts;
     let Ok(term) = parts.lease.check() else { return };
@@ -148,7 +151,10 @@ async fn adopt<H>(parts: &ClusterParts<H>, shared: &SharedAudits, term: LeaseTok
         Ok(records) => records,
         Err(reason) => {
             let reason = ErrorChain(&reason);
-            warn!(source, "it is not known whether a run of another manager was interrupted: {reason}");
+            warn!(
+                source,
+                "it is not known whether a failover or switchover of another manager was interrupted: {reason}"
+            );
             return false;
         }
     };
@@ -160,10 +166,12 @@ async fn adopt<H>(parts: &ClusterParts<H>, shared: &SharedAudits, term: LeaseTok
             continue;
         }
         if let Err(error) = parts.records.save(&record) {
-            // No run is recovered before this succeeds: the recovery could not store its own record either.
+            // No failover or switchover is recovered before this succeeds: the recovery could not store its
+            // own record either.
             error!(
                 source,
-                id, "the audit record of another manager's run cannot be stored on this machine: {error}"
+                id,
+                "the audit record of another manager's failover or switchover cannot be stored on this machine: {error}"
             );
             return false;
         }
@@ -172,8 +180,9 @@ async fn adopt<H>(parts: &ClusterParts<H>, shared: &SharedAudits, term: LeaseTok
     true
 }
 
-/// Undoes or finishes an interrupted run, if this manager may act and the pause is over. If another run
-/// starts in the meantime, that run continues from the state that it finds, and the recovery ends.
+/// Undoes or finishes an interrupted failover or switchover, if this manager may act and the pause is over.
+/// If another run starts in the meantime, that run continues from the state that it finds, and the recovery
+/// ends.
 pub(super) async fn recover<H: ActionExecutor + 'static>(
     cluster: &Arc<ManagedCluster<H>>,
     Leftovers { unfinished, .. }: &mut Leftovers,
@@ -206,31 +215,37 @@ pub(super) async fn recover<H: ActionExecutor + 'static>(
             cluster.audit(&id).ok().flatten().and_then(|audit| audit.outcome)
         }
         Err(reason) => {
-            warn!(source, run, "the interrupted run cannot be recovered now: {}", ErrorChain(&reason));
+            warn!(
+                source,
+                run,
+                "the interrupted failover or switchover cannot be recovered now: {}",
+                ErrorChain(&reason)
+            );
             None
         }
     };
     if matches!(ended, Some(RunOutcome::Promoted { .. } | RunOutcome::Undone { .. })) {
-        info!(source, run, "the interrupted run is undone or finished");
+        info!(source, run, "the interrupted failover or switchover is undone or finished");
         *unfinished = None;
     } else if matches!(ended, Some(RunOutcome::Unchanged { refusal: SafetyRefusal::Superseded { .. } })) {
         info!(
             source,
-            run, "the interrupted run needs no recovery: another manager has acted on the cluster since"
+            run,
+            "the interrupted failover or switchover needs no recovery: another manager has acted on the cluster since"
         );
         *unfinished = None;
     } else if left.tries >= RECOVERIES_MAX {
         error!(
             source,
             run,
-            "the interrupted run could not be recovered, and is not tried again: see the audit records of this run and of its recoveries"
+            "the interrupted failover or switchover could not be recovered, and is not tried again: see its audit record and those of its recoveries"
         );
         *unfinished = None;
     }
 }
 
-/// Repoints the replicas that a run did not repoint after its promotion. Tries until all are repointed,
-/// another run begins, or another manager has held the lease. Relays are repointed by
+/// Repoints the replicas that a failover or switchover did not repoint after its promotion. Tries until all
+/// are repointed, another run begins, or another manager has held the lease. Relays are repointed by
 /// [`super::relay_repoint`]. Hooks are not repeated, because it is unknown what they already did.
 pub(super) async fn finish<H: ActionExecutor + 'static>(
     cluster: Arc<ManagedCluster<H>>,
@@ -257,7 +272,7 @@ pub(super) async fn finish<H: ActionExecutor + 'static>(
             };
             match answer {
                 ActionOutcome::Done | ActionOutcome::DoneWithNote(_) => {
-                    info!(id, "done, after the run had left it undone: {act}")
+                    info!(id, "executed an action that the failover or switchover had left undone: {act}")
                 }
                 other => {
                     let (outcome, text) = other.summary();
@@ -314,7 +329,8 @@ mod tests {
         assert_eq!(found(&[]), "");
         assert_eq!(found(&[record("b", None, promoted())]), "");
         assert_eq!(found(&[record("b", None, None), record("a", None, promoted())]), "b");
-        // A run that could not be undone is left to operators, unless its manager lost the lease.
+        // A failover or switchover that could not be undone is left to operators, unless its manager lost the
+        // lease.
         assert_eq!(found(&[record("b", None, left()), record("a", None, None)]), "");
         let mut lost = record("b", None, left());
         lost.steps.push(AuditEntry {
@@ -339,7 +355,7 @@ mod tests {
             ];
             assert_eq!(found(&records), "");
         }
-        // Another manager has superseded the run, so the run needs no recovery.
+        // Another manager has superseded the failover or switchover, so the run needs no recovery.
         let superseded = SafetyRefusal::Superseded {
             run: "b".to_owned(),
             by: "the relay obeyed another manager in term 8".to_owned(),

@@ -1,8 +1,8 @@
-//! Finds relays that refuse this manager because they have obeyed a later term of the lease. There are two
-//! possible causes: another manager holds a lease in another place, or etcd was created again and counts
+//! Finds relays that refuse this manager because they have obeyed a later lease term. There are
+//! two possible causes: another manager holds a lease in another place, or etcd was created again and counts
 //! terms from the start.
 //!
-//! This manager cannot tell which of the two it is. If it raised its own terms in the first case, both
+//! This manager cannot tell which of the two it is. If it raised its own lease terms in the first case, both
 //! managers would act. So it only reports the relays. In the second case an operator raises the terms.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tracing::{info, warn};
 
 use super::ManagedCluster;
 
-/// Interval of queries of the terms that relays have obeyed.
+/// Interval of queries of the lease terms that relays have obeyed.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Time-out of one query.
@@ -25,7 +25,7 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 /// How often raising the floor is tried again because other managers change it at the same time.
 const TRIES_MAX: u32 = 5;
 
-/// The term floor in etcd: every new term of the lease is higher.
+/// The floor of the lease terms in etcd: every new lease term is higher.
 #[derive(Debug)]
 pub struct TermFloor {
     etcd: tokio::sync::Mutex<EtcdValue>,
@@ -45,19 +45,20 @@ impl TermFloor {
         for _ in 0..TRIES_MAX {
             let read = etcd.read().await?;
             let text = String::from_utf8(read.bytes.unwrap_or_else(|| b"0".to_vec()))?;
-            let now: u64 = text
-                .trim()
-                .parse()
-                .with_context(|| format!("the term floor in etcd is {text:?}, which is not a number"))?;
+            let now: u64 = text.trim().parse().with_context(|| {
+                format!("the floor of the lease terms in etcd is {text:?}, which is not a number")
+            })?;
             if now >= to || etcd.replace(read.revision, to.to_string().as_bytes()).await?.is_some() {
                 return Ok(());
             }
         }
-        bail!("other managers changed the term floor in etcd during each of {TRIES_MAX} attempts")
+        bail!(
+            "other managers changed the floor of the lease terms in etcd during each of {TRIES_MAX} attempts"
+        )
     }
 }
 
-/// The name of a relay, and the term that the relay obeyed last, or why the term is unknown.
+/// The name of a relay, and the lease term that the relay obeyed last, or why the term is unknown.
 type ObeyedTerm = (String, Result<LeaseToken, String>);
 
 impl<H: ActionExecutor + 'static> ManagedCluster<H> {
@@ -104,32 +105,41 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         futures_util::future::join_all(asked).await
     }
 
-    /// Raises the floor above all terms that relays have obeyed, and starts a new term of the lease.
+    /// Raises the floor above all lease terms that relays have obeyed, and starts a new lease term.
     ///
     /// # Errors
-    /// If this manager does not hold the lease, a run is in progress, a relay does not report its term, no
-    /// relay refuses this manager, or etcd does not answer.
+    /// If this manager does not hold the lease, a failover or switchover is in progress, a relay does not
+    /// report its lease term, no relay refuses this manager, or etcd does not answer.
     pub async fn raise_terms(&self) -> anyhow::Result<()> {
         let Some(floor) = &self.parts.term_floor else {
-            bail!("terms of a lease in a file are times of this machine's clock; check that clock");
+            bail!(
+                "this lease is kept in a file, so its terms are times of this machine's clock and cannot be raised; check that clock"
+            );
         };
         let term = self.parts.lease.check()?;
-        ensure!(!self.is_busy(), "a run is under way");
+        ensure!(!self.is_busy(), "a failover or switchover is in progress; try again after it has ended");
         let obeyed = self.obeyed_terms().await;
         for (_, answer) in &obeyed {
             if let Err(reason) = answer {
-                bail!("a relay does not report the term that it obeyed last: {reason}");
+                bail!("a relay does not report the lease term that it obeyed last: {reason}");
             }
         }
         let highest = later_terms(&obeyed, term).into_iter().map(|(_, seen)| seen).max();
-        let highest = highest.context("no relay refuses this manager; its terms need not be raised")?;
+        let highest = highest.context("no relay refuses this manager; its lease terms need not be raised")?;
         // After this time, any manager whose lease was lost with the old etcd has stopped acting.
         tokio::time::sleep(floor.ttl).await;
-        ensure!(self.parts.lease.check()? == term, "another term of the lease has begun");
+        ensure!(self.parts.lease.check()? == term, "another lease term has begun");
         floor.raise(highest.0).await?;
-        ensure!(!self.is_busy(), "a run has begun meanwhile; try again after it has ended");
+        ensure!(
+            !self.is_busy(),
+            "a failover or switchover has begun meanwhile; try again after it has ended"
+        );
         let source = &self.parts.source;
-        info!(source, above = highest.0, "raised the terms of the lease; starting a new one");
+        info!(
+            source,
+            above = highest.0,
+            "the next lease term will be above the highest one that a relay has obeyed; starting a new lease term"
+        );
         let mut lease = self.parts.lease.standing();
         lease.mark_unchanged();
         self.parts.lease.restart_term();
@@ -149,7 +159,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     }
 }
 
-/// Returns the relays that have obeyed a later term than `term`, each with an explanation.
+/// Returns the relays that have obeyed a later lease term than `term`, each with an explanation.
 fn later_terms(obeyed: &[ObeyedTerm], term: LeaseToken) -> Vec<(String, LeaseToken)> {
     let known = obeyed.iter().filter_map(|(name, answer)| Some((name, *answer.as_ref().ok()?)));
     let later = known.filter(|(_, seen)| *seen > term);

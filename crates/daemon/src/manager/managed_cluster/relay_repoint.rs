@@ -56,8 +56,8 @@ pub(super) async fn repoint_forever<H: ActionExecutor + 'static>(cluster: Arc<Ma
         if !cluster.is_free() {
             continue;
         }
-        // When a run begins, an order in progress is cancelled, so that it cannot arrive after the orders of
-        // that run.
+        // When a failover or switchover begins, an order in progress is cancelled, so that it cannot arrive
+        // after the orders of that run.
         tokio::select! {
             biased;
             _ = interrupted => {}

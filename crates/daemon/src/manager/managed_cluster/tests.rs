@@ -1,5 +1,5 @@
-//! Tests of runs on a cluster whose servers do not exist: which work waits for a run, and how the end of a
-//! run affects the next one.
+//! Tests of failovers and switchovers on a cluster whose servers do not exist: which work waits for their end,
+//! and how the end of one affects the next one.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -36,7 +36,8 @@ use crate::manager::client_requests::Manager;
 /// A time that a test reaches only if something is wrong.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A run that requests a confirmation of the failure, and then ends with the given outcome.
+/// A failover or switchover that requests a confirmation of the failure, and then ends with the given
+/// outcome.
 struct Scripted {
     audit: Audit,
     end: RunOutcome,
@@ -99,7 +100,7 @@ impl ActionExecutor for Idle {
     }
 }
 
-/// An executor that reports that another manager has repointed all ackers in a later term.
+/// An executor that reports that another manager has repointed all ackers in a later lease term.
 #[derive(Clone, Default)]
 struct Superseded(Idle);
 
@@ -193,7 +194,7 @@ impl<H: ActionExecutor + 'static> Stage<H> {
         Ok(Self { cluster, lease, supervisor, token })
     }
 
-    /// Begins a run that ends with the outcome `end` after the test has opened the gate.
+    /// Begins a failover or switchover that ends with the outcome `end` after the test has opened the gate.
     fn begin(&self, end: RunOutcome) -> anyhow::Result<(Arc<Gate>, JoinHandle<bool>)> {
         let gate = Arc::new(Gate::default());
         let confirm: Arc<dyn ConfirmFailure> = Arc::clone(&gate) as _;
@@ -210,7 +211,9 @@ fn audit(id: String, primary: &str) -> Audit {
 }
 
 fn unchanged() -> RunOutcome {
-    RunOutcome::Unchanged { refusal: SafetyRefusal::NoLease { reason: "the test ends this run".to_owned() } }
+    RunOutcome::Unchanged {
+        refusal: SafetyRefusal::NoLease { reason: "the test ends this failover".to_owned() },
+    }
 }
 
 fn promoted() -> RunOutcome {
@@ -224,8 +227,8 @@ async fn idle_stage(folder: &Path) -> anyhow::Result<(Stage<Idle>, Idle)> {
     Ok((Stage::set(folder, Box::new(move |_, _, _| Ok(given.clone()))).await?, executor))
 }
 
-/// The actions that a run left undone are completed after the run. But they are not completed after another
-/// run has begun, because they could start what that run has stopped.
+/// The actions that a failover or switchover left undone are completed after the run. But they are not
+/// completed after another run has begun, because they could start what that run has stopped.
 #[tokio::test]
 async fn another_run_stops_the_unfinished_actions_of_the_last_run() -> anyhow::Result<()> {
     let folders = [tempfile::tempdir()?, tempfile::tempdir()?];
@@ -245,18 +248,19 @@ async fn another_run_stops_the_unfinished_actions_of_the_last_run() -> anyhow::R
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     tokio::time::sleep(interrupted_failover_recovery::FINISH_PAUSE / 2).await;
-    assert!(left_alone.0.lock().is_empty(), "the actions were completed although another run has begun");
+    assert!(left_alone.0.lock().is_empty(), "the actions were completed although another failover has begun");
     Ok(())
 }
 
-/// Ack policies are not recorded during a run. After the run they are recorded again, whatever its outcome.
+/// Ack policies are not recorded during a failover or switchover. After the run they are recorded again,
+/// whatever its outcome.
 #[tokio::test]
 async fn ack_policies_are_recorded_again_after_an_incomplete_run() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (stage, _) = idle_stage(folder.path()).await?;
     let Stage { cluster, .. } = &stage;
     let left = RunOutcome::Incomplete {
-        refusal: SafetyRefusal::NoLease { reason: "the test ends this run".to_owned() },
+        refusal: SafetyRefusal::NoLease { reason: "the test ends this failover".to_owned() },
         to_undo: vec![RunAction::StartAcker { acker: "relay".to_owned() }],
         irreversible: Vec::new(),
     };
@@ -274,7 +278,8 @@ async fn ack_policies_are_recorded_again_after_an_incomplete_run() -> anyhow::Re
     Ok(())
 }
 
-/// A second run at the same time is refused, and the start of a run interrupts other work on the cluster.
+/// A second failover or switchover at the same time is refused, and the start of one interrupts other work on
+/// the cluster.
 #[tokio::test]
 async fn a_run_interrupts_other_work_on_the_cluster() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -283,12 +288,12 @@ async fn a_run_interrupts_other_work_on_the_cluster() -> anyhow::Result<()> {
     assert!(stage.cluster.is_free());
     tokio::select! {
         biased;
-        reason = &mut interrupted => panic!("interrupted although no run has begun: {reason}"),
+        reason = &mut interrupted => panic!("interrupted although no failover has begun: {reason}"),
         () = tokio::task::yield_now() => {}
     }
     let (gate, task) = stage.begin(unchanged())?;
     assert!(!stage.cluster.is_free());
-    assert_eq!(tokio::time::timeout(PATIENCE, interrupted).await?, "a run begins");
+    assert_eq!(tokio::time::timeout(PATIENCE, interrupted).await?, "a failover or switchover begins");
     assert!(stage.begin(unchanged()).is_err_and(|error| error.to_string().contains("is under way")));
     gate.0.notify_one();
     task.await?;
@@ -324,13 +329,13 @@ async fn the_records_show_which_server_may_hold_missing_commits() -> anyhow::Res
     Ok(())
 }
 
-/// While an interrupted run is neither undone nor finished, it is uncertain which server is the primary. So
-/// no server counts as a former primary.
+/// While an interrupted failover or switchover is neither undone nor finished, it is uncertain which server
+/// is the primary. So no server counts as a former primary.
 #[tokio::test]
 async fn an_interrupted_run_is_reported_until_it_is_recovered() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (stage, _) = idle_stage(folder.path()).await?;
-    // The supervisor would recover the run, so it is stopped.
+    // The supervisor would recover the failover or switchover, so it is stopped.
     stage.supervisor.abort();
     let records = AuditFolder::new(folder.path().join("records"));
     let name = |ago_s: i64, kind: &str| {
@@ -350,7 +355,7 @@ async fn an_interrupted_run_is_reported_until_it_is_recovered() -> anyhow::Resul
         ..audit(id, "db1")
     };
     assert!(!stage.cluster.is_half_way());
-    // This run is too old: an operator may have corrected its effects.
+    // This failover or switchover is too old: an operator may have corrected its effects.
     records.save(&begun(name(4000, "switchover")))?;
     assert!(!stage.cluster.is_half_way());
     let run = name(9, "switchover");
@@ -367,16 +372,16 @@ async fn an_interrupted_run_is_reported_until_it_is_recovered() -> anyhow::Resul
     Ok(())
 }
 
-/// If a run's manager lost the lease, the next holder recovers the run. The next holder may be the same
-/// manager. A run that could not be undone is left to an operator.
+/// If a run's manager lost the lease, the next holder recovers the failover or switchover. The next holder
+/// may be the same manager. A run that could not be undone is left to an operator.
 #[tokio::test]
 async fn a_run_that_lost_the_lease_is_recovered() -> anyhow::Result<()> {
     let held = RunAction::PauseWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
     let released = RunAction::ResumeWrites { server: "db1".to_owned(), acks: 0 };
-    let lost = SafetyRefusal::NoLease { reason: "the test ends this run".to_owned() };
+    let lost = SafetyRefusal::NoLease { reason: "the test ends this failover".to_owned() };
     let failed = SafetyRefusal::StepFailed {
         step: "drain db2".to_owned(),
-        reason: "the test ends this run".to_owned(),
+        reason: "the test ends this failover".to_owned(),
     };
     for (refusal, is_recovered) in [(lost, true), (failed, false)] {
         let folder = tempfile::tempdir()?;
@@ -406,7 +411,7 @@ async fn a_run_that_lost_the_lease_is_recovered() -> anyhow::Result<()> {
         assert_eq!(stage.cluster.is_half_way(), is_recovered);
         let begun = std::time::Instant::now();
         while is_recovered && stage.cluster.is_half_way() {
-            assert!(begun.elapsed() < PATIENCE, "the run was not recovered");
+            assert!(begun.elapsed() < PATIENCE, "the interrupted failover was not recovered");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         if !is_recovered {
@@ -437,7 +442,7 @@ async fn a_run_that_another_manager_has_superseded_needs_no_recovery() -> anyhow
     let id = format!("{}-orders-failover", began.format("%Y%m%dT%H%M%S%3fZ"));
     records.save(&Audit { token: Some(stage.token.0), steps, ..audit(id.clone(), "db1") })?;
     assert!(stage.cluster.is_half_way());
-    // Pretend that a run of this manager was interrupted.
+    // Pretend that a failover or switchover of this manager was interrupted.
     stage.cluster.was_cut_off.store(true, Ordering::Relaxed);
     let begun = std::time::Instant::now();
     while stage.cluster.is_half_way() {
@@ -455,8 +460,8 @@ async fn a_run_that_another_manager_has_superseded_needs_no_recovery() -> anyhow
     Ok(())
 }
 
-/// A daemon that stops waits for a run in progress. An interrupted run could leave a primary read-only, for
-/// example.
+/// A daemon that stops waits for a failover or switchover in progress. An interrupted run could leave a
+/// primary read-only, for example.
 #[tokio::test]
 async fn a_daemon_that_stops_waits_for_a_run_in_progress() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -479,12 +484,15 @@ async fn a_daemon_that_stops_waits_for_a_run_in_progress() -> anyhow::Result<()>
     manager.add("orders", Arc::clone(&cluster), lease, supervisor);
     let stopping = tokio::spawn(async move { manager.stop().await });
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(!stopping.is_finished() && cluster.is_busy(), "the daemon did not wait for the run");
-    assert!(cluster.parts.lease.check().is_ok(), "the run has lost its lease");
+    assert!(
+        !stopping.is_finished() && cluster.is_busy(),
+        "the daemon did not wait for the end of the failover"
+    );
+    assert!(cluster.parts.lease.check().is_ok(), "the manager lost the lease during the failover");
     gate.0.notify_one();
     tokio::time::timeout(PATIENCE, stopping).await??;
-    let id = cluster.report().run.context("the report names no run")?;
-    assert_eq!(cluster.audit(&id)?.context("the run has no audit record")?.outcome, Some(unchanged()));
+    let id = cluster.report().run.context("the report names no failover or switchover")?;
+    assert_eq!(cluster.audit(&id)?.context("the failover has no audit record")?.outcome, Some(unchanged()));
     assert!(cluster.parts.lease.check().is_err(), "the lease was not released");
     Ok(())
 }

@@ -46,8 +46,8 @@ impl Cluster {
                 let successor = self.report().await.context("no manager")?.primary;
                 let after = pause(random, 0..4_000).await;
                 self.server_mut(&successor)?.kill().await?;
-                let message = self.replaced_and_restarted(&successor, random).await?;
-                Ok(format!("{successor} after {after} ms, {message}"))
+                let effect = self.replaced_and_restarted(&successor, random).await?;
+                Ok(format!("{successor} after {after} ms, {effect}"))
             }
             Fault::FreezePrimary => self.freeze_primary(leader, random).await,
             Fault::KillPrimaryAndDaemon => {
@@ -66,8 +66,8 @@ impl Cluster {
                 self.server_mut(leader)?.kill().await?;
                 pause(random, 0..5_000).await;
                 self.trial.relay().context("no daemon")?.resume()?;
-                let message = self.replaced_and_restarted(leader, random).await?;
-                Ok(format!("{after} ms after the daemon, {message}"))
+                let effect = self.replaced_and_restarted(leader, random).await?;
+                Ok(format!("{after} ms after the daemon, {effect}"))
             }
             Fault::KillReplica => {
                 let name = self.any_replica(leader, random)?;
@@ -146,15 +146,15 @@ impl Cluster {
                 Ok(format!("after {after} ms"))
             }
             Fault::StepClockAndKillPrimary => {
-                let message = self.step_clock(random)?;
+                let effect = self.step_clock(random)?;
                 pause(random, 0..1_000).await;
                 self.server_mut(leader)?.kill().await?;
-                Ok(format!("{message}, {}", self.replaced_and_restarted(leader, random).await?))
+                Ok(format!("{effect}, {}", self.replaced_and_restarted(leader, random).await?))
             }
             Fault::StepClockAndFreezePrimary => {
                 self.server_mut(leader)?.pause()?;
-                let message = self.step_clock(random)?;
-                Ok(format!("{message}, {}", self.frozen_until_replaced(leader, random).await?))
+                let effect = self.step_clock(random)?;
+                Ok(format!("{effect}, {}", self.frozen_until_replaced(leader, random).await?))
             }
         }
     }

@@ -166,9 +166,9 @@ async fn rounds(
         let what = format!("round {round}: {fault:?}, primary {leader}");
         let started = Instant::now();
         let stubborn = clients.load_of_server(cluster.server(&leader)?);
-        let message = cluster.inject(fault, &leader, random).await.with_context(|| what.clone())?;
+        let effect = cluster.inject(fault, &leader, random).await.with_context(|| what.clone())?;
         let ended = started.elapsed();
-        let what = format!("{what} ({message})");
+        let what = format!("{what} ({effect})");
         let now = cluster.wait_until_healthy().await.with_context(|| what.clone())?;
         clients.more_commits(20).await.with_context(|| what.clone())?;
         stubborn.abort().await;

@@ -1,4 +1,4 @@
-//! Provides real servers to tests. A missing server is reported on standard error.
+//! Provides real servers to tests. If a server is missing, the test is skipped, with a line on standard error.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -110,7 +110,7 @@ macro_rules! on_each_server {
 
             #[tokio::test]
             async fn mariadb_118() -> anyhow::Result<()> {
-                if $crate::required_server::is_skipped_in_ci(concat!(stringify!($test), " on MariaDB 11.8"), "the same test on 10.11") {
+                if $crate::server_or_skip::is_skipped_in_ci(concat!(stringify!($test), " on MariaDB 11.8"), "the same test on 10.11") {
                     return Ok(());
                 }
                 super::$test(ServerKind::Mariadb118).await
