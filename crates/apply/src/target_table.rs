@@ -94,8 +94,8 @@ pub struct TargetTable {
     pub columns: Vec<TargetColumn>,
     /// The writeset ID that stands for all rows of the table. A transaction takes exclusive access to this ID
     /// if it changes a row that has no usable unique index, or changes rows that [are written in
-    /// order](Self::is_written_in_order). If it changes only other rows, it takes shared access to the ID, and
-    /// only if the table has foreign keys to parent tables.
+    /// order](Self::is_written_in_order). If it changes only other rows, it takes shared access to the ID,
+    /// and only if the table has foreign keys to parent tables.
     pub rows: IndexId,
     /// The unique indexes. The primary key comes first, if there is one.
     pub unique: Vec<UniqueIndex>,

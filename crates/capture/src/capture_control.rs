@@ -11,14 +11,14 @@ use crate::capture_status::{CaptureState, CaptureStatus};
 use crate::persisted_manager_orders::{AckerState, CaptureOrder};
 use crate::{CaptureError, CaptureOptions};
 
-/// How long a capture may take to execute an order. Most of the time goes into one fdatasync of its log and
-/// one of the file that stores its orders.
+/// How long a capture may take to execute an order of the manager. Most of the time goes into one fdatasync
+/// of its log and one of the file that stores its orders.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many orders may be queued while the capture is busy. A manager never has that many orders waiting.
 const QUEUED_ORDERS_MAX: usize = 16;
 
-/// An order that was sent to the capture and is not executed yet.
+/// An order of the manager that was sent to the capture and is not executed yet.
 #[derive(Debug)]
 pub(crate) struct OrderRequest {
     pub order: CaptureOrder,

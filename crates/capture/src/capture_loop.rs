@@ -1,7 +1,8 @@
 //! Runs one capture: reads the stream, appends to the log, syncs, acknowledges, and executes orders.
 //!
-//! An order ends the stream at any point. First the future that reads the stream and sends ACKs is dropped,
-//! which closes its connection. So after an order to stop, the capture can acknowledge nothing more.
+//! An order of the manager can end the stream at any point. First the future that reads the stream and sends
+//! ACKs is dropped, which closes its connection. So after an order to stop, the capture can acknowledge
+//! nothing more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -284,7 +285,7 @@ impl CaptureDriver {
         }
     }
 
-    /// Executes an order after the stream has ended. Returns an error only if the log failed.
+    /// Executes an order of the manager after the stream has ended. Returns an error only if the log failed.
     fn execute_order(
         &mut self,
         OrderRequest { order, token, answer }: OrderRequest,

@@ -153,7 +153,7 @@ pub enum CaptureError {
          or set semi_sync = false to capture without this guarantee (the log is then synced later, unless ack = \"durable\")"
     )]
     SemiSyncOff,
-    /// The order is of an earlier lease term than an order that was executed.
+    /// The manager's order has an earlier lease term than an order that the capture has executed.
     #[error(
         "the order of lease term {token} is stale: an order of term {seen} was executed; another manager has taken over"
     )]
@@ -182,7 +182,7 @@ pub enum CaptureError {
         /// Why the server has not sent a stream yet.
         reason: String,
     },
-    /// The capture did not execute the order.
+    /// The capture did not execute the order of the manager.
     #[error("the capture did not execute the order: {reason}")]
     OrderNotTaken {
         /// Why the capture did not execute the order.

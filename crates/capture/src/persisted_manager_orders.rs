@@ -23,7 +23,7 @@ const FORMAT_VERSION: u32 = 1;
 /// files are far smaller.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// An order to stop.
+/// A manager's order to stop the capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StopOrder {
@@ -33,7 +33,7 @@ pub struct StopOrder {
     pub since_ms: u64,
 }
 
-/// The orders of a capture that are in force.
+/// The manager's orders to a capture that are in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PersistedOrders {
     /// The highest lease term of all orders so far; 0 before the first order.
@@ -47,7 +47,7 @@ pub struct PersistedOrders {
     pub followed_in: u64,
 }
 
-/// An order, without its lease term.
+/// A manager's order to a capture, without its lease term.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CaptureOrder {
     /// Read and acknowledge nothing until a later order.
@@ -59,7 +59,7 @@ pub enum CaptureOrder {
 }
 
 impl PersistedOrders {
-    /// Checks that no order of a later lease term was executed.
+    /// Checks that the capture has executed no order of a later lease term.
     ///
     /// # Errors
     /// [`CaptureError::StaleOrder`].
@@ -114,7 +114,7 @@ impl PersistedOrders {
         Ok(Self { token, stopped, follows, followed_in })
     }
 
-    /// Writes the orders durably.
+    /// Writes the orders of the manager to the file durably.
     ///
     /// # Errors
     /// [`LogError::DiskFull`], [`LogError::Write`]. After such an error a restart reads either the old or the
@@ -154,7 +154,7 @@ struct AckerFile {
 /// The state of an acker, and the transactions in its log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AckerState {
-    /// The orders in force.
+    /// The orders of the manager that are in force.
     pub orders: PersistedOrders,
     /// Whether the acker acknowledges only transactions that survive a power failure.
     pub durable: bool,

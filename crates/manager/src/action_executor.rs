@@ -34,7 +34,7 @@ pub struct AckerReport {
     pub term: LeaseToken,
 }
 
-/// Why an acker did not execute an order.
+/// Why an acker did not execute an order of the manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AckerError {
     /// The acker certainly did not execute the order: it refused, or could not be reached.

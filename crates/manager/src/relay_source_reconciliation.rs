@@ -3,9 +3,9 @@
 //!
 //! The primary is determined from data that survives restarts of managers and relays: the audit records, and
 //! the last order that each relay has stored. The source with the latest lease term decides. If an audit
-//! record and an order have the same term, the record decides, because it contains the final decision. If the
-//! sources contradict each other, or a failover or switchover is unfinished, the primary counts as uncertain
-//! and no relay gets an order.
+//! record and an order have the same lease term, the audit record decides, because it contains the final
+//! decision. If the sources contradict each other, or a failover or switchover is unfinished, the primary
+//! counts as uncertain and no relay gets an order.
 
 use crate::audit_history::{PrimaryRecord, RecordedPrimary};
 use crate::model::{LeaseToken, RelayAssignment};
@@ -50,8 +50,8 @@ impl PrimaryRecord {
             }
         };
         // A relay that was stopped after this decision belongs to an unfinished failover or switchover. It
-        // may be the only thing that fences a primary. If the decision comes from the audit record of a run,
-        // that record lists the relays which the run stopped in the same lease term.
+        // may be the only thing that fences a primary. If the decision comes from the audit record of a
+        // failover or switchover, that record lists the relays which were stopped in the same lease term.
         let is_recorded = matches!(recorded, RecordedPrimary::Known(recorded) if *recorded == decision);
         let is_begun = relays().any(|assignment| {
             let in_that = assignment.term == decision.term && !is_recorded;

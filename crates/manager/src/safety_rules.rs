@@ -137,7 +137,7 @@ pub enum SafetyRefusal {
     Superseded {
         /// Id of the interrupted failover or switchover.
         run: String,
-        /// Which acker got an order from the other manager, and in which term.
+        /// Which acker got an order from the other manager, and in which lease term.
         by: String,
     },
     /// A former primary may have transactions that no other server has.

@@ -56,7 +56,7 @@ fn records_that_do_not_lead_to_the_present_primary_prove_nothing() {
     let first = change("1", "db1", "db2");
     assert!(
         is_unknown(of("db3", "db2", std::slice::from_ref(&first))),
-        "no record shows that the server was primary"
+        "no audit record shows that the server was primary"
     );
     // Another manager has replaced db2, and may have made db1 the primary once more.
     assert!(is_unknown(of("db1", "db3", std::slice::from_ref(&first))));

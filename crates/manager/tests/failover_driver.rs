@@ -1,6 +1,6 @@
 //! Tests of the loop that drives a failover, with a scripted executor. They check what is stored and when.
-//! They also check what happens if an action has no answer, if the lease ends in any phase, and if the record
-//! cannot be stored.
+//! They also check what happens if an action has no answer, if the lease ends in any phase, and if the audit
+//! record cannot be stored.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -90,7 +90,7 @@ struct Script {
     /// The lease ends while these actions are executed.
     ends_the_lease: Option<Which>,
     lease: Arc<Lease>,
-    /// The record that was stored last, which the executor checks before each action.
+    /// The audit record that was stored last, which the executor checks before each action.
     stored: Arc<Records>,
 }
 
@@ -132,7 +132,7 @@ impl LeaseCheck for TermOf {
     }
 }
 
-/// Keeps the last record. From a given phase on, storing a record fails.
+/// Keeps the last audit record. From a given phase on, storing a record fails.
 #[derive(Default)]
 struct Records {
     last: Mutex<Option<Audit>>,
@@ -343,7 +343,7 @@ async fn before_the_promotion_an_action_is_not_executed_if_its_record_cannot_be_
         "{done:?}"
     );
     assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "{audit}");
-    assert!(audit.to_string().contains("its record cannot be stored"), "{audit}");
+    assert!(audit.to_string().contains("its audit record cannot be stored"), "{audit}");
 
     let (audit, done) =
         drive(Script { stored: fails(RunPhase::EnableSemiSync), ..Script::default() }, false).await;

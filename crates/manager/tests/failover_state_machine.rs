@@ -98,8 +98,8 @@ impl World {
         all.filter(|server| self.acknowledges(server)).collect()
     }
 
-    /// Simulates that the old primary, if it is alive, commits more transactions. The relays that capture from
-    /// it receive them, and its clients get an OK for each commit that enough relays acknowledge.
+    /// Simulates that the old primary, if it is alive, commits more transactions. The relays that capture
+    /// from it receive them, and its clients get an OK for each commit that enough relays acknowledge.
     fn live(&mut self) {
         if !self.old_lives {
             return;
@@ -311,7 +311,7 @@ fn check(world: &World, audit: &Audit) {
             for (acker, (_, from)) in &world.ackers {
                 assert!(
                     from.as_ref() == Some(server) || follow(acker),
-                    "the record does not list the repointing of {acker}: {audit}"
+                    "the audit record does not list the repointing of {acker}: {audit}"
                 );
             }
         }
@@ -321,7 +321,7 @@ fn check(world: &World, audit: &Audit) {
             assert_eq!(world.captures_from("old"), world.ackers.len(), "{audit}");
         }
         RunOutcome::Incomplete { to_undo, .. } => {
-            // Another manager executes the remaining undo actions from the record.
+            // Another manager executes the remaining undo actions from the audit record.
             let mut world = world.clone();
             for act in to_undo {
                 world.apply(act);
@@ -395,12 +395,12 @@ fn with_too_few_ackers_the_failover_is_refused_and_everything_is_undone() {
         panic!("{audit}")
     };
     assert!(missing.contains("relay1"), "{missing}");
-    // With `--allow-data-loss` the failover continues, and the record says what may be missing.
+    // With `--allow-data-loss` the failover continues, and the audit record says what may be missing.
     let mut world = World::new(&[10, 9], &[(8, 8)], 1);
     let allowed = FailoverRequest { allow_data_loss: true, ..order(&world) };
     let audit = run(&mut world, allowed, lost, None);
     assert!(matches!(audit.outcome, Some(RunOutcome::Promoted { .. })), "{audit}");
-    let missing = audit.possible_loss.expect("the record must contain the possible loss");
+    let missing = audit.possible_loss.expect("the audit record must contain the possible loss");
     assert_eq!((missing.held_by.as_slice(), missing.grows), (["relay1".to_owned()].as_slice(), true));
 }
 
@@ -635,8 +635,8 @@ proptest! {
         check(&world, &audit);
     }
 
-    /// If no action fails, a dead primary is always replaced. The model has at least one server that can be
-    /// promoted.
+    /// If no action fails, the failover always replaces the dead primary. The simulated cluster has at least
+    /// one server that can be promoted.
     #[test]
     fn without_faults_a_new_primary_is_promoted(
         ackers in prop::collection::vec(0u64..12, 1..4),

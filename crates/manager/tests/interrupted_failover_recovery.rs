@@ -172,7 +172,7 @@ fn seen(writable: bool, last: u64) -> ActionOutcome {
 }
 
 /// Recovers a failover or switchover when the candidate and the old primary answer as given, and every other
-/// action succeeds. Returns the actions that changed something, and the record.
+/// action succeeds. Returns the actions that changed something, and the audit record.
 fn done_about(audit: &Audit, s0: ActionOutcome, old: ActionOutcome) -> (Vec<RunAction>, Audit) {
     let mut acts = Vec::new();
     let traces = InterruptedRun::of(audit).expect("traces");
@@ -264,7 +264,7 @@ fn nothing_is_done_if_the_state_of_the_servers_is_uncertain() {
     // The candidate took writes and was restarted, so its commits may have been acknowledged.
     nothing(&switchover, seen(false, 10), seen(false, 9), &format!("s0 has executed {UUID}:10"));
     nothing(&failover(5), seen(false, 12), dead(), "was made primary");
-    // A failover or switchover that did not pause writes, and a run that has ended, need no recovery.
+    // A failover or switchover that did not pause writes, and one that has ended, need no recovery.
     assert_eq!(
         InterruptedRun::of(&record(RunKind::Switchover, &[(read(), true), (prepared(), false)])),
         None
@@ -352,7 +352,7 @@ fn a_candidate_that_may_take_writes_keeps_the_old_primary_read_only() {
     });
     assert_eq!(acts, [RunAction::MakeReadOnly { server: "s0".to_owned() }]);
     let Some(RunOutcome::Incomplete { to_undo, .. }) = &audit.outcome else { panic!("{audit}") };
-    // The old primary may take writes only if it waits for as many ACKs as the record says.
+    // The old primary may take writes only if it waits for as many ACKs as the audit record says.
     let released = RunAction::ResumeWrites { server: "old".to_owned(), acks: 1 };
     assert!(to_undo.len() == 3 && to_undo.contains(&released), "{audit}");
 }

@@ -44,8 +44,8 @@ fn the_decision_of_the_latest_term_counts() {
     // The second relay got orders in lease term 8, by a failover that was undone, but none to follow a
     // server.
     assert_eq!(who(&[assignment(7, "db2", 7), assignment(8, "db1", 6)]), "db2");
-    // The two relays contradict each other. The record of this manager's last failover or switchover decides,
-    // if it has the same lease term.
+    // The two relays contradict each other. The audit record of this manager's last failover or switchover
+    // decides, if it has the same lease term.
     let relays = [assignment(7, "db2", 7), assignment(7, "db3", 7)];
     assert_eq!(who(&relays), "unknown");
     assert_eq!(leader(&decided(7, "db3"), &relays), "db3");
@@ -151,7 +151,7 @@ fn after_an_undone_run_the_earlier_record_decides() {
     }
     let dry = Audit { dry_run: true, ..audit("b", 4, None) };
     assert_eq!(of(&[&dry, &first]), decided(3, "db2"));
-    // The last failover or switchover was interrupted, or left to an operator. Another run then completes it,
+    // The last failover or switchover was interrupted, or left to an operator. Another one then completes it,
     // or does not.
     for open in [None, left()] {
         let open = audit("b", 4, open);
@@ -210,7 +210,7 @@ struct World {
     is_own: bool,
     /// The audit records, with the newest first.
     records: Vec<Audit>,
-    /// Whether the last failover or switchover has ended and one of the managers has its record.
+    /// Whether the last failover or switchover has ended and one of the managers has its audit record.
     is_settled: bool,
 }
 
@@ -277,9 +277,9 @@ impl World {
             for at in (0..count).filter(|at| has(follow, *at)) {
                 self.tell(at, &to);
             }
-            // The records of another manager are not read here, so a relay must report the assignment. That
-            // relay must not have been stopped since, and no relay may report another assignment of the same
-            // lease term.
+            // The audit records of another manager are not read here, so a relay must report the assignment.
+            // That relay must not have been stopped since, and no relay may report another assignment of the
+            // same lease term.
             let is_told = (0..count).any(|at| has(follow, at));
             let contradicts = |assignment: &RelayAssignment| match assignment.is_stopped {
                 true => assignment.term == LeaseToken(self.term),

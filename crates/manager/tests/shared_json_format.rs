@@ -247,8 +247,8 @@ fn failover_guards_keep_their_spelling() {
     is_read_and_written_as(&guard(), include_str!("shared_json_format/guard.json"));
 }
 
-/// Only Tailwater itself reads the checkpoint file. So it writes the new names of JSON keys, and can still read
-/// the old names.
+/// Only Tailwater itself reads the checkpoint file. So it writes the new names of JSON keys, and can still
+/// read the old names.
 #[test]
 fn checkpoints_of_earlier_versions_can_be_read() {
     let old = include_str!("shared_json_format/checkpoint.json");

@@ -37,7 +37,7 @@ fn check(world: &World, audit: &Audit) {
         RunOutcome::Unchanged { .. } => assert_eq!(world.effects, 0, "{audit}"),
         RunOutcome::Undone { .. } => assert!(is_as_before(world), "{audit}"),
         RunOutcome::Incomplete { to_undo, .. } => {
-            // Another manager executes the remaining undo actions from the record.
+            // Another manager executes the remaining undo actions from the audit record.
             let mut world = world.clone();
             for act in to_undo {
                 world.apply(act);

@@ -346,8 +346,8 @@ fn the_state_behind_a_refused_query_is_unknown() {
         ServerState { unanswered: questions.map(unanswered).into(), ..look(id) }
     };
     let cluster = build_tree(&plan(&["db2"]), &[seen("db2", blind(2)), seen("db1", blind(1))]);
-    // The queries about replication were denied. The reported problem must say this, and must not claim that the
-    // server does not replicate.
+    // The queries about replication were denied. The reported problem must say this, and must not claim that
+    // the server does not replicate.
     assert_eq!(problems(&cluster, "db2"), [ProblemCode::NotAsked]);
     let node = find(&cluster, "db2");
     assert_eq!((node.role, node.lag_seconds), (NodeRole::Server, None));

@@ -54,7 +54,7 @@ impl RejoinStep {
 /// The stored state of a rejoin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejoinRecord {
-    /// The last completed step.
+    /// The last completed step of the rejoin.
     pub step: RejoinStep,
     /// GTID set of the server at the start of the rejoin.
     pub had: GtidSet,
@@ -66,7 +66,7 @@ pub struct RejoinRecord {
 }
 
 impl RejoinRecord {
-    /// Returns the statement that stores this record.
+    /// Returns the SQL statement that stores this rejoin state.
     pub(crate) fn statement(&self) -> String {
         format!(
             "REPLACE INTO tailwater.rejoin (only_row, step, had, keeps, exec_mode) VALUES (1, '{}', {}, {}, {})",
@@ -115,7 +115,7 @@ pub enum RejoinResume {
     SetGtids(GtidSet),
 }
 
-/// Creates the table for the record. The session must not write to the binlog.
+/// Creates the table for the rejoin state. The session must not write to the binlog.
 ///
 /// # Errors
 /// Connection errors.
@@ -126,10 +126,10 @@ pub(crate) async fn create(connection: &mut Connection) -> Result<(), SessionErr
     Ok(())
 }
 
-/// Reads the stored record; `None` if there is none.
+/// Reads the stored rejoin state; `None` if there is none.
 ///
 /// # Errors
-/// [`RejoinError::Session`]; [`RejoinError::Impossible`] if the record cannot be decoded.
+/// [`RejoinError::Session`]; [`RejoinError::Impossible`] if the stored rejoin state cannot be decoded.
 pub(crate) async fn read(
     connection: &mut Connection,
     flavour: Flavour,

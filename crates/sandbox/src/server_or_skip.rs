@@ -1,4 +1,5 @@
-//! Provides real servers to tests. If a server is missing, the test is skipped, with a line on standard error.
+//! Provides real servers to tests. If a server is missing, the test is skipped, with a line on standard
+//! error.
 
 use std::collections::HashMap;
 use std::io::Write;

@@ -52,7 +52,7 @@ pub struct AckerStatus {
     pub before: Option<String>,
 }
 
-/// Why an order was not executed.
+/// Why a capture did not execute an order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AckerFailure {
     /// The stable error code, if there is one.
@@ -84,7 +84,7 @@ pub struct RelayStatus {
     pub acker: AckerStatus,
 }
 
-/// The body of an order over HTTP.
+/// The body of an HTTP request that contains an order to a capture.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OrderBody {

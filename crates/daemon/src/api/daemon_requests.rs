@@ -159,7 +159,7 @@ pub enum ControlCommand {
 pub enum ControlAnswer {
     /// The channels, after the command was executed.
     Channels(Vec<ChannelStatus>),
-    /// The state of an acker, after the order was executed.
+    /// The state of an acker, after it executed the order.
     Acker(AckerStatus),
     /// The logs of the sources.
     Topology(Vec<SourceReport>),

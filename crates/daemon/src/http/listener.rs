@@ -29,7 +29,7 @@ const HEAD_TIME_MAX: Duration = Duration::from_secs(5);
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(120);
 /// The greatest size of the request line and headers, in bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// The greatest size of the body of an order, in bytes.
+/// The greatest size of the HTTP body of an order to a capture, in bytes.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// Binds an address.

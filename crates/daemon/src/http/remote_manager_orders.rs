@@ -29,7 +29,7 @@ pub(super) fn authorize(token: Option<&BearerToken>, credential: Option<&[u8]>) 
     ))
 }
 
-/// Converts an order to a command.
+/// Converts an order that a remote manager sent to a command for the capture.
 pub(super) fn command(source: String, kind: OrderKind, body: &[u8]) -> Result<ControlCommand, HttpResponse> {
     parse(source, kind, body).map_err(|reason| HttpResponse::failed(StatusCode::BAD_REQUEST, &reason))
 }
@@ -55,8 +55,8 @@ fn parse(source: String, kind: OrderKind, body: &[u8]) -> Result<ControlCommand,
     }
 }
 
-/// Returns the response to an order or query. Its status code tells the manager whether the order may have
-/// been executed.
+/// Returns the HTTP response to an order to a capture, or to a query of its state. Its status code tells the
+/// manager whether the order may have been executed.
 pub(super) fn response(
     source: &str,
     answer: Result<ControlAnswer, CommandError>,

@@ -93,7 +93,7 @@ fn without_reason(readiness: FailoverReadiness) -> FailoverReadiness {
 #[derive(Debug)]
 pub struct HttpHandler {
     control: Arc<Control>,
-    /// The token that orders must carry.
+    /// The token that orders of other managers to this relay must carry.
     token: Option<BearerToken>,
 }
 

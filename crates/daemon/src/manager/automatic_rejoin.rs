@@ -102,14 +102,14 @@ pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
 }
 
 /// Returns the servers that a failover or switchover replaced as primary within [`REPLACED_HOURS_MAX`] and
-/// that no later run promoted again, according to the audit records.
+/// that no later one promoted again, according to the audit records.
 fn recently_replaced(records: &AuditFolder, now: chrono::DateTime<chrono::Utc>) -> BTreeSet<String> {
     let is_recent = |id: &String| {
         let start = id.split('-').next().unwrap_or_default();
         chrono::NaiveDateTime::parse_from_str(start, RUN_TIME_FORMAT)
             .is_ok_and(|start| (now - start.and_utc()).num_hours() < REPLACED_HOURS_MAX)
     };
-    // If the records cannot be read, no server is returned, and operators must start the rejoin.
+    // If the audit records cannot be read, no server is returned, and operators must start the rejoin.
     let ids = records.list().unwrap_or_default();
     let recent = ids.iter().rev().filter(|id| is_recent(id)).filter_map(|id| records.load(id).ok().flatten());
     let replaced = former_primaries(recent);
@@ -137,10 +137,11 @@ impl Replacements {
         Self { since: start.to_owned(), reported: BTreeSet::new() }
     }
 
-    /// Returns the primaries that were replaced by failovers and switchovers that have ended since the last call.
+    /// Returns the primaries that were replaced by failovers and switchovers that have ended since the last
+    /// call.
     fn take(&mut self, records: &AuditFolder) -> Vec<String> {
         let mut replaced = Vec::new();
-        // If the records cannot be read now, the next call reads them.
+        // If the audit records cannot be read now, the next call reads them.
         for id in records.list().unwrap_or_default() {
             if id < self.since || self.reported.contains(&id) {
                 continue;

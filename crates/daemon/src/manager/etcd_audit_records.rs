@@ -1,6 +1,6 @@
-//! Audit records of failovers and switchovers in etcd, next to the lease, for all managers. From them the next holder of the lease
-//! learns which of them was interrupted, for example with a read-only primary or stopped ackers. They also show
-//! how each former primary was replaced.
+//! Audit records of failovers and switchovers in etcd, next to the lease, for all managers. From them the
+//! next holder of the lease learns which of them was interrupted, for example with a read-only primary or
+//! stopped ackers. They also show how each former primary was replaced.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tracing::warn;
 use crate::error_chain::ErrorChain;
 use tailwater_manager::audit_history::run_to_recover;
 
-/// How often storing a record is tried again because other managers store theirs at the same time.
+/// How often storing an audit record is tried again because other managers store theirs at the same time.
 const TRIES_MAX: u32 = 5;
 
 /// How many earlier changes of the primary are kept. Other managers do not rejoin a server that was replaced
@@ -30,18 +30,19 @@ const ANSWER_CHARS_MAX: usize = 200;
 /// The value in etcd.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Shared {
-    /// The highest lease term in which a manager stored a record.
+    /// The highest lease term in which a manager stored an audit record.
     term: u64,
-    /// The earlier changes of the primary, then the last run with its recoveries; the oldest first.
+    /// The earlier changes of the primary, then the last failover or switchover with its recoveries; the
+    /// oldest first.
     #[serde(deserialize_with = "readable")]
     records: Vec<Audit>,
 }
 
-/// The audit records of one source's runs in etcd.
+/// The audit records of one source's failovers and switchovers in etcd.
 #[derive(Debug)]
 pub struct SharedAudits {
     etcd: tokio::sync::Mutex<InEtcd>,
-    /// The lease term in which this manager last read the records.
+    /// The lease term in which this manager last read the audit records.
     read_in: Mutex<Option<LeaseToken>>,
 }
 
@@ -54,23 +55,23 @@ struct InEtcd {
 }
 
 impl SharedAudits {
-    /// Creates access to the records under the key of `value`.
+    /// Creates access to the audit records under the key of `value`.
     pub fn new(value: EtcdValue) -> Self {
         Self { etcd: tokio::sync::Mutex::new(InEtcd { value, written: None }), read_in: Mutex::default() }
     }
 
-    /// Whether this manager has read the records in this lease term. All later records of the term are its
-    /// own.
+    /// Whether this manager has read the audit records in this lease term. All later records of the term are
+    /// its own.
     pub fn is_read_in(&self, term: LeaseToken) -> bool {
         *self.lock() == Some(term)
     }
 
-    /// Notes that this manager has read the records in this lease term.
+    /// Notes that this manager has read the audit records in this lease term.
     pub fn note_read_in(&self, term: LeaseToken) {
         *self.lock() = Some(term);
     }
 
-    /// Returns the records, the oldest first.
+    /// Returns the audit records, the oldest first.
     ///
     /// # Errors
     /// If etcd does not answer, or the value cannot be parsed.
@@ -78,8 +79,8 @@ impl SharedAudits {
         Ok(self.etcd.lock().await.read().await?.1.records)
     }
 
-    /// Stores a record. Fails if a manager of a later lease term has stored a record, because then this
-    /// manager has lost the lease.
+    /// Stores an audit record. Fails if a manager of a later lease term has stored a record, because then
+    /// this manager has lost the lease.
     async fn store(&self, audit: &Audit, term: u64) -> anyhow::Result<()> {
         let mut etcd = self.etcd.lock().await;
         for _ in 0..TRIES_MAX {
@@ -128,7 +129,7 @@ fn understood(bytes: Option<&[u8]>) -> anyhow::Result<Shared> {
         .context("the audit records in etcd cannot be parsed; remove their key to start without records")
 }
 
-/// Returns the records that can be parsed. Records of a later version of Tailwater may contain unknown
+/// Returns the audit records that can be parsed. Records of a later version of Tailwater may contain unknown
 /// events; this manager ignores such records.
 fn readable<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Audit>, D::Error> {
     let records = Vec::<serde_json::Value>::deserialize(from)?;
@@ -140,13 +141,13 @@ fn readable<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Audit>, D::Error> 
     Ok(read.collect())
 }
 
-/// Returns the records with this record added. While a failover or switchover is interrupted, all records are
-/// kept. Otherwise only this record and the earlier changes of the primary are kept. The earlier ones are
-/// kept without their steps.
+/// Returns the audit records with this record added. While a failover or switchover is interrupted, all
+/// records are kept. Otherwise only this record and the earlier changes of the primary are kept. The earlier
+/// ones are kept without their steps.
 fn with(mut records: Vec<Audit>, audit: &Audit) -> Vec<Audit> {
     records.retain(|record| record.id != audit.id);
-    // The records of refused failovers and switchovers are left out, because they would accumulate after an
-    // interrupted one.
+    // The audit records of refused failovers and switchovers are left out, because they would accumulate
+    // after an interrupted one.
     if changes_nothing(audit) {
         return records;
     }
@@ -167,7 +168,7 @@ fn changes_nothing(audit: &Audit) -> bool {
     audit.resumes.is_none() && matches!(audit.outcome, Some(RunOutcome::Unchanged { .. }))
 }
 
-/// Returns the part of a record that other managers need. The machine that executed the failover or
+/// Returns the part of an audit record that other managers need. The machine that executed the failover or
 /// switchover keeps the whole record.
 fn brief(audit: &Audit) -> Audit {
     let mut audit = Audit { holds: None, choice: None, ..audit.clone() };
@@ -179,12 +180,12 @@ fn brief(audit: &Audit) -> Audit {
     audit
 }
 
-/// The audit records of a source's runs, on this machine and in etcd for other managers.
+/// The audit records of a source's failovers and switchovers, on this machine and in etcd for other managers.
 #[derive(Debug, Clone)]
 pub struct AuditRecords {
-    /// The records on this machine.
+    /// The audit records on this machine.
     pub folder: AuditFolder,
-    /// The records in etcd; `None` if there is only one manager.
+    /// The audit records in etcd; `None` if there is only one manager.
     pub shared: Option<Arc<SharedAudits>>,
 }
 
@@ -198,7 +199,7 @@ impl AuditStore for AuditRecords {
             }
             _ => Ok(()),
         };
-        // Operators read the record on this machine, so it is stored even if etcd fails.
+        // Operators read the audit record on this machine, so it is stored even if etcd fails.
         self.folder.save(audit)?;
         shared.map_err(|reason| {
             let source = io::Error::other(ErrorChain(&reason).to_string());
@@ -217,7 +218,7 @@ mod tests {
 
     use super::*;
 
-    /// The record of a switchover that paused writes, in this lease term.
+    /// The audit record of a switchover that paused writes, in this lease term.
     fn held(id: &str, term: u64) -> Audit {
         let act = RunAction::PauseWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
         let note = AuditEvent::ActionOrdered { number: 1, what: act };
@@ -244,7 +245,7 @@ mod tests {
         audit
     }
 
-    /// The record of a failover that stopped an acker, in this lease term.
+    /// The audit record of a failover that stopped an acker, in this lease term.
     fn fenced(id: &str, term: u64) -> Audit {
         let act = RunAction::StopAcker { acker: "relay1".to_owned() };
         let note = AuditEvent::ActionOrdered { number: 1, what: act };
@@ -349,7 +350,8 @@ mod tests {
         assert!(found(&two).await.is_empty());
         save(&one, held("a", 1)).await.unwrap();
         assert_eq!(ids(&found(&two).await), ["a"]);
-        // A failover is stored in etcd from the fence on. A failover that changed nothing is not stored there.
+        // A failover is stored in etcd from the fence on. A failover that changed nothing is not stored
+        // there.
         save(&one, undone(held("a", 1))).await.unwrap();
         save(&one, fenced("b", 1)).await.unwrap();
         save(&one, Audit { dry_run: true, ..held("c", 1) }).await.unwrap();
@@ -357,15 +359,15 @@ mod tests {
         assert_eq!((left.run, left.ackers), ("b".to_owned(), vec!["relay1".to_owned()]));
         assert_eq!(one.folder.list().unwrap(), ["a", "b", "c"]);
 
-        // A manager that lost the lease cannot continue its failover, and overwrites no record.
+        // A manager that lost the lease cannot continue its failover, and overwrites no audit record.
         let recovery = Audit { resumes: Some("b".to_owned()), ..fenced("d", 2) };
         save(&two, recovery.clone()).await.unwrap();
         let refused = save(&one, fenced("b", 1)).await.unwrap_err();
         assert!(refused.to_string().contains("term 2"), "{refused}");
         save(&two, promoted(recovery, "db2")).await.unwrap();
         assert_eq!(ids(&found(&one).await), ["d"]);
-        // If the audit record of a failover or switchover cannot be stored in etcd, the failover or switchover
-        // does not start, but its audit record on this machine remains.
+        // If the audit record of a failover or switchover cannot be stored in etcd, the failover or
+        // switchover does not start, but its audit record on this machine remains.
         drop(etcd);
         assert!(save(&two, held("e", 3)).await.is_err());
         assert!(two.folder.load("e").unwrap().is_some());

@@ -1,8 +1,8 @@
 //! The manager's part for the cluster of one source: it watches the cluster, and runs failovers, switchovers
 //! and recoveries, one at a time.
 //!
-//! - `failover_runs`: starts runs and handles their ends. `interrupted_failover_recovery`: undoes or finishes
-//!   incomplete runs.
+//! - `failover_runs`: starts failovers and switchovers, and handles their ends.
+//!   `interrupted_failover_recovery`: undoes or finishes incomplete ones.
 //! - `relay_repoint`: repoints relays that do not follow the primary. `lease_term_check`: finds relays that
 //!   refuse this manager.
 //! - `automatic_failover`: starts failovers without an operator.
@@ -49,7 +49,8 @@ use tailwater_manager::audit_history::{Replacement, last_replacement};
 pub use failover_runs::PreparedRun;
 pub use lease_term_check::TermFloor;
 
-/// Creates the executor for the failover or switchover of the given name, from the present state of a cluster.
+/// Creates the executor for the failover or switchover of the given name, from the present state of a
+/// cluster.
 pub type MakeExecutor<H> = dyn Fn(&str, &ClusterWiring, &ClusterState) -> anyhow::Result<H> + Send + Sync;
 
 /// Returns the servers and relays of the cluster with the given server as primary; if none is given, with the
@@ -84,7 +85,7 @@ pub struct ClusterParts<H> {
     pub lease: LeaseHandle,
     /// The guard, which holds failovers back.
     pub guard: PersistedGuard,
-    /// The audit records of the cluster's runs.
+    /// The audit records of the cluster's failovers and switchovers.
     pub records: AuditFolder,
     /// The audit records that managers share in etcd; `None` for a single manager.
     pub shared: Option<Arc<SharedAudits>>,
@@ -102,7 +103,7 @@ pub struct ManagedCluster<H> {
     /// The failover or switchover in progress, or else the last one.
     run: Mutex<Option<Run>>,
     /// The task that finishes the actions that the last failover or switchover did not complete. It is
-    /// cancelled before another run begins, because that run may stop what the task would start.
+    /// cancelled before another one begins, because that one may stop what the task would start.
     finishing: Mutex<Option<AbortHandle>>,
     /// Whether a failover or switchover of this manager was interrupted and has not been examined for
     /// recovery yet.
@@ -186,7 +187,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         servers.any(|server| server.name == name) || self.parts.relays.iter().any(|relay| relay.name == name)
     }
 
-    /// Returns the audit records of the cluster's runs.
+    /// Returns the audit records of the cluster's failovers and switchovers.
     pub fn records(&self) -> &AuditFolder {
         &self.parts.records
     }
@@ -206,7 +207,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     }
 
     /// Whether a failover or switchover of this or another manager is incomplete, or whether that is unknown.
-    /// Until such a run is undone or finished, it is uncertain which server is the primary.
+    /// Until it is undone or finished, it is uncertain which server is the primary.
     pub fn is_half_way(&self) -> bool {
         interrupted_failover_recovery::is_half_way(&self.parts)
     }

@@ -234,8 +234,8 @@ async fn try_snapshot(
     Snapshot::take(&options).await
 }
 
-/// Returns whether the error means that an object was dropped after the dump listed it: a database, table, view,
-/// routine, trigger, event or sequence.
+/// Returns whether the error means that an object was dropped after the dump listed it: a database, table,
+/// view, routine, trigger, event or sequence.
 fn is_dropped(error: &BulkError) -> bool {
     const GONE: [u16; 6] = [1049, 1146, 1305, 1360, 1539, 4091];
     matches!(error, BulkError::Session(SessionError::Server { error, .. }) if GONE.contains(&error.number))

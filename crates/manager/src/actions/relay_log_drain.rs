@@ -25,7 +25,7 @@ use crate::error::ManagerError;
 
 const DOING: &str = "executing what it has received";
 
-/// The next step of a drain.
+/// The next step of draining a relay log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DrainStep {
     /// All received transactions are executed, and receiving is stopped.

@@ -18,17 +18,16 @@ pub enum RunEffect {
     Undone,
     /// At least one action was not undone, and an operator must act.
     Incomplete,
-    /// The manager died or lost the lease during the failover or switchover. The run must be undone or
-    /// finished.
+    /// The manager died or lost the lease during the failover or switchover. It must be undone or finished.
     Interrupted(Box<InterruptedRun>),
-    /// The record is that of a recovery, and there is nothing left to recover: the interrupted failover or
-    /// switchover is undone, or another manager has acted since.
+    /// The audit record is that of a recovery, and there is nothing left to recover: the interrupted failover
+    /// or switchover is undone, or another manager has acted since.
     Recovered {
         /// Id of the interrupted failover or switchover.
         run: String,
     },
-    /// The record is that of a recovery that failed: the interrupted failover or switchover must still be
-    /// recovered.
+    /// The audit record is that of a recovery that failed: the interrupted failover or switchover must still
+    /// be recovered.
     RecoveryFailed {
         /// Id of the interrupted failover or switchover.
         run: String,
@@ -64,7 +63,7 @@ impl RunEffect {
     }
 }
 
-/// Returns the lease term of a record; 0 if its manager never held the lease.
+/// Returns the lease term of an audit record; 0 if its manager never held the lease.
 pub(super) fn term(audit: &Audit) -> LeaseToken {
     LeaseToken(audit.token.unwrap_or_default())
 }

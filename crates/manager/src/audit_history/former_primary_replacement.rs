@@ -1,8 +1,8 @@
 //! Determines how a former primary was replaced.
 //!
 //! If the failover that replaced it proved completeness, transactions that only the former primary has were
-//! never acknowledged. The failover counts only if the records lead from it to the present primary. Otherwise
-//! the server may have been primary once more since then.
+//! never acknowledged. The failover counts only if the audit records lead from it to the present primary.
+//! Otherwise the server may have been primary once more since then.
 
 use super::failover_effect::RunEffect;
 use crate::model::Audit;
@@ -15,7 +15,7 @@ pub enum Replacement {
     /// In this failover or switchover an operator accepted that acknowledged transactions may be missing. The
     /// former primary may be the only server that has them.
     LossAccepted(String),
-    /// The records do not show how it was replaced; with the reason.
+    /// The audit records do not show how it was replaced; with the reason.
     Unknown(String),
 }
 
@@ -30,8 +30,8 @@ pub fn last_replacement(
     let mut last_run = None;
     for audit in newest_first {
         let RunEffect::Promoted { server: promoted } = RunEffect::of(&audit) else { continue };
-        // The record of a recovery describes the same change as the record of the failover or switchover that
-        // it recovered.
+        // The audit record of a recovery describes the same change as the record of the failover or
+        // switchover that it recovered.
         let run = audit.resumes.clone().unwrap_or_else(|| audit.id.clone());
         if last_run.as_ref() == Some(&run) {
             continue;

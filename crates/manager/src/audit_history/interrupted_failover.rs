@@ -20,7 +20,7 @@ pub struct InterruptedRun {
     pub term: u64,
     /// The server that the failover or switchover may have been promoting.
     pub candidate: Option<String>,
-    /// Number of ACKs that commits were configured to wait for; 0 if the record does not contain it.
+    /// Number of ACKs that commits were configured to wait for; 0 if the audit record does not contain it.
     pub acks: u32,
     /// Whether the candidate may be writable.
     pub may_be_writable: bool,
@@ -65,7 +65,7 @@ impl InterruptedRun {
         }
         if traces.kind == RunKind::Switchover {
             // During the write pause, actions were executed without being stored first. So the candidate may
-            // be writable even though the record does not contain that action.
+            // be writable even though the audit record does not contain that action.
             traces.may_be_writable |= traces.may_be_held;
             if !traces.may_be_held {
                 return None;
@@ -78,8 +78,8 @@ impl InterruptedRun {
     fn take(&mut self, act: &RunAction, is_done: bool) {
         match act {
             RunAction::ReadAcker { acker } | RunAction::StopAcker { acker } => {
-                // A switchover reads all ackers at its start, and its record does not contain which of them
-                // it stopped.
+                // A switchover reads all ackers at its start, and its audit record does not contain which of
+                // them it stopped.
                 let may_be_stopped = act.changes_state() || self.kind == RunKind::Switchover;
                 if may_be_stopped && !self.ackers.contains(acker) {
                     self.ackers.push(acker.clone());
@@ -123,7 +123,7 @@ fn is_done(audit: &Audit, wanted: u32) -> bool {
 }
 
 /// Returns the failover or switchover that must be recovered, from records with the newest first. This is the
-/// last run that changed anything, if its manager died or lost the lease during it and no recovery has
+/// last one that changed anything, if its manager died or lost the lease during it and no recovery has
 /// completed. Its term also covers the lease terms of failed recoveries.
 pub fn run_to_recover(newest_first: impl IntoIterator<Item = Audit>) -> Option<InterruptedRun> {
     let mut recovered = BTreeSet::new();

@@ -1,14 +1,14 @@
 //! Answers questions about earlier failovers and switchovers from their audit records. Pure.
 //!
-//! Each function reads the records from the newest to the oldest, and uses [`RunEffect`] to determine what
-//! each failover or switchover changed. The answers therefore cannot contradict each other. A run that was
-//! recovered later has two records: its own, and that of the recovery.
+//! Each function reads the audit records from the newest to the oldest, and uses [`RunEffect`] to determine
+//! what each failover or switchover changed. The answers therefore cannot contradict each other. A failover
+//! that was recovered later has two audit records: its own, and that of the recovery.
 //!
 //! - [`failover_effect`]: what one failover or switchover changed.
 //! - [`former_primaries`]: which servers were primary and were replaced.
-//! - [`interrupted_failover`]: what an interrupted failover or switchover may have done, and which run must
-//!   be recovered.
-//! - [`recorded_primary`]: which server is the primary according to the records.
+//! - [`interrupted_failover`]: what an interrupted failover or switchover may have done, and which of them
+//!   must be recovered.
+//! - [`recorded_primary`]: which server is the primary according to the audit records.
 //! - [`former_primary_replacement`]: how a former primary was replaced.
 
 pub mod failover_effect;

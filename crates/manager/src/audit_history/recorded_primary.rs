@@ -30,8 +30,8 @@ pub enum RecordedPrimary {
 }
 
 impl RecordedPrimary {
-    /// Reads audit records, with the newest first. Skips failovers and switchovers that changed nothing or were
-    /// undone.
+    /// Reads audit records, with the newest first. Skips failovers and switchovers that changed nothing or
+    /// were undone.
     pub fn of(newest_first: impl IntoIterator<Item = Audit>) -> Self {
         let mut recovered = BTreeSet::new();
         for audit in newest_first {
@@ -45,8 +45,8 @@ impl RecordedPrimary {
                 RunEffect::Interrupted(_) | RunEffect::Incomplete if !recovered.contains(&audit.id) => {
                     return Self::Unfinished { term: term(&audit) };
                 }
-                // A failed recovery decides nothing; the record of the interrupted failover or switchover
-                // does.
+                // A failed recovery decides nothing; the audit record of the interrupted failover or
+                // switchover does.
                 RunEffect::None
                 | RunEffect::Undone
                 | RunEffect::RecoveryFailed { .. }

@@ -1,4 +1,4 @@
-//! The candidate of a failover or switchover, and the servers that failed as candidates in that run.
+//! The candidate of a failover or switchover, and the servers that failed as candidates in it.
 
 use std::collections::BTreeMap;
 

@@ -270,7 +270,7 @@ impl ClusterState {
         }
     }
 
-    /// Returns a checkpoint for the next manager, and the age of its observation of the primary in
+    /// Returns a checkpoint for the manager that acts next, and the age of its observation of the primary in
     /// milliseconds. Returns `None` during a failover or switchover and before the first observation.
     pub fn checkpoint(&self, now_ms: u64) -> Option<(WatchCheckpoint, u64)> {
         let primary = &self.cluster.plan.primary.name;
@@ -284,7 +284,7 @@ impl ClusterState {
     }
 
     /// Stops the recording of ack policies before a failover or switchover stops the first acker. With
-    /// `false`, resumes the recording after the run was undone.
+    /// `false`, resumes the recording after the failover or switchover was undone.
     pub fn freeze_ack_policies(&mut self, is_frozen: bool) {
         self.is_frozen = is_frozen;
     }

@@ -74,8 +74,8 @@ type ActionTasks = JoinSet<(u32, ActionOutcome)>;
 type ActionTaskResult = Result<(Id, (u32, ActionOutcome)), JoinError>;
 
 impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
-    /// Drives a state machine until its run is finished, in bounded time. Returns the audit record.
-    /// `progress` receives each new version of the record.
+    /// Drives a state machine until its failover or switchover is finished, in bounded time. Returns the
+    /// audit record. `progress` receives each new version of the record.
     ///
     /// Does not wait for actions that are still in flight when the failover or switchover is finished or the
     /// lease is lost.
@@ -96,8 +96,8 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
                 continue;
             }
             let refused = self.store_before(machine, &orders).await;
-            // Storing the record may have taken so long that the lease has ended meanwhile, so the lease is
-            // checked again.
+            // Storing the audit record may have taken so long that the lease has ended meanwhile, so the
+            // lease is checked again.
             if let Some(token) = machine.token() {
                 match self.term.check() {
                     Ok(held) if held == token => {}
@@ -160,8 +160,8 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
         Some((number, self.term.check().map_or_else(ActionOutcome::Failed, ActionOutcome::LeaseHeld)))
     }
 
-    /// Stores the record if an action is about to change something. Returns the reason if the action must not
-    /// be executed, because the record could not be stored.
+    /// Stores the audit record if an action is about to change something. Returns the reason if the action
+    /// must not be executed, because the record could not be stored.
     async fn store_before<M: RunMachine>(&self, machine: &M, orders: &[NumberedAction]) -> Option<String> {
         if machine.skips_audit_store() || !orders.iter().any(|(_, act)| act.changes_state()) {
             return None;
@@ -174,7 +174,7 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
             );
             return None;
         }
-        Some(format!("its record cannot be stored: {reason}"))
+        Some(format!("its audit record cannot be stored: {reason}"))
     }
 
     async fn store(&self, audit: &Audit) -> Result<(), String> {

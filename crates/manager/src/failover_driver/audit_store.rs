@@ -22,11 +22,11 @@ pub struct AuditError {
 
 /// Storage for audit records.
 pub trait AuditStore: Send + Sync {
-    /// Stores the record of a failover or switchover in place of its previous version. On return the record
-    /// is durable.
+    /// Stores the audit record of a failover or switchover in place of its previous version. On return the
+    /// record is durable.
     ///
     /// # Errors
-    /// If the record may not be durable.
+    /// If the audit record may not be durable.
     fn save(&self, audit: &Audit) -> Result<(), AuditError>;
 }
 
@@ -43,10 +43,10 @@ impl AuditFolder {
         Self { path: path.into() }
     }
 
-    /// Returns the record of a failover or switchover; `None` if there is none.
+    /// Returns the audit record of a failover or switchover; `None` if there is none.
     ///
     /// # Errors
-    /// If the record cannot be read.
+    /// If the audit record cannot be read.
     pub fn load(&self, id: &str) -> Result<Option<Audit>, AuditError> {
         if !is_name(id) {
             return Ok(None);
@@ -59,8 +59,8 @@ impl AuditFolder {
         }
     }
 
-    /// Returns the ids of all runs in alphabetical order. If each id begins with its time, this is the order
-    /// in time.
+    /// Returns the ids of all failovers and switchovers in alphabetical order. If each id begins with its
+    /// time, this is the order in time.
     ///
     /// # Errors
     /// If the folder cannot be read.

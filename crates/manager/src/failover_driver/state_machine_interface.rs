@@ -24,8 +24,8 @@ pub trait RunMachine: Send + Sync {
     /// Returns the audit record so far.
     fn audit(&self) -> &Audit;
 
-    /// Whether actions are executed even if the record cannot be stored. This is true for undo actions, and
-    /// for actions after the point of no return.
+    /// Whether actions are executed even if the audit record cannot be stored. This is true for undo actions,
+    /// and for actions after the point of no return.
     fn must_continue(&self) -> bool;
 
     /// Returns when all actions in flight must be answered. Actions without an answer at that time get
@@ -34,8 +34,8 @@ pub trait RunMachine: Send + Sync {
         None
     }
 
-    /// Whether clients wait for the actions of this phase, so that no record is stored between them. The last
-    /// record that was stored shows that these actions may have started.
+    /// Whether clients wait for the actions of this phase, so that no audit record is stored between them.
+    /// The last record that was stored shows that these actions may have started.
     fn skips_audit_store(&self) -> bool {
         false
     }

@@ -4,14 +4,15 @@
 //! A failover or switchover is a table of phases. Each phase orders its actions, in parallel or one after the
 //! other. The next phase begins when all of them are answered. The lease is checked before each phase and
 //! before each further action; parallel actions share a check. Without the lease no action is executed, not
-//! even an undo action; the record lists what is left to undo.
+//! even an undo action; the audit record lists what is left to undo.
 //!
 //! Before a server may have become primary, everything is undone if a rule refuses, an action fails or the
 //! deadline passes. Nothing is undone while an action of the phase is still in flight. Once a server is
 //! primary, the failover or switchover only continues, and lists the actions that failed.
 //!
 //! - [`next_actions`]: the state machine.
-//! - [`phase_rules`]: what a failover, a switchover or a recovery supplies: its phases, its actions, and its rules.
+//! - [`phase_rules`]: what a failover, a switchover or a recovery supplies: its phases, its actions, and its
+//!   rules.
 //! - [`failover_state`]: the state that every failover or switchover has, and its audit record.
 //! - [`undo_log`]: how to undo the actions that the failover or switchover has executed.
 

@@ -174,7 +174,7 @@ pub trait RunProcedure: fmt::Debug + Clone + Send + Sync {
         false
     }
 
-    /// Whether clients wait for the actions of this phase, so that no record is stored between them.
+    /// Whether clients wait for the actions of this phase, so that no audit record is stored between them.
     fn skips_audit_store(&self, _run: &RunState) -> bool {
         false
     }

@@ -135,7 +135,7 @@ async fn keep<S: LeaseStore>(
     loop {
         let lost = with(&mut |keeper| keeper.tick(now()));
         if note(&shared, lost.as_ref()) {
-            // If the store kept the old term, it would also refuse a new lease term to this manager.
+            // If the store kept the old lease term, it would also refuse a new one to this manager.
             let _ = tokio::time::timeout(request_max, store.release()).await;
         }
         let sent = now();
@@ -182,7 +182,7 @@ async fn keep<S: LeaseStore>(
                 differs
             });
         }
-        // The lease was granted so late that its lease term has already ended, so it is released.
+        // The lease was granted so late that its term has already ended, so it is released.
         if granted && change.is_none() {
             let _ = tokio::time::timeout(request_max, store.release()).await;
         }

@@ -2,9 +2,9 @@
 //! requests.
 //!
 //! A lease term counts from the time at which its request was **sent**, because the store cannot have granted
-//! it earlier. This manager's term ends a margin before the term of the store. The margin covers clocks of
-//! different speed, and actions that started just before the end. An answer that belongs to an earlier term
-//! changes nothing.
+//! it earlier. The lease term of this manager ends a margin before the lease term in the store. The margin
+//! covers clocks of different speed, and actions that started just before the end. An answer that belongs to
+//! an earlier term changes nothing.
 
 use std::fmt;
 
@@ -37,7 +37,7 @@ pub struct LeaseTimes {
     /// How long the store grants the lease.
     pub ttl_ms: u64,
     /// How long before the end of the lease term the holder stops acting. The margin must be longer than an
-    /// action lasts after its lease check, and longer than two clocks can differ over a term.
+    /// action lasts after its lease check, and longer than two clocks can differ over a lease term.
     pub margin_ms: u64,
     /// Pause after a successful renewal before the next one, and after a failure before the next attempt.
     pub renew_ms: u64,

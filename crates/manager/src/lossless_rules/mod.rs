@@ -38,7 +38,7 @@ pub enum AckerStop {
     UntilRestart,
     /// The acker could not be reached, or did not answer.
     Unknown,
-    /// The acker refuses orders of this lease term, because it accepted an order of a later term.
+    /// The acker refuses orders of this lease term, because it accepted an order of a later lease term.
     Refused {
         /// The lease term of the refused order.
         term: u64,

@@ -54,14 +54,14 @@ pub enum RunOutcome {
         #[serde(rename = "stays", alias = "irreversible")]
         irreversible: Vec<RunAction>,
     },
-    /// The failover or switchover is incomplete. After a failover, the old primary stays fenced, and no new primary is known to
-    /// take writes. After a switchover, at least one action is not undone.
+    /// The failover or switchover is incomplete. After a failover, the old primary stays fenced, and no new
+    /// primary is known to take writes. After a switchover, at least one action is not undone.
     #[serde(rename = "left", alias = "incomplete")]
     Incomplete {
         /// The safety rule that refused.
         refusal: SafetyRefusal,
-        /// Actions that would undo what was done, in order. The holder of the lease may execute them, or start the
-        /// failover again.
+        /// Actions that would undo what was done, in order. The holder of the lease may execute them, or
+        /// start the failover again.
         to_undo: Vec<RunAction>,
         /// Actions that cannot be undone.
         #[serde(rename = "stays", alias = "irreversible")]
@@ -137,7 +137,7 @@ pub struct AuditEntry {
 pub struct Audit {
     /// Id of the failover or switchover.
     pub id: String,
-    /// Whether this is the record of a failover or of a switchover.
+    /// Whether this is the audit record of a failover or of a switchover.
     #[serde(default)]
     pub kind: RunKind,
     /// The interrupted failover or switchover that this one undoes or finishes.
@@ -169,7 +169,7 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Creates a record without events.
+    /// Creates an audit record without events.
     pub fn new(id: &str, kind: RunKind, primary: &str) -> Self {
         Self {
             id: id.to_owned(),

@@ -6,7 +6,7 @@
 //! - [`audit_record`]: the audit record of a failover or switchover.
 //! - [`lease_token`]: the token of a lease term.
 //! - [`primary_status`]: the state of a primary.
-//! - [`relay_state`]: the state of a relay, and the orders that it has.
+//! - [`relay_state`]: the state of a relay, and the orders that managers gave it.
 //! - [`failover_phase`]: the phases of a failover or switchover.
 
 pub mod action_outcome;

@@ -1,4 +1,4 @@
-//! The state of a relay, and the orders that it has.
+//! The state of a relay, and the orders that managers gave it.
 
 use super::lease_token::LeaseToken;
 

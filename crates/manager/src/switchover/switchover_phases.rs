@@ -219,7 +219,7 @@ impl RunProcedure for SwitchoverProcedure {
         self.paused_at_ms.is_some()
     }
 
-    /// No record is stored from the end of the phase that pauses writes until the write pause is over.
+    /// No audit record is stored from the end of the phase that pauses writes until the write pause is over.
     fn skips_audit_store(&self, run: &RunState) -> bool {
         self.paused_at_ms.is_some() && run.audit.pause_ms.is_none() && run.phase != RunPhase::Pause
     }

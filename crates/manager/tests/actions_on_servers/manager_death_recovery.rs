@@ -1,5 +1,5 @@
 //! Tests of recovery on real servers: the manager of a switchover or failover dies before each of its
-//! actions, and the next manager recovers the run.
+//! actions, and the next manager undoes or finishes it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -189,7 +189,7 @@ impl Trial {
         drive(&mut failover, &actor, token, Some(changes)).await
     }
 
-    /// Runs a switchover whose manager dies after `changes` actions that changed something. Returns the
+    /// Runs a switchover whose manager dies after `changes` actions that changed something. Returns the audit
     /// record that was stored last, and these actions.
     async fn switch_over(&mut self, changes: usize) -> Result<(Audit, Vec<RunAction>)> {
         let mut switchover = Switchover::new(self.order().await?);
@@ -198,7 +198,7 @@ impl Trial {
     }
 
     async fn recover(&mut self, stored: &Audit) -> Result<Audit> {
-        let traces = InterruptedRun::of(stored).context("the record shows nothing to recover")?;
+        let traces = InterruptedRun::of(stored).context("the audit record shows nothing to recover")?;
         let mut recovery = RunRecovery::new(interrupted_failover_recovery::RecoveryRequest {
             id: "recovery".to_owned(),
             traces,
@@ -225,7 +225,7 @@ impl Trial {
 }
 
 /// Drives a state machine, one action at a time, until it is finished or `changes_max` actions have changed
-/// something. Returns the record that was stored last, and these actions.
+/// something. Returns the audit record that was stored last, and these actions.
 async fn drive<M: RunMachine>(
     machine: &mut M,
     actor: &ServerExecutor,

@@ -257,8 +257,8 @@ pub fn run(
 }
 
 /// Does the same as [`run`]. If `dies` is given, the manager dies when it orders the action with that number.
-/// Actions in flight at that time, or when the lease is lost, may still take effect. Returns the record as
-/// the manager had it, and as it was stored last.
+/// Actions in flight at that time, or when the lease is lost, may still take effect. Returns the audit record
+/// as the manager had it, and as it was stored last.
 pub fn run_until(
     world: &mut World,
     order: SwitchoverRequest,

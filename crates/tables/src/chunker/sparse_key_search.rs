@@ -5,8 +5,8 @@
 /// halve it back.
 const TRIES_MAX: u32 = 160;
 
-/// A search for the width of a key range that contains about the wanted number of rows. The width is the number
-/// of possible key values in the range, whether or not a row has them.
+/// A search for the width of a key range that contains about the wanted number of rows. The width is the
+/// number of possible key values in the range, whether or not a row has them.
 #[derive(Debug, Clone)]
 pub(super) struct WidthSearch {
     /// The wanted number of rows.

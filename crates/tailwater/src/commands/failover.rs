@@ -12,7 +12,7 @@ use crate::exit_codes::Exit;
 use tailwater_config::Config;
 use tailwater_daemon::api::manager_requests::{FailoverOptions, ManagerAnswer, ManagerRequest};
 
-/// Time between two requests for new steps.
+/// Time between two requests for new steps of the failover.
 const POLL_INTERVAL: Duration = Duration::from_millis(30);
 
 /// Starts a failover, prints its steps, and returns its outcome.

@@ -194,7 +194,8 @@ fn an_upload_succeeds_over_a_faulty_link(shell: &Shell, server: &S3Server) -> Re
     let archived = thread::scope(|scope| -> Result<_> {
         let upload = scope.spawn(|| shell.run(&words));
         for reset in 1..=5 {
-            // Reset the connection at any moment of a request or its response.
+            // Reset the connections to the S3 server five times, each time at an arbitrary moment of a
+            // request or of its response.
             while server.requests() < requests + 3 + reset * 2 && !upload.is_finished() {
                 thread::sleep(Duration::from_millis(1));
             }

@@ -192,7 +192,7 @@ impl Led {
         let folder = std::fs::read_dir(self.shell.path().join("log/manager/primary"))?;
         let paths = folder.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
         let newest = paths.iter().filter(|path| path.extension().is_some_and(|is| is == "txt")).max();
-        Ok(std::fs::read_to_string(newest.context("no record")?)?)
+        Ok(std::fs::read_to_string(newest.context("no audit record")?)?)
     }
 
     /// Waits until the output of `tailwater manager status` contains `wanted`.

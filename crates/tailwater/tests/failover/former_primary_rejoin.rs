@@ -62,7 +62,7 @@ async fn a_former_primary_rejoins_automatically() -> Result<()> {
     let mark = shell.path().join("log/rejoin/db1.half-way");
     until("the rejoin to end", async || Ok(!mark.exists())).await?;
 
-    // The mark file makes it look as if the daemon had been stopped before the comparison. The restarted
+    // This file makes it look as if the daemon had been stopped before the comparison. The restarted
     // daemon continues with the comparison.
     trial.stop_relay().await?;
     std::fs::write(&mark, "")?;
@@ -127,8 +127,8 @@ async fn a_former_primary_without_an_audit_record_rejoins_if_it_has_no_extra_tra
     trial.stop_relay().await
 }
 
-/// Waits until the dead primary is replaced, deletes the records of the failover, and starts the dead primary
-/// again.
+/// Waits until the dead primary is replaced, deletes the audit records of the failover, and starts the dead
+/// primary again.
 async fn restart_without_records(trial: &mut Trial, new: &Server, shell: &Shell) -> Result<()> {
     ensure!(trial.wait_failed_over(PRIMARY_NAME).await? == new.name());
     wait_writable(new).await?;

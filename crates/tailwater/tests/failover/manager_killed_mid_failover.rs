@@ -1,5 +1,5 @@
-//! The daemon is killed during a switchover or failover. The restarted daemon rolls the run back or completes
-//! it, and no acknowledged transaction is lost.
+//! The daemon is killed during a switchover or failover. The restarted daemon undoes or completes it, and no
+//! acknowledged transaction is lost.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -64,8 +64,8 @@ impl Led {
         Ok(())
     }
 
-    /// Starts the daemon, waits until it has recorded how it recovered the interrupted failover or switchover, and returns that
-    /// record.
+    /// Starts the daemon, waits until it has recorded how it recovered the interrupted failover or
+    /// switchover, and returns that audit record.
     async fn restart_and_recover(&mut self) -> Result<serde_json::Value> {
         let folder = self.shell.path().join("log/manager/primary");
         let before = recoveries(&folder)?.len();
@@ -92,7 +92,7 @@ pub fn spawn(shell: &Shell, words: &str) -> Result<tokio::process::Child> {
     Ok(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).spawn()?)
 }
 
-/// Returns the records of completed recoveries, oldest first.
+/// Returns the audit records of completed recoveries, oldest first.
 pub fn recoveries(folder: &Path) -> Result<Vec<serde_json::Value>> {
     let paths = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<BTreeSet<_>>>()?;
     let mut recoveries = Vec::new();

@@ -71,7 +71,8 @@ async fn raise_terms_makes_relays_obey_after_etcd_was_recreated() -> Result<()> 
     ran.stderr_has(&["TW-MGR-0070", refuses]);
 
     shell.run("manager raise-terms primary -c tailwater.toml")?.exits(0);
-    // The status still shows the record of the last run, so the lease and the refusing relays are checked.
+    // The status still shows the audit record of the last failover or switchover, so the lease and the
+    // refusing relays are checked.
     let nobody_refuses = || -> Result<bool> {
         let status = shell.run("manager status -c tailwater.toml --output json")?.json()?;
         let cluster = &status.first().context("no manager status")?["clusters"][0];

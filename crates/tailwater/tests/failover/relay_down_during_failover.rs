@@ -27,8 +27,8 @@ async fn a_restarted_manager_repoints_a_relay_that_was_down() -> Result<()> {
     check_repointed(pair, &http).await
 }
 
-/// The relay that was down restarts, and its manager gets the lease. That manager has no record of what the
-/// other manager did.
+/// The relay that was down restarts, and its manager gets the lease. That manager has no audit record of what
+/// the other manager did.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_manager_of_a_relay_that_was_down_finds_the_new_primary() -> Result<()> {
     let Some((mut pair, http)) = failed_over_without_second_relay().await? else { return Ok(()) };

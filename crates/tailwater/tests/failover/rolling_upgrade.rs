@@ -1,6 +1,6 @@
 //! The two daemons of a cluster are upgraded one after the other, from an earlier build to this one.
-//! Meanwhile the two builds share the records in etcd, the orders to relays, and the cluster itself. The
-//! manager of each build replaces a primary.
+//! Meanwhile the two builds share the audit records in etcd, the orders to relays, and the cluster itself.
+//! The manager of each build replaces a primary.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

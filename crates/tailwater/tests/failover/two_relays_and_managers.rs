@@ -453,7 +453,7 @@ async fn other_manager_knows_the_accepted_data_loss(kind: ServerKind) -> Result<
     Ok(())
 }
 
-/// Whether there is a record of a finished recovery, with any outcome.
+/// Whether there is an audit record of a finished recovery, with any outcome.
 fn recovery_recorded(folder: &Path) -> Result<bool> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();

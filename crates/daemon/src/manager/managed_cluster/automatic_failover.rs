@@ -1,5 +1,5 @@
-//! Acts without an operator: recovers interrupted failovers, watches the server that the log follows, and replaces
-//! a dead primary.
+//! Acts without an operator: recovers interrupted failovers, watches the server that the log follows, and
+//! replaces a dead primary.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! The runs of a cluster (failovers, switchovers and recoveries), one at a time: starts them, and handles
-//! their ends.
+//! The failovers, switchovers and recoveries of a cluster, one at a time: starts them, and handles their
+//! ends.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ use super::{ManagedCluster, interrupted_failover_recovery};
 use crate::api::manager_requests::{FailoverOptions, SwitchoverOptions};
 use crate::error_chain::ErrorChain;
 
-/// The failover or switchover in progress, or else the last run.
+/// The failover or switchover in progress, or else the last one.
 pub(super) struct Run {
     pub(super) id: String,
     pub(super) progress: watch::Receiver<Option<Audit>>,
@@ -44,17 +44,17 @@ pub struct PreparedRun<M> {
 }
 
 impl<H: ActionExecutor + 'static> ManagedCluster<H> {
-    /// Starts a failover and returns the name of the run. [`ManagedCluster::audit`] returns the progress of
-    /// the run. The run continues when the client disconnects.
+    /// Starts a failover and returns its name. [`ManagedCluster::audit`] returns its audit record so far. The
+    /// failover continues when the client disconnects.
     ///
     /// # Errors
-    /// If another failover or switchover is in progress, or a record cannot be stored.
+    /// If another failover or switchover is in progress, or an audit record cannot be stored.
     pub fn fail_over(self: &Arc<Self>, options: &FailoverOptions) -> anyhow::Result<String> {
         self.begin_failover(options).map(|(id, _)| id)
     }
 
     /// Starts a failover, as [`ManagedCluster::fail_over`] does. Also returns a task that ends after the
-    /// outcome of the run is handled, and returns whether a server was promoted.
+    /// outcome of the failover is handled, and returns whether a server was promoted.
     pub(super) fn begin_failover(
         self: &Arc<Self>,
         options: &FailoverOptions,
@@ -94,10 +94,10 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         })
     }
 
-    /// Starts a switchover and returns the name of the run, as [`ManagedCluster::fail_over`] does.
+    /// Starts a switchover and returns its name, as [`ManagedCluster::fail_over`] does.
     ///
     /// # Errors
-    /// If another failover or switchover is in progress, or a record cannot be stored.
+    /// If another failover or switchover is in progress, or an audit record cannot be stored.
     pub fn switch_over(self: &Arc<Self>, options: &SwitchoverOptions) -> anyhow::Result<String> {
         info!(source = self.parts.source, dry_run = options.dry_run, "switchover");
         let (id, _) = self.begin(
@@ -137,16 +137,16 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     }
 
     /// Starts the failover or switchover that `make` prepares, under a new name. If `make` refuses, stores
-    /// the record of the refused run.
+    /// the audit record of the refusal.
     ///
     /// # Errors
-    /// If another failover or switchover is in progress, or a record cannot be stored.
+    /// If another failover or switchover is in progress, or an audit record cannot be stored.
     pub fn begin<M: RunMachine + 'static>(
         self: &Arc<Self>,
         kind: &str,
         make: impl FnOnce(String, &ClusterWatch, &ClusterState) -> Result<PreparedRun<M>, Box<Audit>>,
     ) -> anyhow::Result<(String, JoinHandle<bool>)> {
-        // Locked until the new failover or switchover is stored, so that a second run at the same time is
+        // Locked until the new failover or switchover is stored, so that a second one at the same time is
         // refused.
         let mut run = self.lock_run();
         if let Some(busy) = run.as_ref().filter(|run| !run.task.is_finished()) {
@@ -221,8 +221,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             Some(RunOutcome::Promoted { server, left }) => {
                 warn!(source, id = audit.id, server, left = left.len(), "a new primary takes writes");
                 let now_ms = self.clock.now_ms();
-                // After a switchover another run may start at once, because an operator has requested it.
-                // Only a failover starts the cool-down.
+                // After a switchover another switchover or failover may start at once, because an operator
+                // has requested it. Only a failover starts the cool-down.
                 let is_failover = audit.kind == RunKind::Failover;
                 if let Err(reason) = self.watch_primary(Some(server)) {
                     error!(source, server, "the new primary cannot be watched: {}", ErrorChain(&reason));
@@ -259,7 +259,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     /// Returns the audit record of a failover or switchover.
     ///
     /// # Errors
-    /// If the record cannot be read.
+    /// If the audit record cannot be read.
     pub fn audit(&self, id: &str) -> anyhow::Result<Option<Audit>> {
         let of_run =
             self.lock_run().as_ref().filter(|run| run.id == id).map(|run| run.progress.borrow().clone());
@@ -299,8 +299,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         }
     }
 
-    /// Returns the name of a new failover or switchover. Sorted by name, runs are in the order of their
-    /// creation.
+    /// Returns the name of a new failover or switchover. Sorted by name, failovers and switchovers are in the
+    /// order of their creation.
     fn new_id(&self, kind: &str) -> String {
         let now = chrono::Utc::now().format("%Y%m%dT%H%M%S%3fZ");
         format!("{now}-{}-{kind}", self.parts.source)

@@ -29,7 +29,7 @@ pub(super) const FINISH_PAUSE: Duration = Duration::from_secs(1);
 /// second try. The pause doubles after each try.
 const RECOVERIES_MAX: u32 = 10;
 const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
-/// Pause after a failure to read the records of other managers.
+/// Pause after a failure to read the audit records of other managers.
 const ADOPTION_PAUSE: Duration = Duration::from_secs(1);
 /// A failover or switchover that began longer ago than this is left to operators, in seconds.
 const RECENT_SECONDS: i64 = 3600;
@@ -42,7 +42,7 @@ struct Unfinished {
 }
 
 impl Unfinished {
-    /// Returns the last failover or switchover that changed anything, if that run was interrupted and is not
+    /// Returns the last failover or switchover that changed anything, if it was interrupted and is not
     /// recovered.
     fn of<H>(parts: &ClusterParts<H>) -> Option<Self> {
         let names = match parts.records.list() {
@@ -63,8 +63,8 @@ impl Unfinished {
             }
         }))?;
         if traces.kind == RunKind::Switchover || !traces.ackers.is_empty() {
-            // Both kinds of run read or stop all relays. Records of another manager may name the relays
-            // differently, so the names of this configuration are used.
+            // Failovers and switchovers both read or stop all relays. Records of another manager may name the
+            // relays differently, so the names of this configuration are used.
             traces.ackers = parts.relays.iter().map(|relay| relay.name.clone()).collect();
         }
         let (source, id) = (&parts.source, &traces.run);
@@ -82,8 +82,8 @@ impl Unfinished {
 }
 
 /// Whether the last failover or switchover that changed anything was interrupted and is neither recovered nor
-/// superseded, as in [`Unfinished::of`]. Also true if the records cannot be listed, or if those of another
-/// manager are not read yet.
+/// superseded, as in [`Unfinished::of`]. Also true if the audit records cannot be listed, or if those of
+/// another manager are not read yet.
 pub(super) fn is_half_way<H>(parts: &ClusterParts<H>) -> bool {
     if !is_adopted(parts) {
         return true;
@@ -101,7 +101,7 @@ fn is_recent(id: &str, now: chrono::DateTime<chrono::Utc>) -> bool {
     began.is_ok_and(|began| (now - began.and_utc()).num_seconds() < RECENT_SECONDS)
 }
 
-/// Whether this manager has read the records of previous lease holders, or does not hold the lease.
+/// Whether this manager has read the audit records of previous lease holders, or does not hold the lease.
 pub(super) fn is_adopted<H>(parts: &ClusterParts<H>) -> bool {
     match (&parts.shared, parts.lease.check()) {
         (Some(shared), Ok(term)) => shared.is_read_in(term),
@@ -124,9 +124,9 @@ impl Leftovers {
     }
 }
 
-/// Searches for an interrupted failover or switchover: once in each lease term, and again after a run of this
-/// manager was interrupted. Before that it reads the records of other managers, because this manager must
-/// undo or finish their interrupted runs.
+/// Searches for an interrupted failover or switchover: once in each lease term, and again after one of this
+/// manager was interrupted. Before that it reads the audit records of other managers, because this manager
+/// must undo or finish their interrupted failovers and switchovers.
 pub(super) async fn look<H>(cluster: &ManagedCluster<H>, leftovers: &mut Leftovers) {
     let parts = &cluster.parts;
     let Ok(term) = parts.lease.check() else { return };
@@ -160,7 +160,7 @@ async fn adopt<H>(parts: &ClusterParts<H>, shared: &SharedAudits, term: LeaseTok
     };
     for record in records {
         let id = &record.id;
-        // A record on this machine is kept, unless it lacks the outcome that the record in etcd has.
+        // An audit record on this machine is kept, unless it lacks the outcome that the record in etcd has.
         let known = parts.records.load(id).ok().flatten();
         if known.is_some_and(|known| known.outcome.is_some() || record.outcome.is_none()) {
             continue;
@@ -181,8 +181,8 @@ async fn adopt<H>(parts: &ClusterParts<H>, shared: &SharedAudits, term: LeaseTok
 }
 
 /// Undoes or finishes an interrupted failover or switchover, if this manager may act and the pause is over.
-/// If another run starts in the meantime, that run continues from the state that it finds, and the recovery
-/// ends.
+/// If another failover or switchover starts in the meantime, it continues from the state that it finds, and
+/// the recovery ends.
 pub(super) async fn recover<H: ActionExecutor + 'static>(
     cluster: &Arc<ManagedCluster<H>>,
     Leftovers { unfinished, .. }: &mut Leftovers,
@@ -191,7 +191,7 @@ pub(super) async fn recover<H: ActionExecutor + 'static>(
     if !cluster.is_free() || Instant::now() < left.next {
         return;
     }
-    // The records are read again, because this manager may have waited days for the lease.
+    // The audit records are read again, because this manager may have waited days for the lease.
     match Unfinished::of(&cluster.parts).filter(|now| now.traces.run == left.traces.run) {
         Some(now) => left.traces = now.traces,
         None => {
@@ -245,8 +245,9 @@ pub(super) async fn recover<H: ActionExecutor + 'static>(
 }
 
 /// Repoints the replicas that a failover or switchover did not repoint after its promotion. Tries until all
-/// are repointed, another run begins, or another manager has held the lease. Relays are repointed by
-/// [`super::relay_repoint`]. Hooks are not repeated, because it is unknown what they already did.
+/// are repointed, another failover or switchover begins, or another manager has held the lease. Relays are
+/// repointed by [`super::relay_repoint`]. Hooks are not repeated, because it is unknown what they already
+/// did.
 pub(super) async fn finish<H: ActionExecutor + 'static>(
     cluster: Arc<ManagedCluster<H>>,
     (id, token): (String, Option<LeaseToken>),
@@ -293,7 +294,7 @@ mod tests {
 
     use super::*;
 
-    /// The record of a switchover that paused writes, or of its recovery.
+    /// The audit record of a switchover that paused writes, or of its recovery.
     fn record(id: &str, resumes: Option<&str>, outcome: Option<RunOutcome>) -> Audit {
         let held = RunAction::PauseWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
         let note = AuditEvent::ActionOrdered { number: 1, what: held };
@@ -339,7 +340,7 @@ mod tests {
             note: AuditEvent::RuleRefused { refusal: refusal() },
         });
         assert_eq!(found(&[lost]), "b");
-        // A refused failover after the interrupted run does not change the result.
+        // A refused failover after the interrupted one does not change the result.
         assert_eq!(found(&[record("c", None, unchanged()), record("b", None, None)]), "b");
         assert_eq!(found(&[record("c", None, undone()), record("b", None, None)]), "");
         // First recoveries that were interrupted, had no effect, or were incomplete; then complete ones.
@@ -355,7 +356,7 @@ mod tests {
             ];
             assert_eq!(found(&records), "");
         }
-        // Another manager has superseded the failover or switchover, so the run needs no recovery.
+        // Another manager has superseded the failover or switchover, so it needs no recovery.
         let superseded = SafetyRefusal::Superseded {
             run: "b".to_owned(),
             by: "the relay obeyed another manager in term 8".to_owned(),

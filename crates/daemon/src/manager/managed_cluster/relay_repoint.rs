@@ -57,7 +57,7 @@ pub(super) async fn repoint_forever<H: ActionExecutor + 'static>(cluster: Arc<Ma
             continue;
         }
         // When a failover or switchover begins, an order in progress is cancelled, so that it cannot arrive
-        // after the orders of that run.
+        // after the orders of that failover or switchover.
         tokio::select! {
             biased;
             _ = interrupted => {}
@@ -191,7 +191,7 @@ fn recorded<H>(parts: &ClusterParts<H>) -> Option<RecordedPrimary> {
         is_complete &= audit.is_some();
         audit
     }));
-    // A record that cannot be read may name another primary.
+    // An audit record that cannot be read may name another primary.
     is_complete.then_some(recorded)
 }
 

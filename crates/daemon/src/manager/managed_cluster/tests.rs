@@ -1,5 +1,5 @@
-//! Tests of failovers and switchovers on a cluster whose servers do not exist: which work waits for their end,
-//! and how the end of one affects the next one.
+//! Tests of failovers and switchovers on a cluster whose servers do not exist: which work waits for their
+//! end, and how the end of one affects the next one.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -227,8 +227,8 @@ async fn idle_stage(folder: &Path) -> anyhow::Result<(Stage<Idle>, Idle)> {
     Ok((Stage::set(folder, Box::new(move |_, _, _| Ok(given.clone()))).await?, executor))
 }
 
-/// The actions that a failover or switchover left undone are completed after the run. But they are not
-/// completed after another run has begun, because they could start what that run has stopped.
+/// The actions that a failover or switchover left undone are completed after its end. But they are not
+/// completed after another one has begun, because they could start what that one has stopped.
 #[tokio::test]
 async fn another_run_stops_the_unfinished_actions_of_the_last_run() -> anyhow::Result<()> {
     let folders = [tempfile::tempdir()?, tempfile::tempdir()?];
@@ -252,7 +252,7 @@ async fn another_run_stops_the_unfinished_actions_of_the_last_run() -> anyhow::R
     Ok(())
 }
 
-/// Ack policies are not recorded during a failover or switchover. After the run they are recorded again,
+/// Ack policies are not recorded during a failover or switchover. Afterwards they are recorded again,
 /// whatever its outcome.
 #[tokio::test]
 async fn ack_policies_are_recorded_again_after_an_incomplete_run() -> anyhow::Result<()> {
@@ -305,8 +305,8 @@ async fn a_run_interrupts_other_work_on_the_cluster() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A server that may have the only copy of acknowledged commits is not overwritten automatically. A record
-/// that cannot be read gives no proof either way.
+/// A server that may have the only copy of acknowledged commits is not overwritten automatically. An audit
+/// record that cannot be read gives no proof either way.
 #[tokio::test]
 async fn the_records_show_which_server_may_hold_missing_commits() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -372,8 +372,8 @@ async fn an_interrupted_run_is_reported_until_it_is_recovered() -> anyhow::Resul
     Ok(())
 }
 
-/// If a run's manager lost the lease, the next holder recovers the failover or switchover. The next holder
-/// may be the same manager. A run that could not be undone is left to an operator.
+/// If the manager lost the lease during a failover or switchover, the next holder recovers it. The next
+/// holder may be the same manager. A failover or switchover that could not be undone is left to an operator.
 #[tokio::test]
 async fn a_run_that_lost_the_lease_is_recovered() -> anyhow::Result<()> {
     let held = RunAction::PauseWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
@@ -460,7 +460,7 @@ async fn a_run_that_another_manager_has_superseded_needs_no_recovery() -> anyhow
     Ok(())
 }
 
-/// A daemon that stops waits for a failover or switchover in progress. An interrupted run could leave a
+/// A daemon that stops waits for a failover or switchover in progress. An interrupted one could leave a
 /// primary read-only, for example.
 #[tokio::test]
 async fn a_daemon_that_stops_waits_for_a_run_in_progress() -> anyhow::Result<()> {
