@@ -27,7 +27,7 @@ pub enum CaptureState {
     /// The capture stopped permanently, or until a new order. The text has the cause and the remedy.
     Refused(String),
     /// An order of a manager stopped the capture, until an order to start or to follow a server. A restart
-    /// does not start it: see [`crate::persisted_orders`].
+    /// does not start it: see [`crate::persisted_manager_orders`].
     StoppedByOrder(StopOrder),
     /// [`Capture::stop`](crate::Capture::stop) stopped the capture.
     Stopped,

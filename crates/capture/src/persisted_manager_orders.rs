@@ -4,7 +4,7 @@
 //! A failover relies on ackers that stay stopped. An acker that forgot its order in a restart would let the
 //! old primary commit again. So the capture writes an order to disk before it confirms the order, and reads
 //! it after a restart before the first connection. Each order has the number of the lease term in which it
-//! was given. If the capture has seen a later term, the order is refused.
+//! was given. If the capture has seen a later lease term, the order is refused.
 
 use std::path::Path;
 
@@ -43,7 +43,7 @@ pub struct PersistedOrders {
     /// The server of the cluster that the capture reads from; `None` for its own source.
     pub follows: Option<String>,
     /// The lease term of the last order to follow a server. 0 if there was none, or if an older version wrote
-    /// the file. Orders to stop or start do not change this term.
+    /// the file. Orders to stop or start do not change this lease term.
     pub followed_in: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Queries a source over an ordinary connection: its identity, its binlogs, its clock, and its semi-sync
-//! state.
+//! Queries a source over an ordinary connection: its server id and UUID, its binlogs, its clock, and its
+//! semi-sync state.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::binlog_stream_ingest::parse_artificial_rotate;
 use crate::resume_position::SourceState;
 use crate::semi_sync_monitor::SemiSyncSample;
 
-/// Queries the source's identity and GTIDs.
+/// Queries the server id, the UUID and the GTIDs of the source.
 ///
 /// # Errors
 /// [`CaptureError::Session`] if the query fails, [`CaptureError::Answer`] if the answer is invalid,
@@ -94,7 +94,7 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// Those of [`query_state`]; [`CaptureError::Answer`] if the source does not answer in time, see
-/// [`crate::resume`].
+/// [`crate::resume_position`].
 pub async fn query_binlogs(connection: &mut Connection) -> Result<Vec<(String, u64)>, CaptureError> {
     let wrong = |detail: &str| CaptureError::Answer { what: "its binlog files", detail: detail.into() };
     let answer = tokio::time::timeout(LIST_TIMEOUT, connection.query("SHOW BINARY LOGS"))

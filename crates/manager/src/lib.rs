@@ -12,7 +12,7 @@
 //! - [`failover_readiness`]: pure: whether a failover would succeed now.
 //! - [`action_executor`]: the interfaces through which a failover or switchover acts on servers, relays and
 //!   hooks.
-//! - [`history`]: pure: what the audit records of earlier failovers and switchovers show.
+//! - [`audit_history`]: pure: what the audit records of earlier failovers and switchovers show.
 //! - [`lease`]: the lease, which lets only one manager act at a time.
 //! - [`lossless_rules`]: the proof, from stopped ackers, that no acknowledged commit is missing.
 //! - [`model`]: plain types without I/O: actions, outcomes, audit records.

@@ -112,8 +112,8 @@ fn any_way() -> impl Strategy<Value = (Option<u64>, Option<u64>)> {
     (leg(), leg())
 }
 
-/// Simulates three managers. Returns the number of terms. Returns `Err` with the time if two managers acted
-/// at once, or if a lease term had no higher number than an earlier one.
+/// Simulates three managers. Returns the number of lease terms. Returns `Err` with the time if two managers
+/// acted at once, or if a lease term had no higher number than an earlier one.
 fn simulate(
     fates: &[Fate],
     ways: &[(Option<u64>, Option<u64>)],

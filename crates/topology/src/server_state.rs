@@ -1,5 +1,5 @@
-//! The state of a server at one time. Plain data: [`crate::probe`] produces it, [`crate::build_tree`] and
-//! [`crate::analysis`] use it.
+//! The state of a server at one time. Plain data: [`crate::server_probe`] produces it, [`crate::build_tree`]
+//! and [`crate::failure_analysis`] use it.
 
 use std::fmt;
 use std::time::Duration;

@@ -23,7 +23,7 @@ use crate::writeset::IndexId;
 const SCHEMA: &str = "tailwater";
 const TABLE: &str = "apply_progress";
 
-/// The columns as [`super::store`] creates them: name, type, type code in a table map, metadata.
+/// The columns as [`super::progress_store`] creates them: name, type, type code in a table map, metadata.
 const COLUMNS: [(&str, &str, u8, &[u8]); 6] = [
     ("channel", "varchar(64)", 15, &256u16.to_le_bytes()),
     ("incarnation", "bigint unsigned", 8, &[]),

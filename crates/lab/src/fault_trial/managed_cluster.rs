@@ -156,7 +156,7 @@ impl Trial {
     /// Returns the audit record of the last finished failover.
     ///
     /// # Errors
-    /// If there is none, or its record cannot be read.
+    /// If there is none, or its audit record cannot be read.
     pub fn last_failover(&self) -> anyhow::Result<Audit> {
         let records = AuditFolder::new(self.spec.folder.join("log/manager").join(SOURCE_NAME));
         let failovers = records.list()?.into_iter().rev().filter(|id| id.ends_with("-failover"));

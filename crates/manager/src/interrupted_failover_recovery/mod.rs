@@ -16,7 +16,7 @@
 //! this: a failover that was itself interrupted may have stopped it.
 //!
 //! - [`recovery_phases`]: its phases, actions and rules; [`crate::failover_state_machine`] runs them.
-//! - [`crate::history`]: what an audit record shows.
+//! - [`crate::audit_history`]: what an audit record shows.
 
 pub mod recovery_phases;
 

@@ -4,7 +4,7 @@
 //! A lease term counts from the time at which its request was **sent**, because the store cannot have granted
 //! it earlier. The lease term of this manager ends a margin before the lease term in the store. The margin
 //! covers clocks of different speed, and actions that started just before the end. An answer that belongs to
-//! an earlier term changes nothing.
+//! an earlier lease term changes nothing.
 
 use std::fmt;
 

@@ -256,9 +256,9 @@ pub fn run(
     run_until(world, order, fate, lease_goes, None).0
 }
 
-/// Does the same as [`run`]. If `dies` is given, the manager dies when it orders the action with that number.
-/// Actions in flight at that time, or when the lease is lost, may still take effect. Returns the audit record
-/// as the manager had it, and as it was stored last.
+/// Runs the switchover as [`run`] does. If `dies` is given, the manager dies when it orders the action with
+/// that number. Actions in flight at that time, or when the lease is lost, may still take effect. Returns the
+/// audit record as it was in the memory of the manager, and the version that was stored last.
 pub fn run_until(
     world: &mut World,
     order: SwitchoverRequest,

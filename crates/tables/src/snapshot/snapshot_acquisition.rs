@@ -57,7 +57,7 @@ pub struct SnapshotOptions {
     /// Tables of the selection that an earlier run has finished, so that they are not read.
     pub finished: HashSet<TableName>,
     /// Names of channels that are paused until the snapshot is taken. They apply to this server without
-    /// writing its binlog, see [`channel_target`].
+    /// writing its binlog, see [`super::channel_target_position`].
     pub channels_stopped: Vec<String>,
 }
 

@@ -86,9 +86,9 @@ pub enum ManagerCommand {
     Downtime(DowntimeArgs),
     /// Acknowledge the last failover, so that the next automatic failover is allowed at once.
     Acknowledge(ManagerScope),
-    /// Raise the lease term after etcd was recreated. The new etcd counts terms from the start, and relays
-    /// refuse orders with a term lower than one they have accepted. Only safe while no other manager holds a
-    /// lease.
+    /// Raise the lease term after etcd was recreated. The new etcd counts lease terms from the start, and
+    /// relays refuse orders with a lower lease term than one that they have accepted. Only safe while no
+    /// other manager holds a lease.
     RaiseTerms(RaiseTermsArgs),
 }
 

@@ -107,7 +107,7 @@ pub enum EventBody<'a> {
     ViewChange(&'a [u8]),
     /// A compressed transaction (MySQL).
     TransactionPayload(TransactionPayload<'a>),
-    /// Describes a table. The bytes are not decoded: see [`crate::rows`].
+    /// Describes a table. The bytes are not decoded: see [`crate::row_event`].
     TableMap(&'a [u8]),
     /// Changes rows. The images may be compressed or partial.
     Rows(RowsEvent<'a>),

@@ -1,5 +1,5 @@
-//! The fixed part of row events: the table, the columns, and the row images as bytes. [`crate::rows`] parses
-//! the images.
+//! The fixed part of row events: the table, the columns, and the row images as bytes. [`crate::row_event`]
+//! parses the images.
 
 use std::borrow::Cow;
 

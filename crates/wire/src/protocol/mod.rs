@@ -10,7 +10,7 @@
 //! - [`ok_err_eof_packets`]: OK, ERR and EOF packets.
 //! - [`resultset`]: column definitions and rows in text form.
 //! - [`binary_row`]: binary rows of a prepared statement.
-//! - [`bulk`]: rows of values for a prepared statement.
+//! - [`bulk_execute`]: rows of values for a prepared statement.
 //! - [`command`]: the client's commands, binlog dumps included.
 //! - [`semi_sync`]: the header that semi-synchronous sources put before events, and the ACK of a replica.
 //!

@@ -1,7 +1,7 @@
 //! Redacts the error texts of servers.
 //!
-//! A text is public only if it matches a known template ([`super::templates`]), and then without its values.
-//! An unknown text may hold a row value anywhere, such as the text of a `SIGNAL` statement.
+//! A text is public only if it matches a known template ([`super::error_text_templates`]), and then without
+//! its values. An unknown text may hold a row value anywhere, such as the text of a `SIGNAL` statement.
 
 use super::error_text_templates::{self, TemplatePart};
 use super::{SHOWN_BYTES_MAX, private_statement, public_statement};

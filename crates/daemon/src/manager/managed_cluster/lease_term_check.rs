@@ -1,9 +1,9 @@
-//! Finds relays that refuse this manager because they have obeyed a later lease term. There are
-//! two possible causes: another manager holds a lease in another place, or etcd was created again and counts
-//! terms from the start.
+//! Finds relays that refuse this manager because they have obeyed a later lease term. There are two possible
+//! causes: another manager holds a lease in another place, or etcd was created again and counts lease terms
+//! from the start.
 //!
 //! This manager cannot tell which of the two it is. If it raised its own lease terms in the first case, both
-//! managers would act. So it only reports the relays. In the second case an operator raises the terms.
+//! managers would act. So it only reports the relays. In the second case an operator raises the lease terms.
 
 use std::time::Duration;
 
