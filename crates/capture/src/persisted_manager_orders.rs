@@ -181,7 +181,7 @@ mod tests {
         /// For any sequence of orders: an order of an earlier lease term changes nothing, and the last valid
         /// order is in force.
         #[test]
-        fn orders_of_earlier_terms_are_refused_and_the_last_order_wins(
+        fn orders_of_earlier_lease_terms_are_refused_and_the_last_order_wins(
             orders in proptest::collection::vec((order(), 0_u64..5), 0..12)
         ) {
             let (mut ordered, mut highest) = (PersistedOrders::default(), 0);

@@ -25,7 +25,7 @@ fn of(server: &str, leader: &str, newest_first: &[Audit]) -> Replacement {
 }
 
 #[test]
-fn the_last_run_that_replaced_a_server_decides() {
+fn the_last_failover_that_replaced_a_server_decides() {
     let accepted = |id: &str| Replacement::LossAccepted(id.to_owned());
     let first = lossy(change("1", "db1", "db2"));
     assert_eq!(of("db1", "db2", std::slice::from_ref(&first)), accepted("1"));
@@ -41,7 +41,7 @@ fn the_last_run_that_replaced_a_server_decides() {
 }
 
 #[test]
-fn a_run_and_its_recovery_count_as_one_change() {
+fn a_failover_and_its_recovery_count_as_one_change() {
     let run = change("1", "db2", "db3");
     let recovery = Audit { resumes: Some("1".to_owned()), ..change("2", "db2", "db3") };
     let first = change("0", "db1", "db2");

@@ -294,7 +294,7 @@ async fn a_panicked_action_has_an_unknown_outcome() {
 }
 
 #[tokio::test]
-async fn when_the_lease_ends_during_an_action_the_run_ends_at_once_in_each_phase() {
+async fn when_the_lease_ends_during_an_action_the_failover_ends_at_once_in_each_phase() {
     let cases: [(Which, bool); 8] = [
         (|act| matches!(act, RunAction::StopAcker { .. }), false),
         (|act| matches!(act, RunAction::RunFenceHook { .. }), false),
@@ -335,7 +335,7 @@ async fn after_a_failed_lease_check_no_action_is_executed() {
 }
 
 #[tokio::test]
-async fn before_the_promotion_an_action_is_not_executed_if_its_record_cannot_be_stored() {
+async fn before_the_promotion_an_action_is_not_executed_if_its_audit_record_cannot_be_stored() {
     let fails = |from| Arc::new(Records { fails_from: Some(from), ..Records::default() });
     let (audit, done) = drive(Script { stored: fails(RunPhase::Fence), ..Script::default() }, false).await;
     assert!(
@@ -392,7 +392,7 @@ async fn records_are_stored_as_files_and_can_be_read_again() {
 
 /// A failover or switchover ends even if no action that changes something is ever answered.
 #[tokio::test]
-async fn a_run_ends_in_bounded_time_if_no_action_is_answered() {
+async fn a_failover_ends_in_bounded_time_if_no_action_is_answered() {
     let hang: Which = |act| act.changes_state();
     let driven = drive(Script { hangs: Some(hang), ..Script::default() }, false);
     let (audit, _) =

@@ -405,7 +405,7 @@ fn with_too_few_ackers_the_failover_is_refused_and_everything_is_undone() {
 }
 
 #[test]
-fn ackers_that_refuse_this_term_are_reported_and_need_no_undo() {
+fn ackers_that_refuse_this_lease_term_are_reported_and_need_no_undo() {
     let stale = |act: &RunAction| match act {
         RunAction::StopAcker { acker } | RunAction::ReadAcker { acker } if acker == "relay1" => Fate::Stale,
         _ => Fate::Done,

@@ -247,7 +247,7 @@ fn the_simulation_detects_each_injected_mistake() {
 }
 
 #[test]
-fn a_term_counts_from_its_request_and_ends_a_margin_early() {
+fn a_lease_term_counts_from_its_request_and_ends_a_margin_early() {
     let terms = LeaseTimes::of(10_000).expect("terms");
     let mut keeper = LeaseHolder::new(terms);
     let granted = |token| LeaseAnswer::Granted { token: LeaseToken(token), ttl_ms: 10_000 };
@@ -314,7 +314,7 @@ async fn a_lock_file_is_locked_by_one_manager_and_names_it() -> anyhow::Result<(
 /// The whole process is paused for longer than the lease term, as by SIGSTOP or while its machine is
 /// suspended. When it resumes, it checks the lease before the task that renews the lease has run.
 #[tokio::test]
-async fn a_manager_that_was_paused_for_longer_than_its_term_may_not_act() -> anyhow::Result<()> {
+async fn a_manager_that_was_paused_for_longer_than_its_lease_term_may_not_act() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let terms = LeaseTimes::of(2_000)?;
     let task = LeaseTask::start(FileLease::new(folder.path().join("lease"), "first", terms.ttl_ms), terms);
@@ -328,7 +328,7 @@ async fn a_manager_that_was_paused_for_longer_than_its_term_may_not_act() -> any
 }
 
 #[tokio::test]
-async fn a_lock_file_that_was_removed_ends_the_term() -> anyhow::Result<()> {
+async fn a_lock_file_that_was_removed_ends_the_lease_term() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("lease");
     let mut store = FileLease::new(&path, "first", 2_000);
@@ -419,7 +419,7 @@ async fn etcd_that_hangs_or_restarts_never_makes_two_managers_active() -> anyhow
 }
 
 #[tokio::test]
-async fn when_the_key_is_removed_the_term_ends() -> anyhow::Result<()> {
+async fn when_the_key_in_etcd_is_removed_the_lease_term_ends() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let Some(etcd) = etcd(folder.path()).await? else { return Ok(()) };
     let terms = LeaseTimes::of(20_000)?;
@@ -454,7 +454,7 @@ async fn when_the_key_is_removed_the_term_ends() -> anyhow::Result<()> {
 /// The revisions of a recreated etcd start again at 1, so lease terms do too. The floor raises them above the
 /// former lease terms.
 #[tokio::test]
-async fn the_term_floor_is_added_to_the_revisions_of_etcd() -> anyhow::Result<()> {
+async fn the_floor_of_the_lease_terms_is_added_to_the_revisions_of_etcd() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let Some(etcd) = etcd(folder.path()).await? else { return Ok(()) };
     let terms = LeaseTimes::of(2_000)?;

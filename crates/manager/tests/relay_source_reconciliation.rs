@@ -29,7 +29,7 @@ fn leader(recorded: &RecordedPrimary, relays: &[RelayAssignment]) -> String {
 }
 
 #[test]
-fn the_decision_of_the_latest_term_counts() {
+fn the_decision_of_the_latest_lease_term_counts() {
     let nothing = RecordedPrimary::NeverChanged;
     let who = |relays: &[RelayAssignment]| leader(&nothing, relays);
     assert_eq!(who(&[]), "unknown");
@@ -62,7 +62,7 @@ fn the_decision_of_the_latest_term_counts() {
 }
 
 #[test]
-fn a_relay_that_a_run_has_stopped_is_not_started_before_the_run_has_ended() {
+fn a_relay_that_a_failover_has_stopped_is_not_started_before_the_failover_has_ended() {
     let relays = [assignment(7, "db2", 7), stopped(assignment(7, "db1", 6))];
     assert_eq!(
         leader(&RecordedPrimary::NeverChanged, &relays),
@@ -101,7 +101,7 @@ fn a_relay_that_a_run_has_stopped_is_not_started_before_the_run_has_ended() {
 }
 
 #[test]
-fn a_record_that_no_relay_confirms_counts_as_outdated() {
+fn an_audit_record_that_no_relay_confirms_counts_as_outdated() {
     let decision = PrimaryRecord { term: LeaseToken(7), server: "db2".to_owned() };
     assert!(decision.is_confirmed(&[assignment(6, "db1", 6), assignment(8, "db2", 7)]));
     // These relays were repointed by hand within the lease term, or by an older version in a later term.
@@ -140,7 +140,7 @@ fn left() -> Option<RunOutcome> {
 }
 
 #[test]
-fn after_an_undone_run_the_earlier_record_decides() {
+fn after_an_undone_failover_the_earlier_audit_record_decides() {
     let unchanged = || Some(RunOutcome::Unchanged { refusal: refusal() });
     let first = audit("a", 3, promoted("db2"));
     let undecided = |term| RecordedPrimary::Unfinished { term: LeaseToken(term) };

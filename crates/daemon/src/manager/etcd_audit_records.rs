@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_run_is_kept_until_it_is_recovered() {
+    fn an_interrupted_failover_is_kept_in_etcd_until_it_is_recovered() {
         let records = with(Vec::new(), &undone(held("a", 1)));
         let records = with(records, &held("b", 1));
         assert_eq!(ids(&records), ["a", "b"]);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_a_later_version_is_ignored() {
+    fn an_audit_record_of_a_later_version_is_ignored() {
         let known = serde_json::to_value(held("a", 1)).unwrap();
         let text = serde_json::json!({ "term": 7, "records": [{ "id": "b", "kind": "other" }, known] });
         let shared = understood(Some(text.to_string().as_bytes())).unwrap();
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_manager_finds_the_run_that_another_manager_began() {
+    async fn a_manager_finds_the_failover_that_another_manager_began() {
         let folder = tempfile::tempdir().unwrap();
         let Some(program) = Etcd::require() else { return };
         let etcd = Etcd::start(&program, folder.path()).await.unwrap();

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_undo_of_an_earlier_run_keeps_entries_that_must_not_be_executed() {
+    fn the_undo_of_an_earlier_failover_keeps_entries_that_must_not_be_executed() {
         let mut log = UndoLog::of_earlier_run(Vec::new());
         log.set_entries(vec![start("one"), start("two")]);
         let not_two = |act: &RunAction| *act != start("two");

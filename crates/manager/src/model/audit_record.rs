@@ -189,7 +189,7 @@ impl Audit {
     }
 
     /// Whether the failover or switchover was interrupted: its manager died or lost the lease, and the next
-    /// holder of the lease must recover the run.
+    /// holder of the lease must undo or finish it.
     pub fn is_interrupted(&self) -> bool {
         let is_loss = |step: &AuditEntry| {
             matches!(&step.note, AuditEvent::RuleRefused { refusal: SafetyRefusal::NoLease { .. } })

@@ -57,7 +57,7 @@ async fn a_hook_gets_both_servers_in_its_environment() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_hook_that_fails_hangs_or_prints_too_much_does_not_delay_the_run() -> Result<()> {
+async fn a_hook_that_fails_hangs_or_prints_too_much_does_not_delay_a_failover() -> Result<()> {
     let outcome = run(&hook("echo no; exit 3", HookArguments::AsGiven, LONG), &situation()).await;
     let has_failed = matches!(&outcome, HookOutcome::Failed(text) if text.contains("exit status: 3: no"));
     ensure!(has_failed, "{outcome:?}");

@@ -35,14 +35,14 @@ command = ["bash", "-c", "if rm FOLDER/die-in-route 2>/dev/null; then kill -9 $P
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restarted_manager_completes_or_rolls_back_an_interrupted_run_mariadb() -> Result<()> {
+async fn a_restarted_manager_completes_or_undoes_an_interrupted_failover_mariadb() -> Result<()> {
     killed_mid_run(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restarted_manager_completes_or_rolls_back_an_interrupted_run_mysql() -> Result<()> {
+async fn a_restarted_manager_completes_or_undoes_an_interrupted_failover_mysql() -> Result<()> {
     if is_skipped_in_ci(
-        "a_restarted_manager_completes_or_rolls_back_an_interrupted_run_mysql",
+        "a_restarted_manager_completes_or_undoes_an_interrupted_failover_mysql",
         "the same test on MariaDB",
     ) {
         return Ok(());

@@ -13,14 +13,14 @@ use tailwater_session::Connection;
 use crate::shell_session::{PROGRAM, Shell};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mark_applied_before_earlier_transactions_is_not_trusted_mariadb() -> Result<()> {
+async fn a_check_mark_applied_before_earlier_transactions_is_not_trusted_mariadb() -> Result<()> {
     out_of_order_mark_is_not_trusted(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mark_applied_before_earlier_transactions_is_not_trusted_mysql() -> Result<()> {
+async fn a_check_mark_applied_before_earlier_transactions_is_not_trusted_mysql() -> Result<()> {
     if is_skipped_in_ci(
-        "a_mark_applied_before_earlier_transactions_is_not_trusted_mysql",
+        "a_check_mark_applied_before_earlier_transactions_is_not_trusted_mysql",
         "the same test on MariaDB",
     ) {
         return Ok(());

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_run_that_changed_something_counts_until_it_is_recovered() {
+    fn the_last_failover_that_changed_something_counts_until_it_is_recovered() {
         let refusal = || SafetyRefusal::NoLease { reason: "gone".to_owned() };
         let promoted = || Some(RunOutcome::Promoted { server: "db2".to_owned(), left: Vec::new() });
         let undone = || Some(RunOutcome::Undone { refusal: refusal(), irreversible: Vec::new() });
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn old_interrupted_runs_are_left_to_operators() {
+    fn old_interrupted_failovers_are_left_to_operators() {
         let at = |text: &str| text.parse::<chrono::DateTime<chrono::Utc>>().unwrap();
         let id = "20261122T101500123Z-shop-switchover";
         assert!(is_recent(id, at("2026-11-22T11:15:00Z")));

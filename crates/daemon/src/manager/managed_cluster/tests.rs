@@ -230,7 +230,7 @@ async fn idle_stage(folder: &Path) -> anyhow::Result<(Stage<Idle>, Idle)> {
 /// The actions that a failover or switchover left undone are completed after its end. But they are not
 /// completed after another one has begun, because they could start what that one has stopped.
 #[tokio::test]
-async fn another_run_stops_the_unfinished_actions_of_the_last_run() -> anyhow::Result<()> {
+async fn another_failover_stops_the_unfinished_actions_of_the_last_one() -> anyhow::Result<()> {
     let folders = [tempfile::tempdir()?, tempfile::tempdir()?];
     let (with, followed) = idle_stage(folders[0].path()).await?;
     let (without, left_alone) = idle_stage(folders[1].path()).await?;
@@ -255,7 +255,7 @@ async fn another_run_stops_the_unfinished_actions_of_the_last_run() -> anyhow::R
 /// Ack policies are not recorded during a failover or switchover. Afterwards they are recorded again,
 /// whatever its outcome.
 #[tokio::test]
-async fn ack_policies_are_recorded_again_after_an_incomplete_run() -> anyhow::Result<()> {
+async fn ack_policies_are_recorded_again_after_an_incomplete_failover() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (stage, _) = idle_stage(folder.path()).await?;
     let Stage { cluster, .. } = &stage;
@@ -281,7 +281,7 @@ async fn ack_policies_are_recorded_again_after_an_incomplete_run() -> anyhow::Re
 /// A second failover or switchover at the same time is refused, and the start of one interrupts other work on
 /// the cluster.
 #[tokio::test]
-async fn a_run_interrupts_other_work_on_the_cluster() -> anyhow::Result<()> {
+async fn a_failover_interrupts_other_work_on_the_cluster() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (stage, _) = idle_stage(folder.path()).await?;
     let mut interrupted = std::pin::pin!(stage.cluster.interrupted());
@@ -332,7 +332,7 @@ async fn the_records_show_which_server_may_hold_missing_commits() -> anyhow::Res
 /// While an interrupted failover or switchover is neither undone nor finished, it is uncertain which server
 /// is the primary. So no server counts as a former primary.
 #[tokio::test]
-async fn an_interrupted_run_is_reported_until_it_is_recovered() -> anyhow::Result<()> {
+async fn an_interrupted_failover_is_reported_until_it_is_recovered() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (stage, _) = idle_stage(folder.path()).await?;
     // The supervisor would recover the failover or switchover, so it is stopped.
@@ -375,7 +375,7 @@ async fn an_interrupted_run_is_reported_until_it_is_recovered() -> anyhow::Resul
 /// If the manager lost the lease during a failover or switchover, the next holder recovers it. The next
 /// holder may be the same manager. A failover or switchover that could not be undone is left to an operator.
 #[tokio::test]
-async fn a_run_that_lost_the_lease_is_recovered() -> anyhow::Result<()> {
+async fn a_failover_whose_manager_lost_the_lease_is_recovered() -> anyhow::Result<()> {
     let held = RunAction::PauseWrites { server: "db1".to_owned(), within_ms: 500, grace_ms: 100 };
     let released = RunAction::ResumeWrites { server: "db1".to_owned(), acks: 0 };
     let lost = SafetyRefusal::NoLease { reason: "the test ends this failover".to_owned() };
@@ -425,7 +425,7 @@ async fn a_run_that_lost_the_lease_is_recovered() -> anyhow::Result<()> {
 /// An interrupted failover needs no recovery after another manager has changed the cluster. The recovery is
 /// tried once, and does not block the rejoin of former primaries.
 #[tokio::test]
-async fn a_run_that_another_manager_has_superseded_needs_no_recovery() -> anyhow::Result<()> {
+async fn a_failover_that_another_manager_has_superseded_needs_no_recovery() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let executor = Superseded::default();
     let given = executor.clone();
@@ -463,7 +463,7 @@ async fn a_run_that_another_manager_has_superseded_needs_no_recovery() -> anyhow
 /// A daemon that stops waits for a failover or switchover in progress. An interrupted one could leave a
 /// primary read-only, for example.
 #[tokio::test]
-async fn a_daemon_that_stops_waits_for_a_run_in_progress() -> anyhow::Result<()> {
+async fn a_daemon_that_stops_waits_for_a_failover_in_progress() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let config = || ExecutorConfig {
         run: String::new(),
