@@ -244,7 +244,7 @@ impl CaptureDriver {
     fn apply_persisted_orders(&mut self) {
         let ordered = self.status.orders();
         if let Some(server) = &ordered.follows {
-            info!(server, term = ordered.token, "following another server, as ordered");
+            info!(server, term = ordered.token, "the capture follows another server, as it was ordered to");
         }
         if let Some(stop) = ordered.stopped {
             warn!(
@@ -303,7 +303,10 @@ impl CaptureDriver {
         self.log.sync()?;
         let result = ordered.write(&self.options.directory).map_err(CaptureError::from);
         if let Err(error) = &result {
-            error!(code = error.code(), "cannot persist the order; it has no effect: {error}");
+            error!(
+                code = error.code(),
+                "the order to the capture cannot be written to disk, so it has no effect: {error}"
+            );
         } else {
             log_order(&order, token);
             if ordered.follows != before.follows {
@@ -455,10 +458,14 @@ fn tracker(
 
 fn log_order(order: &CaptureOrder, term: u64) {
     match order {
-        CaptureOrder::Stop => warn!(term, "ordered to stop: the capture reads and acknowledges nothing more"),
-        CaptureOrder::Start => info!(term, "ordered to start"),
-        CaptureOrder::Follow(None) => info!(term, "ordered to follow its own source"),
-        CaptureOrder::Follow(Some(server)) => info!(term, server, "ordered to follow another server"),
+        CaptureOrder::Stop => {
+            warn!(term, "the capture was ordered to stop: it reads and acknowledges nothing more")
+        }
+        CaptureOrder::Start => info!(term, "the capture was ordered to start"),
+        CaptureOrder::Follow(None) => info!(term, "the capture was ordered to follow its own source"),
+        CaptureOrder::Follow(Some(server)) => {
+            info!(term, server, "the capture was ordered to follow another server")
+        }
     }
 }
 

@@ -155,7 +155,7 @@ pub enum CaptureError {
     SemiSyncOff,
     /// The manager's order has an earlier lease term than an order that the capture has executed.
     #[error(
-        "the order of lease term {token} is stale: an order of term {seen} was executed; another manager has taken over"
+        "the order of lease term {token} is stale: an order of lease term {seen} was executed; another manager has taken over"
     )]
     StaleOrder {
         /// The lease term of this order.
@@ -183,7 +183,7 @@ pub enum CaptureError {
         reason: String,
     },
     /// The capture did not execute the order of the manager.
-    #[error("the capture did not execute the order: {reason}")]
+    #[error("the capture did not execute the order that it received: {reason}")]
     OrderNotTaken {
         /// Why the capture did not execute the order.
         reason: String,
