@@ -132,7 +132,7 @@ async fn channel_starts_exactly_after_a_copy(kind: ServerKind) -> Result<()> {
     let event = "SELECT status FROM information_schema.events WHERE event_name = 'spoil'";
     let status = target.sql(event).await?.concat();
     ensure!(["SLAVESIDE_DISABLED", "REPLICA_SIDE_DISABLED"].contains(&status.as_str()), "{status}");
-    shell.run(add)?.exits(1).stderr_has(&["channel replica runs", "stopped = true"]);
+    shell.run(add)?.exits(1).stderr_has(&["channel replica is running", "stopped = true"]);
 
     // Copy again after the channel has applied transactions. The channel must start after the new copy, not
     // at its former position.
