@@ -1,11 +1,12 @@
 //! Replays the log on a target server: in parallel, many source transactions per commit, each exactly once.
 //!
-//! The modules (all but `channel` and the two catalogues do no I/O and read no clock):
+//! The modules (all except `channel`, `table_definition_cache` and `source_table_columns` do no I/O and read
+//! no clock):
 //! - [`source_transaction`]: a transaction of the source, decoded once and shared by all modules;
 //!   [`source_to_target_table`]: its tables, mapped to those of the target; [`log_position_range`]: its range
 //!   of the log.
-//! - [`decode`]: decodes log entries into transactions; [`row_writeset_keys`] computes the keys of their rows
-//!   for the [`writeset`].
+//! - [`transaction_decoder`]: decodes log entries into transactions; [`row_writeset_keys`] computes the keys
+//!   of their rows for the [`writeset`].
 //! - [`target_table`]: definitions of the target's tables; [`table_definition_cache`] reads and caches them;
 //!   [`column_matching`] compares them with the source's.
 //! - [`source_table_columns`]: reads from the source what the binlog does not contain about its tables.

@@ -89,8 +89,8 @@ enum KeyValue {
 impl RowKeys {
     /// Returns the key computation for rows that the source logs with `map` and that are written to `target`.
     /// `columns[i]` is the index of the target's column for column `i` of the map. `same_shape` is
-    /// [`crate::mapped_table::MappedTable::same_shape`]. Hashes can be compared only if their `seed` is
-    /// equal; each channel has its own seed.
+    /// [`crate::source_to_target_table::MappedTable::same_shape`]. Hashes can be compared only if their
+    /// `seed` is equal; each channel has its own seed.
     pub fn new(map: &TableMap, target: &TargetTable, columns: &[usize], same_shape: bool, seed: u64) -> Self {
         let mut kinds = vec![None; target.columns.len()];
         for (source, column) in columns.iter().enumerate() {

@@ -29,7 +29,7 @@ pub struct MappedTable {
 impl MappedTable {
     /// Maps the columns of a table map to a table of the target. `body` is the body of the table map event.
     /// For columns with the temporal layout from before MySQL 5.6, the caller must first set the number of
-    /// fractional digits: see [`crate::decode::OldTimeDigits`].
+    /// fractional digits: see [`crate::transaction_decoder::OldTimeDigits`].
     ///
     /// # Errors
     /// The columns that the target does not have.

@@ -5,7 +5,7 @@
 //! Only processes that may write in the log's folder may connect.
 //!
 //! - `socket_listener`: the daemon's side. It parses commands, and sends the answers of
-//!   [`crate::control::Control`].
+//!   [`crate::control_api::Control`].
 //! - `socket_client`: the client's side.
 //! - `directory_lock`: makes sure that only one daemon uses the folder.
 

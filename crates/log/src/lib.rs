@@ -2,17 +2,17 @@
 //! binlog files and an index for each. Format: docs/reference/log-format.md.
 //!
 //! Modules:
-//! - [`LogWriter`] (`writer`; `active_segment` is the file of the newest segment) appends events, runs one
-//!   fdatasync per commit group, and publishes the durable position through `shared_state`. The thread in
-//!   `flusher` runs syncs for bulk data and for `ack = received`.
-//! - [`LogHandle`] and [`LogDir`] (`handle`) give access to the log, in the writer's process and in other
-//!   processes. [`LogReader`] reads it, with buffers from `buffer_pool`.
-//! - `recovery`, `tail_recovery` and `torn_write` open a log after a crash, and distinguish a torn write from
-//!   damage.
-//! - `segment`, `framing`, `index`, `index_file`, `control_file` and `atomic_json_file` define the files, and
-//!   how events become index entries.
-//! - `retention` purges segments, `persistent_readers` stores the positions of disconnected readers, and
-//!   `verify` checks the whole log.
+//! - [`LogWriter`] (`log_writer`; `active_segment` is the file of the newest segment) appends events, runs
+//!   one fdatasync per commit group, and publishes the durable position through `shared_log_state`. The
+//!   thread in `sync_thread` runs syncs for bulk data and for `ack = received`.
+//! - [`LogHandle`] and [`LogDir`] (`log_handle`) give access to the log, in the writer's process and in other
+//!   processes. [`LogReader`] reads it, with buffers from `read_buffer_pool`.
+//! - `crash_recovery`, `newest_segment_recovery` and `torn_write` open a log after a crash, and distinguish a
+//!   torn write from damage.
+//! - `segment_files`, `index_entry_builder`, `segment_index`, `segment_index_reader`, `control_file` and
+//!   `atomic_json_file` define the files, and how events become index entries.
+//! - `purge_policy` purges segments, `persistent_readers` stores the positions of disconnected readers, and
+//!   `log_verification` checks the whole log.
 //! - [`archive`] holds sealed segments in an object store, which are read like local segments.
 //! - `storage` is the interface to the disk, which is real or simulated.
 //!

@@ -128,7 +128,7 @@ impl ForeignKeys {
             .collect()
     }
 
-    /// Returns the IDs for [`crate::target::TargetTable::cascades`].
+    /// Returns the IDs for [`crate::target_table::TargetTable::cascades`].
     ///
     /// They are the IDs of the child tables with cascades, and of the tables that reference those children,
     /// directly or indirectly. These include tables with RESTRICT, because the source had to delete their

@@ -39,7 +39,7 @@ pub struct Decoder {
 
 impl Decoder {
     /// Returns a decoder for a log of this flavour. `seed` is the seed of the key hashes: see
-    /// [`crate::keys::RowKeys`].
+    /// [`crate::row_writeset_keys::RowKeys`].
     pub fn new(flavour: Flavour, limits: DecodeLimits, seed: u64) -> Self {
         Self {
             flavour,

@@ -2,7 +2,7 @@
 //! machines. docs/reference/http.md is its reference.
 //!
 //! - `request_routes`: parses a request line. Has no side effects.
-//! - `request_handler`: maps requests to [`crate::control::Control`], and answers to JSON and the text of
+//! - `request_handler`: maps requests to [`crate::control_api::Control`], and answers to JSON and the text of
 //!   metrics.
 //! - `remote_manager_orders`: requests of managers on other machines, and `bearer_token`: the token that
 //!   authorizes them.

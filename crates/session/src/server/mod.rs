@@ -3,8 +3,8 @@
 //! The modules:
 //! - [`client_accounts`]: the accounts and their credentials.
 //! - [`client_acceptor`]: logs in a client on an open socket, with [`server_options`] and [`client_limits`].
-//! - `authentication`: the exchange of the authentication plugins, without I/O; `admission`: connection
-//!   limits and login delays, without a clock.
+//! - `authentication_exchange`: the exchange of the authentication plugins, without I/O;
+//!   `connection_admission`: connection limits and login delays, without a clock.
 //! - [`client_session`]: receives commands and sends answers.
 //! - [`binlog_stream`]: sends a binlog in large writes and receives acknowledgements; `event_packets` splits
 //!   it into packets.

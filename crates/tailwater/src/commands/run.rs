@@ -10,7 +10,7 @@ use crate::exit_codes::Exit;
 /// runs any more.
 ///
 /// # Errors
-/// If the configuration cannot be read, and the errors of [`tailwater_daemon::run::run`].
+/// If the configuration cannot be read, and the errors of [`tailwater_daemon::daemon_lifecycle::run`].
 pub fn run(path: &Path) -> anyhow::Result<Exit> {
     let config = Config::load(path)?;
     super::init_messages();
