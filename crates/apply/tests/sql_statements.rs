@@ -43,8 +43,8 @@ fn workload(kind: ServerKind) -> String {
     let own: String = match kind.flavour() {
         Flavour::MySql => format!("{DOCUMENTS}\n{VECTORS}\n{MYSQL_GEOMETRY}"),
         Flavour::MariaDb => {
-            // Leave out system-versioned tables, which have their own test file `versioned_tables`, and
-            // sequences.
+            // Leave out system-versioned tables, which have their own test file `system_versioned_tables`,
+            // and sequences.
             let left_out = |line: &&str| {
                 !["versioned", "mysql56_temporal_format", "numbers"].iter().any(|word| line.contains(word))
             };

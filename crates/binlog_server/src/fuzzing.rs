@@ -1,8 +1,8 @@
 //! Checks that must hold for any bytes that a client of the binlog server sends. There is one check per kind
 //! of input.
 //!
-//! The fuzz targets under `fuzz/` call these checks, and `tests/fuzz_replay.rs` runs them on stored and
-//! mutated inputs under `cargo test`. A check panics if the server would panic, or if an answer cannot be
+//! The fuzz targets under `fuzz/` call these checks, and `tests/fuzz_corpus_replay.rs` runs them on stored
+//! and mutated inputs under `cargo test`. A check panics if the server would panic, or if an answer cannot be
 //! sent. It also panics if an answer, or what the server stores for the client, is too large for the size of
 //! the input.
 

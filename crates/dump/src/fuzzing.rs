@@ -1,5 +1,5 @@
 //! Checks that must hold for any bytes that are read as files of a dump. The fuzz target under `fuzz/` calls
-//! this module. With a plain `cargo test`, `tests/fuzz_corpus.rs` runs it on the stored inputs and on
+//! this module. With a plain `cargo test`, `tests/fuzz_corpus_replay.rs` runs it on the stored inputs and on
 //! mutations of them.
 
 use tailwater_wire::Flavour;

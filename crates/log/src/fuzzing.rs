@@ -1,5 +1,5 @@
 //! Properties that hold for any bytes that are read as an archived segment. The fuzz target in `fuzz/` calls
-//! this check, and `tests/fuzz_replay.rs` replays stored and mutated inputs with a plain `cargo test`.
+//! this check, and `tests/fuzz_corpus_replay.rs` replays stored and mutated inputs with a plain `cargo test`.
 
 use std::sync::Arc;
 

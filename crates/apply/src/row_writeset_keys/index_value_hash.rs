@@ -66,7 +66,7 @@ const ASCII_COLLATIONS_OF_CHARSETS: [&str; 9] = [
 
 /// Character sets whose `general_ci` collation treats different ASCII letters or punctuation marks as equal.
 /// (The collation `big5_chinese_ci` does this too: in it, a backquote equals E.) Source: servers were queried
-/// about every pair; see `tests/collations.rs`.
+/// about every pair; see `tests/collation_key_conflicts.rs`.
 const UNLIKE_ASCII: [&str; 3] = ["geostd8", "koi8u", "macce"];
 
 /// Character sets in which the bytes 0 to 127 are not the ASCII characters, or in which an ASCII character

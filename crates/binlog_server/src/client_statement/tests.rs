@@ -7,7 +7,7 @@ use super::*;
 const A: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 
 /// Statements that real replicas, binlog readers and shells sent to real servers, as `KIND<TAB>statement`. A
-/// test in tests/statements.rs checks that the list is complete.
+/// test in tests/client_statements.rs checks that the list is complete.
 const RECORDED: &str = include_str!("../../tests/data/statements.txt");
 
 fn view(flavour: Flavour) -> ServerView {

@@ -1,5 +1,5 @@
 //! Checks that a login handles arbitrary bytes from a client. The fuzz target under `fuzz/` calls these
-//! checks, and `tests/fuzzed.rs` replays the corpus and mutations under `cargo test`.
+//! checks, and `tests/fuzz_corpus_replay.rs` replays the corpus and mutations under `cargo test`.
 
 use std::sync::LazyLock;
 

@@ -63,7 +63,7 @@ pub(super) const ALL: &[&str] = &[
     "Found a row not matching the given partition set",
     "Can't find record in '{}'",
     "Record has changed since last read in table '{}'",
-    // Tailwater's own error text for a missing row (`refused_row` in the apply crate).
+    // Tailwater's own error text for a missing row (`rejected_row_search` in the apply crate).
     "the row does not exist",
     "{}: found {} of {} rows",
     // Errors about tables, columns and other objects.
