@@ -21,6 +21,7 @@ use crate::engine_options::ResolvedConfig;
 use crate::http::HttpListener;
 use crate::manager::manager_startup::LocalCapture;
 use crate::manager::promotable_channel_targets::{ApplyChannelControl, ChannelControls};
+use crate::service_manager::ServiceManager;
 use crate::{engine_options, manager, segment_archiver};
 use tailwater_config::Config;
 
@@ -45,6 +46,8 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
         tokio::runtime::Builder::new_multi_thread().thread_name("replay").enable_all().build()?;
     // Installed before the first capture starts: from then on a signal must close the log properly.
     let signals = runtime.block_on(async { Signals::new() })?;
+    let service_manager = ServiceManager::from_environment();
+    service_manager.starting("opening the logs");
     let ResolvedConfig { captures: mut options, channels, serves, token } = ResolvedConfig::of(config)?;
     let _lock = DirectoryLock::take(&config.log.directory)?;
     let (archived, schedule) = engine_options::archiving(config, &mut options)?;
@@ -87,17 +90,24 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
         control_socket::listen(&control_socket::socket_of(&config.log.directory), Arc::clone(&control))
     })?;
     let http = runtime.block_on(async { http.map(|http| http.serve(Arc::clone(&control))) });
-    let ended = runtime.block_on(supervise(captures, signals, control));
     runtime.block_on(async {
-        socket.abort();
-        if let Some(http) = http {
-            http.abort();
+        service_manager.ready(&control);
+        let supervised = async {
+            let ended = supervise(captures, signals, &control, &service_manager).await;
+            socket.abort();
+            if let Some(http) = http {
+                http.abort();
+            }
+            for server in servers {
+                server.stop().await;
+            }
+            ended
+        };
+        tokio::select! {
+            ended = supervised => ended,
+            never = service_manager.keep_informed(&control) => match never {},
         }
-        for server in servers {
-            server.stop().await;
-        }
-    });
-    ended
+    })
 }
 
 /// Starts the channels on `apply_runtime`, and the manager if one is configured. Each channel comes with the
@@ -192,7 +202,8 @@ impl Signals {
 async fn supervise(
     captures: Vec<RunningCapture>,
     mut signals: Signals,
-    control: Arc<Control>,
+    control: &Control,
+    service_manager: &ServiceManager,
 ) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let watchers = captures.into_iter().map(|(name, capture, ended)| {
@@ -212,6 +223,7 @@ async fn supervise(
         let finished = tokio::select! {
             () = signals.recv() => {
                 info!("stopping after a signal");
+                service_manager.stopping("stopping after a signal");
                 // Stops the channels while the logs are still open: running transactions commit, and the
                 // targets store their GTIDs.
                 control.state().stop().await;
@@ -230,6 +242,10 @@ async fn supervise(
                         code = error.code(),
                         "stopping: the log cannot be written: {error}"
                     );
+                    service_manager.stopping(&format!(
+                        "stopping: the log of source {name} cannot be written: {}",
+                        error.code()
+                    ));
                     stop.cancel();
                 } else if !running.is_empty() {
                     warn!(
@@ -243,6 +259,7 @@ async fn supervise(
             }
         }
     }
+    service_manager.stopping("stopping: no source is captured any more");
     match first_error {
         Some(error) => Err(error),
         None => Ok(()),

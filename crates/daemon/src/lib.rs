@@ -11,6 +11,7 @@
 //!   [`server_role_check`]: checks whether a server is the primary or a usable replica.
 //! - [`manager`]: watches each source's cluster and runs failovers, switchovers and rejoins.
 //! - `segment_archiver`: uploads sealed segments to the archive.
+//! - [`service_manager`]: reports readiness, status and watchdog to systemd.
 //! - [`error_chain`]: formats errors with their causes.
 
 pub mod api;
@@ -25,3 +26,4 @@ pub mod manager;
 pub mod metrics;
 mod segment_archiver;
 pub mod server_role_check;
+pub mod service_manager;

@@ -11,6 +11,7 @@ mod crate_dependencies;
 mod documented_incident_tests;
 mod failover;
 mod naming_and_language;
+mod notify_socket;
 mod openmetrics_parser;
 mod shell_session;
 mod tables;

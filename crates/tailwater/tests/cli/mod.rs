@@ -5,4 +5,5 @@ pub mod demo_and_sandbox;
 pub mod http_listener;
 mod links_pipes_and_devices;
 mod metrics;
+mod service_manager;
 mod topology_command;
