@@ -13,6 +13,7 @@ mod failover;
 mod naming_and_language;
 mod notify_socket;
 mod openmetrics_parser;
+mod package;
 mod shell_session;
 mod tables;
 mod test_s3_server;

@@ -1,0 +1,118 @@
+//! A clean Debian system that its own systemd has booted, in a container.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tailwater_sandbox::ChildProcess;
+
+use super::clean_root::CleanRoot;
+
+/// Time limit of each wait; reached only on a failure.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Interval of the checks whether what is waited for has happened.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Whether containers can be started here. If not, one line on standard error has named what is missing.
+///
+/// # Panics
+/// If not while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.
+pub fn require() -> bool {
+    if Command::new("systemd-nspawn").arg("--version").output().is_ok_and(|ran| ran.status.success()) {
+        return true;
+    }
+    let line = "SKIPPED the test of the unit: needs systemd-nspawn: run ./dev setup";
+    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
+    assert!(!set("CI") || set("TAILWATER_ALLOW_MISSING_SERVERS"), "{line}");
+    // Not `eprintln!`, whose output the test harness hides for tests that pass.
+    let _ = writeln!(std::io::stderr(), "{line}");
+    false
+}
+
+/// A booted system. It ends when this value is dropped, or this process ends.
+pub struct BootedRoot {
+    container: ChildProcess,
+}
+
+impl BootedRoot {
+    /// Boots a system, and waits until its systemd has started everything. It uses this machine's network.
+    pub fn boot(root: &CleanRoot, output: &Path) -> Result<Self> {
+        let directory = format!("--directory={}", root.path("/").display());
+        let machine = format!("--machine=tailwater-{}", std::process::id());
+        let options = ["--quiet", "--register=no", "--keep-unit", "--console=pipe", "--boot"];
+        let arguments = [directory.as_str(), machine.as_str()].into_iter().chain(options);
+        let container = ChildProcess::start("systemd-nspawn", arguments, output)?;
+        let booted = Self { container };
+        let is_booted = || {
+            let state = booted.output("systemctl is-system-running").ok()?;
+            let state = String::from_utf8_lossy(&state.stdout).trim().to_owned();
+            matches!(state.as_str(), "running" | "degraded").then_some(())
+        };
+        let logged = || std::fs::read_to_string(output).unwrap_or_default();
+        until("the system has booted", is_booted).with_context(logged)?;
+        Ok(booted)
+    }
+
+    /// Runs a shell command in the system. Fails if it fails.
+    pub fn run(&self, line: &str) -> Result<String> {
+        let output = self.output(line)?;
+        let (text, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        ensure!(output.status.success(), "{line}: {}: {text}{errors}", output.status);
+        Ok(format!("{text}{errors}"))
+    }
+
+    /// The value of a property of a unit.
+    pub fn property(&self, unit: &str, name: &str) -> Result<String> {
+        Ok(self.run(&format!("systemctl show --value --property={name} {unit}"))?.trim().to_owned())
+    }
+
+    /// Waits until a property of a unit has a value.
+    pub fn until_property(&self, unit: &str, name: &str, is: impl Fn(&str) -> bool) -> Result<String> {
+        let value = || self.property(unit, name).ok().filter(|value| is(value));
+        until(name, value).with_context(|| {
+            let journal = self.run(&format!("journalctl --unit={unit} --lines=30 --no-pager"));
+            format!("{name} of {unit} is {:?}: {journal:?}", self.property(unit, name))
+        })
+    }
+
+    fn output(&self, line: &str) -> Result<Output> {
+        let children = format!("/proc/{0}/task/{0}/children", self.container.pid());
+        let init = std::fs::read_to_string(children)?;
+        ensure!(!init.trim().is_empty(), "the container has no process");
+        let mut command = Command::new("nsenter");
+        command.args([
+            "--target",
+            init.trim(),
+            "--mount",
+            "--uts",
+            "--ipc",
+            "--pid",
+            "env",
+            "-i",
+            "LC_ALL=C.UTF-8",
+        ]);
+        command.args([
+            "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+            "DEBIAN_FRONTEND=noninteractive",
+            "sh",
+            "-c",
+            line,
+        ]);
+        command.output().with_context(|| line.to_owned())
+    }
+}
+
+/// Waits until `value` returns one.
+fn until<T>(what: &str, value: impl Fn() -> Option<T>) -> Result<T> {
+    let begun = Instant::now();
+    loop {
+        if let Some(value) = value() {
+            return Ok(value);
+        }
+        ensure!(begun.elapsed() < PATIENCE, "not within {} s: {what}", PATIENCE.as_secs());
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}

@@ -1,0 +1,184 @@
+//! A Debian system without Tailwater, in a folder, and the package that is installed there.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, ensure};
+use tailwater_sandbox::{Cache, ChildProcess};
+use tempfile::TempDir;
+
+use crate::notify_socket::Notifications;
+use crate::shell_session::PROGRAM;
+
+/// The environment variable with the path of a package to test; if it is not set, the program under test is
+/// packaged.
+const PACKAGE: &str = "TAILWATER_PACKAGE";
+
+/// What the test needs besides servers: the clean Debian system, `cargo-deb`, and root. `None` means that a
+/// test ends at once, and one line on standard error has named what is missing.
+///
+/// # Panics
+/// If something is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.
+pub fn require() -> Option<PathBuf> {
+    let image = Cache::locate().ok().map(|cache| cache.root().join("tools/debian-root"));
+    let image = image.filter(|image| image.join("usr/bin/dpkg").is_file());
+    let missing = if !rustix::process::geteuid().is_root() {
+        "root, for chroot"
+    } else if image.is_none() {
+        "a clean Debian system: run ./dev setup"
+    } else if !Command::new("cargo").args(["deb", "--version"]).output().is_ok_and(|ran| ran.status.success())
+    {
+        "cargo-deb: run ./dev setup"
+    } else {
+        return image;
+    };
+    let line = format!("SKIPPED the test of the Debian package: needs {missing}");
+    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
+    assert!(!set("CI") || set("TAILWATER_ALLOW_MISSING_SERVERS"), "{line}");
+    // Not `eprintln!`, whose output the test harness hides for tests that pass.
+    let _ = writeln!(std::io::stderr(), "{line}");
+    None
+}
+
+/// The package to test, in `folder`.
+pub fn package(folder: &Path) -> Result<PathBuf> {
+    let package = folder.join("tailwater.deb");
+    if let Some(given) = std::env::var_os(PACKAGE) {
+        std::fs::copy(&given, &package).with_context(|| format!("copy {}", given.display()))?;
+        return Ok(package);
+    }
+    // cargo-deb takes the program from the folder of release builds.
+    let target = folder.join("target");
+    std::fs::create_dir_all(target.join("release"))?;
+    let program = target.join("release/tailwater");
+    if std::fs::hard_link(PROGRAM, &program).is_err() {
+        std::fs::copy(PROGRAM, &program)?;
+    }
+    let mut command = Command::new("cargo");
+    command.args(["deb", "--no-build", "--strip", "--fast", "--offline"]);
+    command.args(["--package", "tailwater", "--output"]).arg(&package);
+    command.env("CARGO_TARGET_DIR", &target).current_dir(env!("CARGO_MANIFEST_DIR"));
+    done(&mut command)?;
+    Ok(package)
+}
+
+/// A copy of `package` with another version, and one line more in its example of a configuration: what was
+/// installed before an upgrade.
+pub fn with_version(package: &Path, version: &str) -> Result<PathBuf> {
+    let tree = package.with_extension("tree");
+    done(Command::new("dpkg-deb").arg("--raw-extract").arg(package).arg(&tree))?;
+    let control = std::fs::read_to_string(tree.join("DEBIAN/control"))?;
+    let lines = control.lines().map(|line| match line.starts_with("Version: ") {
+        true => format!("Version: {version}"),
+        false => line.to_owned(),
+    });
+    std::fs::write(tree.join("DEBIAN/control"), lines.collect::<Vec<_>>().join("\n") + "\n")?;
+    let example = tree.join("etc/tailwater/tailwater.toml");
+    let text = std::fs::read_to_string(&example)?;
+    std::fs::write(&example, format!("# This is the example of version {version}.\n{text}"))?;
+    let earlier = package.with_extension(format!("{version}.deb"));
+    let mut build = Command::new("dpkg-deb");
+    done(build.args(["--root-owner-group", "-Zgzip", "-z1", "--build"]).arg(&tree).arg(&earlier))?;
+    Ok(earlier)
+}
+
+/// A Debian system in a folder.
+pub struct CleanRoot {
+    folder: TempDir,
+}
+
+impl CleanRoot {
+    /// A copy of the system at `image`.
+    pub fn copy(image: &Path) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        done(Command::new("cp").arg("--archive").arg(image.join(".")).arg(folder.path()))?;
+        // The daemon's account passes through it.
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
+        Ok(Self { folder })
+    }
+
+    /// A path of the system, as this process sees it.
+    pub fn path(&self, inside: &str) -> PathBuf {
+        self.folder.path().join(inside.trim_start_matches('/'))
+    }
+
+    pub fn read(&self, inside: &str) -> Result<String> {
+        std::fs::read_to_string(self.path(inside)).with_context(|| inside.to_owned())
+    }
+
+    /// Runs a shell command in the system. Fails if it fails.
+    pub fn run(&self, line: &str) -> Result<String> {
+        let output = self.output(line)?;
+        let (text, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        ensure!(output.status.success(), "{line}: {}: {text}{errors}", output.status);
+        Ok(format!("{text}{errors}"))
+    }
+
+    /// Runs a shell command in the system.
+    pub fn output(&self, line: &str) -> Result<Output> {
+        let [program, arguments @ ..] = &self.chroot(line)[..] else { unreachable!("chroot has a program") };
+        Command::new(program).args(arguments).output().with_context(|| line.to_owned())
+    }
+
+    /// Installs a package.
+    pub fn install(&self, package: &Path) -> Result<String> {
+        self.run(&self.install_command(package)?)
+    }
+
+    /// Copies the package into the system, and returns the command that installs it without questions:
+    /// changed configuration files are kept.
+    pub fn install_command(&self, package: &Path) -> Result<String> {
+        let name = package.file_name().and_then(|name| name.to_str()).context("a package has a name")?;
+        // Not in /tmp, which a booted system has in memory.
+        std::fs::copy(package, self.path("root").join(name))?;
+        Ok(format!("dpkg --force-confdef --force-confold --install '/root/{name}'"))
+    }
+
+    /// Starts the command of a unit under its account and in its folder, as systemd does, and returns what it
+    /// reports.
+    pub fn start(&self, unit: &str, output: &Path) -> Result<(ChildProcess, Notifications)> {
+        let text = self.read(&format!("/usr/lib/systemd/system/{unit}"))?;
+        let setting = |name: &str| {
+            let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+            value.with_context(|| format!("{unit} has no {name}: {text}"))
+        };
+        ensure!(setting("Type")? == "notify", "{text}");
+        let socket = self.path("run/notify");
+        if socket.exists() {
+            std::fs::remove_file(&socket)?;
+        }
+        let notifications = Notifications::bind(&socket)?;
+        std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o777))?;
+        let (user, group) = (setting("User")?, setting("Group")?);
+        let line = format!(
+            "cd {} && umask {} && exec setpriv --reuid {user} --regid {group} --init-groups --no-new-privs \
+             --inh-caps=-all --bounding-set=-all env -i PATH=/usr/bin:/bin NOTIFY_SOCKET=/run/notify {}",
+            setting("WorkingDirectory")?,
+            setting("UMask")?,
+            setting("ExecStart")?,
+        );
+        let [program, arguments @ ..] = &self.chroot(&line)[..] else { unreachable!("chroot has a program") };
+        Ok((ChildProcess::start(program, arguments, output)?, notifications))
+    }
+
+    /// A command that runs `line` in the system, with its own `/proc`, in the process that it starts.
+    fn chroot(&self, line: &str) -> Vec<OsString> {
+        let script = "mount -t proc proc \"$1/proc\" && exec chroot \"$1\" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+                      LC_ALL=C.UTF-8 HOME=/root DEBIAN_FRONTEND=noninteractive sh -c \"$2\"";
+        let words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"];
+        let words = words.into_iter().map(OsString::from);
+        words.chain([self.folder.path().into(), line.into()]).collect()
+    }
+}
+
+/// Runs a command; fails if it fails.
+fn done(command: &mut Command) -> Result<()> {
+    let output = command.output().with_context(|| format!("{command:?}"))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?}: {}: {errors}", output.status);
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! The life of the package on a machine: install, configure, start, upgrade, remove, purge.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tailwater_sandbox::{Server, ServerKind};
+
+use super::clean_root::{CleanRoot, package, require, with_version};
+use super::{CONFIG, EARLIER, UNIT, configure, source};
+
+/// Time limit of the daemon's end; reached only on a failure.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn package_is_installed_started_upgraded_removed_and_purged() -> Result<()> {
+    let Some(image) = require() else { return Ok(()) };
+    if tailwater_sandbox::require(ServerKind::Mariadb1011).is_none() {
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let package = package(folder.path())?;
+    let earlier = with_version(&package, EARLIER)?;
+    let root = CleanRoot::copy(&image)?;
+    let source = source().await?;
+
+    root.install(&earlier)?;
+    installed_and_idle(&root)?;
+    configure(&root, &source)?;
+    let edited = root.read(CONFIG)?;
+    capture(&root, &source, "CREATE DATABASE shop; CREATE TABLE shop.t (a INT PRIMARY KEY)").await?;
+    let before = log(&root)?;
+    ensure!(before.contains("0-1-"), "{before}");
+
+    root.install(&package)?;
+    let version = root.run("dpkg-query --show --showformat='${Version}' tailwater")?;
+    ensure!(version != EARLIER, "{version}");
+    ensure!(root.read(CONFIG)? == edited, "the edits of {CONFIG} are kept");
+    let offered = root.read(&format!("{CONFIG}.dpkg-dist"))?;
+    ensure!(!offered.contains(EARLIER), "the new example lies beside it: {offered}");
+    owned(&root, CONFIG, "root:tailwater 640")?;
+    ensure!(log(&root)? == before, "an upgrade changes nothing in the log");
+    capture(&root, &source, "INSERT INTO shop.t VALUES (1)").await?;
+    let after = log(&root)?;
+    ensure!(after != before, "{after}");
+    root.run("runuser -u tailwater -- tailwater log verify /var/lib/tailwater/log")?;
+
+    root.run("dpkg --remove tailwater")?;
+    for absent in ["/usr/bin/tailwater", "/usr/lib/systemd/system/tailwater.service"] {
+        ensure!(!root.path(absent).exists(), "{absent}");
+    }
+    ensure!(root.read(CONFIG)? == edited, "a removed package keeps its configuration");
+    root.install(&package)?;
+    ensure!(root.read(CONFIG)? == edited && log(&root)? == after, "and all of it is there again");
+
+    let purged = root.run("dpkg --purge tailwater")?;
+    ensure!(purged.contains("/var/lib/tailwater") && purged.contains("kept"), "{purged}");
+    ensure!(!root.path("/etc/tailwater").exists(), "the passwords are gone, too");
+    ensure!(root.path("/var/lib/tailwater/log/orders").is_dir(), "the log is kept");
+    root.run("getent passwd tailwater")?;
+    Ok(())
+}
+
+/// What is there after the first installation. Nothing is enabled: there is no configuration yet.
+fn installed_and_idle(root: &CleanRoot) -> Result<()> {
+    owned(root, "/etc/tailwater", "root:tailwater 750")?;
+    owned(root, CONFIG, "root:tailwater 640")?;
+    owned(root, "/var/lib/tailwater", "tailwater:tailwater 750")?;
+    let account = root.run("getent passwd tailwater")?;
+    ensure!(account.trim_end().ends_with(":/var/lib/tailwater:/usr/sbin/nologin"), "{account}");
+    ensure!(!root.path("/etc/systemd/system/multi-user.target.wants/tailwater.service").exists());
+    let conffiles = root.run("dpkg-query --show --showformat='${Conffiles}' tailwater")?;
+    ensure!(conffiles.trim().starts_with(CONFIG) && conffiles.trim().lines().count() == 1, "{conffiles}");
+    root.run("tailwater --version")?;
+    // The example starts nothing, and the message says why.
+    let refused = root.output(&format!("tailwater config check -c {CONFIG}"))?;
+    let message = String::from_utf8_lossy(&refused.stderr);
+    ensure!(refused.status.code() == Some(1) && message.contains("TW-CFG-"), "{message}");
+    let analysed = root.run(&format!("systemd-analyze verify --man=no {UNIT}"))?;
+    ensure!(!analysed.contains(UNIT), "{analysed}");
+    Ok(())
+}
+
+/// Starts the unit's command, runs `statements` on the source, whose commits wait for it, and stops it.
+async fn capture(root: &CleanRoot, source: &Server, statements: &str) -> Result<()> {
+    let output = root.path("/tmp/daemon.log");
+    let (daemon, notifications) = root.start(UNIT, &output)?;
+    let logged = || std::fs::read_to_string(&output).unwrap_or_default();
+    notifications.until("READY=1").with_context(logged)?;
+    notifications.until("STATUS=1 of 1 sources captured").with_context(logged)?;
+    source.sql(statements).await?;
+    let status = daemon.terminate(PATIENCE).await?;
+    ensure!(status.success(), "{status}: {}", logged());
+    notifications.until("STOPPING=1").with_context(logged)?;
+    Ok(())
+}
+
+/// The log as the daemon's account sees it.
+fn log(root: &CleanRoot) -> Result<String> {
+    root.run("runuser -u tailwater -- tailwater log ls /var/lib/tailwater/log")
+}
+
+/// Fails if a path has another owner, group or mode.
+fn owned(root: &CleanRoot, path: &str, wanted: &str) -> Result<()> {
+    let found = root.run(&format!("stat --format='%U:%G %a' '{path}'"))?;
+    ensure!(found.trim() == wanted, "{path} is {}, not {wanted}", found.trim());
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! The unit under systemd: start, hang, upgrade while it runs, and removal.
+
+use anyhow::{Context, Result, ensure};
+use tailwater_sandbox::ServerKind;
+
+use super::booted_root::{self, BootedRoot};
+use super::clean_root::{CleanRoot, package, require, with_version};
+use super::{CONFIG, EARLIER, UNIT, configure, source};
+
+/// The unit's own limit would make the test slow.
+const DROP_IN: &str = "[Service]\nWatchdogSec=2s\n";
+
+#[tokio::test]
+async fn systemd_starts_watches_upgrades_and_stops_the_daemon() -> Result<()> {
+    let Some(image) = require() else { return Ok(()) };
+    if !booted_root::require() || tailwater_sandbox::require(ServerKind::Mariadb1011).is_none() {
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let package = package(folder.path())?;
+    let earlier = with_version(&package, EARLIER)?;
+    let root = CleanRoot::copy(&image)?;
+    let source = source().await?;
+    root.install(&earlier)?;
+    configure(&root, &source)?;
+    std::fs::create_dir_all(root.path("/etc/systemd/system/tailwater.service.d"))?;
+    std::fs::write(root.path("/etc/systemd/system/tailwater.service.d/watchdog.conf"), DROP_IN)?;
+
+    let booted = BootedRoot::boot(&root, &folder.path().join("container.log"))?;
+    ensure!(booted.property(UNIT, "ActiveState")? == "inactive", "it is not enabled");
+    // Returns when the daemon has reported that it is ready.
+    booted.run(&format!("systemctl enable --now {UNIT}"))?;
+    let captured = |text: &str| text == "1 of 1 sources captured";
+    booted.until_property(UNIT, "StatusText", captured)?;
+    source.sql("CREATE DATABASE shop; CREATE TABLE shop.t (a INT PRIMARY KEY)").await?;
+
+    let first = booted.property(UNIT, "MainPID")?;
+    booted.run(&format!("kill -STOP {first}"))?;
+    booted.until_property(UNIT, "NRestarts", |count| count == "1")?;
+    booted.until_property(UNIT, "StatusText", captured)?;
+    source.sql("INSERT INTO shop.t VALUES (1)").await?;
+
+    let second = booted.property(UNIT, "MainPID")?;
+    ensure!(second != first, "{second}");
+    edit(&root, |config| format!("nonsense = 1\n{config}"))?;
+    let said = booted.run(&root.install_command(&package)?)?;
+    ensure!(said.contains("TW-CFG-0002") && said.contains("was not restarted"), "{said}");
+    ensure!(booted.property(UNIT, "MainPID")? == second, "a daemon that could not start again still runs");
+    edit(&root, |config| config.replace("nonsense = 1\n", ""))?;
+
+    booted.run(&root.install_command(&package)?)?;
+    booted.until_property(UNIT, "MainPID", |pid| pid != second && pid != "0")?;
+    booted.until_property(UNIT, "StatusText", captured)?;
+    source.sql("INSERT INTO shop.t VALUES (2)").await?;
+    let enabled = booted.run(&format!("systemctl is-enabled {UNIT}"))?;
+    ensure!(enabled.trim() == "enabled", "an upgrade keeps that it is enabled: {enabled}");
+
+    booted.run("dpkg --purge tailwater")?;
+    booted.until_property(UNIT, "ActiveState", |state| state == "inactive")?;
+    ensure!(!root.path("/etc/systemd/system/multi-user.target.wants/tailwater.service").is_symlink());
+    ensure!(root.path("/var/lib/tailwater/log/orders").is_dir(), "the log is kept");
+    Ok(())
+}
+
+/// Replaces the text of the configuration, not its owner and mode.
+fn edit(root: &CleanRoot, text: impl Fn(&str) -> String) -> Result<()> {
+    std::fs::write(root.path(CONFIG), text(&root.read(CONFIG)?)).context(CONFIG)
+}
