@@ -10,6 +10,7 @@
 //! - [`failover_guard`]: what follows a finding, and what holds a failover back.
 //! - [`failure_finding`]: the result of the analysis; [`failover_readiness`]: whether a failover would
 //!   succeed.
+//! - `failure_remedies`: what an operator does about a finding.
 //! - [`single_observation_analysis`]: the analysis of a single observation of each server.
 //!
 //! docs/reference/failure-codes.md explains each code.
@@ -18,6 +19,7 @@ mod dead_primary_detection;
 pub mod failover_guard;
 pub mod failover_readiness;
 pub mod failure_finding;
+mod failure_remedies;
 mod non_primary_findings;
 pub mod observation_history;
 mod observer_agreement;

@@ -1,0 +1,105 @@
+//! What an operator does about a failure or a problem. docs/reference/failure-codes.md and
+//! docs/how-to/topology.md have more about each.
+
+use super::FailureCode;
+use crate::cluster_tree::ProblemCode;
+
+impl FailureCode {
+    /// The code of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.to_string() == name)
+    }
+
+    /// What to do.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::SplitBrainSuspected => {
+                "make one of the servers read-only, then move the transactions that only it has"
+            }
+            Self::DeadPrimary => {
+                "if the manager does not fail over by itself: `tailwater failover`, first with --dry-run"
+            }
+            Self::UnreachablePrimary => {
+                "check the network between this machine and the primary; if the primary is dead, `tailwater failover`"
+            }
+            Self::RewoundPrimary => {
+                "let no client write to it: it lost data; find out why before it is used again"
+            }
+            Self::PrimaryReadOnlyOrFull => "free disk space on the primary, or make it writable",
+            Self::SemiSyncBlocked => {
+                "bring a relay back, or restart the connected one; do not switch semi-sync off"
+            }
+            Self::SemiSyncDegraded => "set semi-sync up on the primary as in docs/how-to/capture.md",
+            Self::FailoverNotReady => "fix what the rule names; see docs/reference/safety-rules.md",
+            Self::DeadRelay => "start `tailwater run` on the relay's machine, and check the network to it",
+            Self::RelayDetached => {
+                "fix the error in the evidence: the network, the account, or a purged binlog"
+            }
+            Self::DeadReplica => "start the server, and check the network to it",
+            Self::ReplicaStopped => "fix the replica's error, then start its replication",
+            Self::ReplicaLagging => {
+                "find what slows it down: its load, its disk, or a long transaction; or wait until it has caught up"
+            }
+        }
+    }
+}
+
+impl ProblemCode {
+    /// What to do, where the text of the problem does not say it.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::NotReached => "start the server, check its address and account, and the network to it",
+            Self::PrimaryReadOnly => "make the primary writable, or switch over to another server",
+            Self::ReplicaWritable => "make the replica read-only, so that no client writes to it",
+            Self::IoStopped | Self::IoConnecting => {
+                "fix the error, then start the replica's receiving thread"
+            }
+            Self::SqlStopped => "fix the error, then start the replica's applying thread",
+            Self::Lagging => "find what slows it down, or wait until it has caught up",
+            Self::Errant => {
+                "move these transactions to the primary or give them up; `tailwater check` finds the rows"
+            }
+            Self::Ahead => "compare the rows with `tailwater check`; the primary may have lost commits",
+            Self::PurgedBeforeRead => {
+                "let it replicate from Tailwater, whose log may have them, or clone it again"
+            }
+            Self::NotReplicating => {
+                "start replication on it, or remove its [[server]] from the configuration"
+            }
+            Self::UnknownSource => "add a [[server]] for its source, or repoint it",
+            Self::NotByGtids => "switch its replication to GTIDs",
+            Self::NoReplicaUpdates => "set log_replica_updates (MariaDB: log_slave_updates) and restart it",
+            Self::NoBinlog => "set log_bin and restart it",
+            Self::NotDurable => "set innodb_flush_log_at_trx_commit = 1 and sync_binlog = 1",
+            Self::NoSemiSync => "load the semi-sync source plugin on it",
+            Self::SemiSyncOff | Self::SemiSyncLossy => {
+                "set semi-sync up on the primary as in docs/how-to/capture.md"
+            }
+            Self::SemiSyncTooFew => "start the missing relays, or lower the number of ACKs",
+            Self::SameServerId => "give one of them another server_id",
+            Self::OtherFlavour => "feed it by a channel instead of native replication",
+            Self::OlderThanSource => "upgrade it",
+            Self::PrimaryReplicates => {
+                "stop its replication, or name the present primary in the configuration"
+            }
+            Self::RelayNotRunning => "start `tailwater run` there, and check the network to it",
+            Self::RelayNotStreaming => "fix the reason; `tailwater run` logs each attempt",
+            Self::ChannelStopped => "`tailwater channel start`",
+            Self::NotAsked => "grant the privilege; `tailwater grants` prints the statements",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_found_by_name() {
+        for code in FailureCode::ALL {
+            assert_eq!(FailureCode::named(&code.to_string()), Some(code));
+            assert!(!code.remedy().ends_with('.'), "{code}");
+        }
+        assert_eq!(FailureCode::named("NoSuchCode"), None);
+    }
+}
