@@ -88,6 +88,9 @@ pub struct ChannelStatus {
     pub transactions_per_second: f64,
     /// Number of connections that apply to the target.
     pub workers: usize,
+    /// How long after their commit on the source transactions are applied, in seconds. The lag includes it.
+    #[serde(default)]
+    pub delay_seconds: u64,
     /// Memory of the transactions that are read but not yet applied, in bytes.
     #[serde(rename = "held_bytes", alias = "buffered_bytes")]
     pub buffered_bytes: u64,

@@ -161,6 +161,7 @@ impl Channel {
             stop_reason,
             workers: options.workers,
             gtid: options.gtid,
+            delay_seconds: options.delay.as_secs(),
             ..ChannelStatus::default()
         };
         let (sender, status) = watch::channel(first);
@@ -506,8 +507,10 @@ impl Supervisor {
                 options.gtid = edit.gtid.unwrap_or(options.gtid);
                 options.ddl_exec_mode = edit.ddl_exec_mode.unwrap_or(options.ddl_exec_mode);
                 options.delay = edit.delay_seconds.map_or(options.delay, Duration::from_secs);
-                let (workers, gtid) = (options.workers, options.gtid);
-                self.status.send_modify(|status| (status.workers, status.gtid) = (workers, gtid));
+                let (workers, gtid, delay) = (options.workers, options.gtid, options.delay.as_secs());
+                self.status.send_modify(|status| {
+                    (status.workers, status.gtid, status.delay_seconds) = (workers, gtid, delay);
+                });
             }
         }
         Ok(())
