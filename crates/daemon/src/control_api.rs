@@ -10,10 +10,12 @@ mod control_session;
 mod daemon_state;
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tailwater_binlog_server::StreamReaders;
 use tailwater_topology::RelayPlan;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -51,6 +53,8 @@ pub struct Control {
     state: DaemonState,
     clusters: Vec<ObservedCluster>,
     changes: ChangeCounter,
+    /// When the daemon started.
+    started: Option<Instant>,
     /// Tasks that count the changes of channels.
     _tasks: JoinSet<()>,
 }
@@ -88,10 +92,10 @@ impl Control {
         }
         let clusters =
             observers.into_iter().map(|observer| ObservedCluster { observer, tree: Mutex::new(None) });
-        Self { state, clusters: clusters.collect(), changes, _tasks: tasks }
+        Self { state, clusters: clusters.collect(), changes, started: Some(Instant::now()), _tasks: tasks }
     }
 
-    /// Returns the present state. It queries no server; [`ControlCommand::KeepProbed`] requests probes.
+    /// Returns the present state. It queries no server; [`Control::keep_probed`] requests probes.
     pub fn snapshot(&self) -> DaemonSnapshot {
         let (captures, channels) = (self.state.captures(), self.state.channels());
         let clusters =
@@ -127,6 +131,38 @@ impl Control {
                 && server.is_none_or(|server| one.has_server(server))
         });
         named.all(ClusterObserver::is_fresh)
+    }
+
+    /// Requests probes, and waits until the probes of the cluster of a server or source are recent, at most
+    /// for `max`. While clients send requests regularly, the probes are always recent and nothing waits.
+    pub async fn keep_probed(&self, server: Option<&str>, source: Option<&str>, max: Duration) {
+        let mut changes = self.subscribe();
+        self.clusters.iter().for_each(|cluster| cluster.observer.request());
+        let fresh = async { while !self.is_probed(server, source) && changes.changed().await.is_ok() {} };
+        // A server whose probe takes longer counts as not probed.
+        let _ = tokio::time::timeout(max, fresh).await;
+    }
+
+    /// Time since the daemon started.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.started.map(|started| started.elapsed()).unwrap_or_default()
+    }
+
+    /// The folder of the logs.
+    pub(crate) fn log_directory(&self) -> Option<PathBuf> {
+        let source = self.state.sources.values().next()?;
+        source.log.path().parent().map(Path::to_owned)
+    }
+
+    /// The binlog servers: the source of each, the address that it listens at, and the readers.
+    pub(crate) fn binlog_servers(&self) -> impl Iterator<Item = (&str, &str, &StreamReaders)> {
+        self.clusters.iter().flat_map(|cluster| {
+            let plan = &cluster.observer.wiring().plan;
+            let readers = self.state.sources.get(&plan.name).map_or(&[][..], |source| &source.readers);
+            // Both are in the order of the configuration.
+            let listeners = plan.relay.listeners.iter().zip(readers);
+            listeners.map(|(listener, readers)| (plan.name.as_str(), listener.address.as_str(), readers))
+        })
     }
 
     /// Returns the captures, the channels and the manager.

@@ -110,6 +110,9 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     })
 }
 
+/// Why a channel is stopped that waits for its first start.
+pub(crate) const STOPPED_BY_CONFIGURATION: &str = "its configuration has stopped = true";
+
 /// Starts the channels on `apply_runtime`, and the manager if one is configured. Each channel comes with the
 /// name of its source and whether it stays stopped.
 fn start(
@@ -170,7 +173,7 @@ fn start_channel(
     if let Some(conflict) = &conflict {
         warn!(channel = name, "the channel stays stopped: {conflict}");
     }
-    let stopped = stopped.then(|| "its configuration has stopped = true".to_owned());
+    let stopped = stopped.then(|| STOPPED_BY_CONFIGURATION.to_owned());
     let catalogue = engine_options::source_catalogue(config, source, capture.status())?;
     let options = ChannelOptions { source_catalogue: Some(catalogue), ..options };
     let status = capture.status();

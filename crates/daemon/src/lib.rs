@@ -9,6 +9,7 @@
 //!   [`metrics`]: metrics for Prometheus.
 //! - [`cluster_prober`]: probes the servers and relays of a cluster once for all readers.
 //!   [`server_role_check`]: checks whether a server is the primary or a usable replica.
+//! - `status`: what is wrong and what to do, for `tailwater status`.
 //! - [`manager`]: watches each source's cluster and runs failovers, switchovers and rejoins.
 //! - `segment_archiver`: uploads sealed segments to the archive.
 //! - [`service_manager`]: reports readiness, status and watchdog to systemd.
@@ -27,3 +28,4 @@ pub mod metrics;
 mod segment_archiver;
 pub mod server_role_check;
 pub mod service_manager;
+mod status;

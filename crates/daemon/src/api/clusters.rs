@@ -32,7 +32,7 @@ pub struct ClusterSnapshot {
 }
 
 /// A cluster, as its manager sees it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ManagerSnapshot {
     /// Whether this manager holds the lease and may act.
     pub holds_lease: bool,

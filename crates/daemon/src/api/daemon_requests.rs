@@ -7,6 +7,7 @@ use tailwater_apply::replication_filter::FilterSet;
 use super::capture_orders::AckerStatus;
 use super::captures::SourceReport;
 use super::cluster_servers::RoleCheck;
+use super::daemon_status::DaemonStatus;
 use super::manager_requests::{ManagerAnswer, ManagerRequest};
 
 /// A command to the daemon.
@@ -127,12 +128,12 @@ pub enum ControlCommand {
     /// Report the logs of the sources, and the replicas that read them.
     #[serde(rename = "topology")]
     Topology,
+    /// Report the status of the whole daemon.
+    #[serde(rename = "status")]
+    Status,
     /// A request to the manager.
     #[serde(rename = "manager")]
     Manager(ManagerRequest),
-    /// Keep probing all servers for a while. Only available within the process.
-    #[serde(skip)]
-    KeepProbed,
     /// Check whether clients may write to a server. Only available within the process.
     #[serde(skip)]
     CheckPrimary {
@@ -163,6 +164,8 @@ pub enum ControlAnswer {
     Acker(AckerStatus),
     /// The logs of the sources.
     Topology(Vec<SourceReport>),
+    /// The status of the whole daemon.
+    Status(Box<DaemonStatus>),
     /// The manager's answer.
     Manager(ManagerAnswer),
     /// The command failed.
@@ -175,9 +178,6 @@ pub enum ControlAnswer {
     /// The result of a check of a server's role. Only available within the process.
     #[serde(skip)]
     Role(RoleCheck),
-    /// The command was executed. Only available within the process.
-    #[serde(skip)]
-    Done,
 }
 
 /// Why a command was not executed.

@@ -6,6 +6,7 @@
 //! - [`daemon_requests`]: the commands of clients, and the answers.
 //! - [`daemon_snapshot`]: the state of the whole daemon. [`captures`], [`channels`], [`clusters`],
 //!   [`cluster_servers`]: its parts.
+//! - [`daemon_status`]: the same for operators, with what is wrong.
 //! - [`capture_orders`]: orders to the capture of a source, also from another machine.
 //! - [`manager_requests`]: requests to the manager.
 
@@ -16,4 +17,5 @@ pub mod cluster_servers;
 pub mod clusters;
 pub mod daemon_requests;
 pub mod daemon_snapshot;
+pub mod daemon_status;
 pub mod manager_requests;

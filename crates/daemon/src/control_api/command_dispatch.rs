@@ -30,6 +30,7 @@ pub(super) async fn execute(
             let reports = state.captures().into_iter().map(|capture| capture.report);
             Ok(ControlAnswer::Topology(reports.collect()))
         }
+        ControlCommand::Status => Ok(ControlAnswer::Status(Box::new(crate::status::of(control).await))),
         ControlCommand::Manager(request) => ask_manager(request, state).await,
         ControlCommand::AckerStop { source, token } => {
             order_acker(&source, AckerOrder::Stop { token }, state).await
@@ -40,10 +41,6 @@ pub(super) async fn execute(
         }
         ControlCommand::AckerFollow { source, token, server } => {
             order_acker(&source, AckerOrder::Follow { token, server }, state).await
-        }
-        ControlCommand::KeepProbed => {
-            control.clusters.iter().for_each(|cluster| cluster.observer.request());
-            Ok(ControlAnswer::Done)
         }
         ControlCommand::CheckPrimary { server, source } => {
             let clusters = control.snapshot().clusters;

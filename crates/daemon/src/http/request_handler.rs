@@ -119,7 +119,7 @@ impl HttpHandler {
             Ok(Route::Status) => self.status().await,
             Ok(Route::Metrics) => self.metrics(),
             Ok(Route::Check { command, server, source }) => {
-                self.keep_probed(server.as_deref(), source.as_deref()).await;
+                self.control.keep_probed(server.as_deref(), source.as_deref(), FIRST_PROBE_MAX).await;
                 self.check(command).await
             }
             Ok(Route::Acker { source }) => {
@@ -165,7 +165,7 @@ impl HttpHandler {
     }
 
     async fn status(&self) -> HttpResponse {
-        self.keep_probed(None, None).await;
+        self.control.keep_probed(None, None, FIRST_PROBE_MAX).await;
         let clusters = self.control.snapshot().clusters.into_iter().map(|cluster| ClusterView {
             readiness: cluster.view.readiness.map(without_reason),
             ..cluster.view
@@ -181,21 +181,5 @@ impl HttpHandler {
                 &format!("the metrics cannot be encoded as text: {error}"),
             ),
         }
-    }
-
-    /// Requests probes, and waits until the probes of the cluster of a server or source are recent. While
-    /// clients send requests regularly, the probes are always recent and nothing waits.
-    async fn keep_probed(&self, server: Option<&str>, source: Option<&str>) {
-        let mut changes = self.control.subscribe();
-        let requested = self.control.execute(ControlCommand::KeepProbed).await;
-        let fresh = async {
-            while requested.is_ok() && !self.control.is_probed(server, source) {
-                if changes.changed().await.is_err() {
-                    return;
-                }
-            }
-        };
-        // A server whose probe takes longer counts as not probed.
-        let _ = tokio::time::timeout(FIRST_PROBE_MAX, fresh).await;
     }
 }

@@ -1,0 +1,82 @@
+//! The space of the log's disk.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::api::daemon_status::{DiskSpace, LogDiskStatus};
+
+/// A disk that has not answered in this time hangs.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+/// Size of the blocks that a file's metadata counts, in bytes.
+const BLOCK_BYTES: u64 = 512;
+
+/// Reads the space of the disk with that folder, in bounded time.
+pub(super) async fn measure(directory: Option<PathBuf>) -> LogDiskStatus {
+    let Some(directory) = directory else { return LogDiskStatus::default() };
+    let shown = directory.display().to_string();
+    // Not on the runtime: the disk may hang.
+    let reading = tokio::task::spawn_blocking(move || space(&directory));
+    let answer = tokio::time::timeout(ANSWER_MAX, reading).await;
+    let space = match answer {
+        Ok(Ok(space)) => space.map_err(|error| error.to_string()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("the disk has not answered for {} s", ANSWER_MAX.as_secs())),
+    };
+    match space {
+        Ok(space) => LogDiskStatus { directory: shown, space: Some(space), problem: None },
+        Err(problem) => LogDiskStatus { directory: shown, space: None, problem: Some(problem) },
+    }
+}
+
+fn space(directory: &Path) -> io::Result<DiskSpace> {
+    let disk = rustix::fs::statvfs(directory)?;
+    Ok(DiskSpace {
+        total_bytes: disk.f_blocks.saturating_mul(disk.f_frsize),
+        free_bytes: disk.f_bavail.saturating_mul(disk.f_frsize),
+        log_bytes: occupied_bytes(directory)?,
+    })
+}
+
+/// What the files of a folder and its subfolders occupy. Files that are removed meanwhile do not count.
+fn occupied_bytes(folder: &Path) -> io::Result<u64> {
+    let mut bytes = 0_u64;
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            match entry.metadata() {
+                Ok(metadata) if metadata.is_dir() => folders.push(entry.path()),
+                Ok(metadata) => bytes = bytes.saturating_add(metadata.blocks().saturating_mul(BLOCK_BYTES)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn files_in_subfolders_count() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let empty = measure(Some(folder.path().to_owned())).await;
+        fs::create_dir(folder.path().join("orders"))?;
+        fs::write(folder.path().join("orders/segment"), vec![1; 100_000])?;
+        // Blocks are allocated when the data is written back.
+        fs::File::open(folder.path().join("orders/segment"))?.sync_all()?;
+        let status = measure(Some(folder.path().to_owned())).await;
+        let (empty, space) = (empty.space.unwrap_or_default(), status.space.unwrap_or_default());
+        assert!(space.log_bytes >= empty.log_bytes + 100_000, "{space:?}");
+        assert!(space.total_bytes >= space.free_bytes && space.free_bytes > 0, "{space:?}");
+        let absent = measure(Some(folder.path().join("absent"))).await;
+        assert!(absent.space.is_none() && absent.problem.is_some(), "{absent:?}");
+        Ok(())
+    }
+}
