@@ -2,6 +2,8 @@
 
 use serde::de::DeserializeOwned;
 
+use super::suggestion::with_suggestion;
+
 /// Parses TOML.
 ///
 /// # Errors
@@ -12,7 +14,7 @@ pub fn parse_toml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 }
 
 fn explain(text: &str, error: &toml::de::Error) -> String {
-    let reason = without_value(error.message().trim_end());
+    let reason = with_suggestion(&without_value(error.message().trim_end()));
     let Some(start) = error.span().map(|span| span.start).filter(|start| *start <= text.len()) else {
         return reason;
     };
