@@ -24,6 +24,7 @@ mod copy;
 mod dump;
 mod log;
 mod manager;
+mod shell_integration;
 
 pub use channel::{ChannelAdd, ChannelCommand, ChannelEditArgs, ChannelName, CommitOrderArg, GtidArg};
 pub use check::{CheckArgs, CompareArgs, DigestsArg, RepairArgs, ThrottleArgs, WaitArg};
@@ -35,6 +36,7 @@ pub use log::{ArchiveArgs, CatArgs, LogCommand, LogSource, PurgeArgs, StatsArgs,
 pub use manager::{
     DowntimeArgs, FailoverArgs, ManagerCommand, ManagerScope, RaiseTermsArgs, RejoinArgs, SwitchoverArgs,
 };
+pub use shell_integration::{CompletionShell, CompletionsArgs, ManArgs};
 
 /// Everything downstream of the binlog: keeps MySQL and MariaDB data safe, in step and available.
 #[derive(Debug, Parser)]
@@ -75,7 +77,10 @@ pub enum Command {
     /// Run the daemon until SIGTERM or SIGINT: it captures every configured source, serves and applies the
     /// logs, and manages the clusters.
     Run(ConfigFile),
-    /// Check the configuration file.
+    /// Show whether all is well with the running daemon: sources, log disk, binlog servers, channels and
+    /// clusters, and what to do about each problem. Exit code 3: something is wrong.
+    Status(ConfigFile),
+    /// Check a configuration file, or print one to start from.
     #[command(subcommand)]
     Config(ConfigCommand),
     /// List, print, verify, archive and purge the transaction log.
@@ -125,6 +130,10 @@ pub enum Command {
         #[arg(long, value_name = "ACCOUNT", default_value = "'tailwater'@'%'")]
         account: String,
     },
+    /// Print a script that completes command lines of `tailwater` in a shell.
+    Completions(CompletionsArgs),
+    /// Write the manual pages, one for each command, into a folder.
+    Man(ManArgs),
     #[cfg(feature = "lab")]
     /// Run the benchmarks of the published figures. Each run also measures other tools.
     #[command(subcommand)]
@@ -158,6 +167,8 @@ pub struct TopologyArgs {
 pub enum ConfigCommand {
     /// Check a configuration file and report its errors.
     Check(ConfigFile),
+    /// Print a configuration file with every key: its meaning, unit and default.
+    Default,
 }
 
 /// Connection options. An option that is not given comes from the option file or the environment.

@@ -1,4 +1,4 @@
-//! Runs `tailwater config check`: reports the errors of a configuration file.
+//! Runs `tailwater config`: reports the errors of a configuration file, or prints one to start from.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,21 +8,34 @@ use tailwater_session::{ConnectOptions, Connection, SessionError};
 
 use tailwater_log::AckMode;
 
-use crate::arguments::{ConfigCommand, Output};
+use crate::arguments::{ConfigCommand, ConfigFile, Output};
 use crate::exit_codes::Exit;
-use tailwater_config::{Config, ConfigError};
+use tailwater_config::{Config, ConfigError, DEFAULT_CONFIG};
 use tailwater_daemon::engine_options::ResolvedConfig;
 
 /// Time limit for a source to answer. An unreachable source is not an error: a configuration can be checked
 /// on a machine from which its servers cannot be reached.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Checks the configuration, and prints the sources or the error.
+/// Runs `tailwater config`.
 ///
 /// # Errors
 /// The errors with which `tailwater run` would refuse to start.
 pub fn config(command: &ConfigCommand, output: Output) -> anyhow::Result<Exit> {
-    let ConfigCommand::Check(file) = command;
+    match command {
+        ConfigCommand::Check(file) => check(file, output),
+        ConfigCommand::Default => {
+            match output {
+                Output::Text => super::write_stdout(DEFAULT_CONFIG.as_bytes())?,
+                Output::Json => println!("{}", serde_json::json!({ "toml": DEFAULT_CONFIG })),
+            }
+            Ok(Exit::Done)
+        }
+    }
+}
+
+/// Checks the configuration, and prints the sources or the error.
+fn check(file: &ConfigFile, output: Output) -> anyhow::Result<Exit> {
     let config = Config::load(&file.config)?;
     let wired = ResolvedConfig::of(&config)?;
     let not_asked = super::on_runtime(ask_sources(&wired.captures))?;

@@ -103,7 +103,8 @@ fn text(clusters: &[ClusterReport]) -> String {
     text
 }
 
-fn write_guard(text: &mut String, cluster: &ClusterReport) {
+/// Writes what holds back automatic failovers, a line for each.
+pub(super) fn write_guard(text: &mut String, cluster: &ClusterReport) {
     if !cluster.guard_is_known {
         let _ = writeln!(
             text,

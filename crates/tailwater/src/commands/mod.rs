@@ -6,6 +6,7 @@ mod channel_add;
 mod channel_pause;
 mod check;
 mod client_connection_options;
+mod completions;
 pub mod config;
 mod copy;
 mod copy_binary;
@@ -23,19 +24,24 @@ mod log_location;
 mod log_purge;
 mod log_stats;
 mod log_verify;
+mod man;
 mod manager;
 mod progress_display;
 mod progress_text;
 mod rejoin;
 mod repair;
 pub mod run;
+mod status;
+mod status_text;
 mod switchover;
+mod text_style;
 mod throttle_options;
 pub(crate) mod topology;
 mod topology_text;
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 
+use anyhow::Context;
 use tailwater_apply::ApplyError;
 use tailwater_binlog_server::BinlogServerError;
 use tailwater_capture::CaptureError;
@@ -65,6 +71,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Config(command) => config::config(&command, cli.output),
         Command::Log(command) => log::log(&command, cli.output),
         Command::Channel(command) => channel::channel(command, cli.output, cli.show_values),
+        Command::Status(file) => status::status(&file, cli.output),
         Command::Topology(arguments) => on_runtime(topology::topology(&arguments, cli.output)),
         Command::Failover(arguments) => failover::failover(arguments, cli.output),
         Command::Switchover(arguments) => switchover::switchover(arguments, cli.output),
@@ -75,6 +82,8 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Load(arguments) => on_runtime(load::load(&arguments, cli.output)),
         Command::Check(arguments) => on_runtime(check::check(&arguments, cli.output, cli.show_values)),
         Command::Repair(arguments) => on_runtime(repair::repair(&arguments, cli.output)),
+        Command::Completions(arguments) => completions::completions(&arguments),
+        Command::Man(arguments) => man::man(&arguments, cli.output),
         Command::Grants { server, account } => Ok(grants::grants(server, &account, cli.output)),
         #[cfg(feature = "lab")]
         Command::Sandbox(command) => on_runtime(demo_sandbox_bench_trial::sandbox(&command, cli.output)),
@@ -84,6 +93,20 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Bench(command) => on_runtime(demo_sandbox_bench_trial::bench(&command, cli.output)),
         #[cfg(feature = "lab")]
         Command::Trial(command) => on_runtime(demo_sandbox_bench_trial::trial(&command, cli.output)),
+    }
+}
+
+/// Writes to standard output. A program that reads the output and ends early, as `head` does, is no error.
+///
+/// # Errors
+/// Any other failure, such as a full disk.
+fn write_stdout(bytes: &[u8]) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("write to standard output")
+        }
+        _ => Ok(()),
     }
 }
 

@@ -3,7 +3,8 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use super::topology_text::{TextStyle, write_cluster};
+use super::text_style::TextStyle;
+use super::topology_text::write_cluster;
 use crate::arguments::{Output, TopologyArgs};
 use crate::exit_codes::Exit;
 use tailwater_config::Config;
@@ -57,8 +58,7 @@ async fn observe(
         return Ok(format!("{}\n", serde_json::json!({ "clusters": shown })));
     }
     let is_terminal = std::io::stdout().is_terminal();
-    let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let style = if is_terminal && !is_plain { TextStyle::Colours } else { TextStyle::Plain };
+    let style = TextStyle::of_stdout();
     // Escape codes: cursor to the top left, then clear. The screen does not flicker, and the scroll-back does
     // not fill.
     let mut text = if is_watching && is_terminal { "\x1b[H\x1b[2J".to_owned() } else { String::new() };

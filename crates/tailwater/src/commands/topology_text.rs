@@ -4,29 +4,7 @@ use tailwater_manager::FailoverReadiness;
 use tailwater_topology::failure_analysis::{ClusterFinding, FailureCode};
 use tailwater_topology::{Cluster, NodeRole, Promotion, TopologyNode};
 
-/// Whether the output has colours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TextStyle {
-    Plain,
-    Colours,
-}
-
-impl TextStyle {
-    fn with(self, code: &str, text: &str) -> String {
-        match self {
-            Self::Plain => text.to_owned(),
-            Self::Colours => format!("\x1b[{code}m{text}\x1b[0m"),
-        }
-    }
-
-    fn bold(self, text: &str) -> String {
-        self.with("1", text)
-    }
-
-    fn red(self, text: &str) -> String {
-        self.with("31", text)
-    }
-}
+use super::text_style::TextStyle;
 
 /// One line of the tree, before its columns are aligned.
 struct TreeLine<'a> {

@@ -1,9 +1,11 @@
 //! The command line and the daemon's HTTP listener.
 
 mod command_line_usage;
+mod completions_and_man;
 pub mod demo_and_sandbox;
 pub mod http_listener;
 mod links_pipes_and_devices;
 mod metrics;
 mod service_manager;
+mod status_command;
 mod topology_command;

@@ -203,6 +203,8 @@ async fn a_sandbox_cluster_is_managed(kind: ServerKind) -> Result<()> {
     shell.run("manager status -c tailwater.toml")?.exits(0).says(&["ready: a failover", "nothing is wrong"]);
     shell.run("topology -c tailwater.toml")?.exits(0).says(&["failover: ready"]).stdout_lacks(&["! "]);
     ensure!(cluster.http_status()?["clusters"][0]["readiness"]["state"] == "ready");
+    let well = shell.run("status -c tailwater.toml")?.exits(0);
+    well.says(&["automatic failover; lease held", "failover: ready", "all is well"]);
     cluster
         .sql(&one, "CREATE DATABASE d; CREATE TABLE d.t (a INT PRIMARY KEY); INSERT INTO d.t VALUES (1)")?;
 
@@ -225,6 +227,12 @@ async fn a_sandbox_cluster_is_managed(kind: ServerKind) -> Result<()> {
     let led = |status: &Value| status["primary"].as_str().is_some_and(|primary| primary != two);
     let primary = cluster.until("another primary", led)?["primary"].as_str().unwrap_or_default().to_owned();
     cluster.sql(&primary, "INSERT INTO d.t VALUES (3)")?;
+    let status = shell.run("status -c tailwater.toml")?.exits(3);
+    status.says(&[
+        "FailoverNotAcknowledged",
+        "`tailwater manager acknowledge`",
+        &format!("primary {primary}"),
+    ]);
     ensure!(cluster.sql(&primary, "SELECT GROUP_CONCAT(a ORDER BY a) FROM d.t")? == "1,2,3");
 
     let side = if kind.flavour() == Flavour::MySql { "source" } else { "master" };
