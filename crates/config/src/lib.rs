@@ -540,7 +540,7 @@ mod tests {
             assert_eq!(code, "TW-CFG-0003");
         };
         check(&server(""), "its address is missing");
-        check(&server("port = 3306").replace("'db2'", "'tailwater'"), "what Tailwater itself is called");
+        check(&server("port = 3306").replace("'db2'", "'tailwater'"), "own relay has this name");
         check(&server("port = 3306").replace("source = 'orders'", "source = 'other'"), "no [[source]]");
         check(&format!("{}\n{}", server("port = 3306"), server("port = 1").replace(GOOD, "")), "given twice");
         let (message, _) = complaint(&server("port = 3306\npromotion = 'never'"));
@@ -564,7 +564,7 @@ mod tests {
         };
         check(&relay("").replace("4202", "4201"), "disconnect each other");
         check(&relay("").replace("http://", ""), "url begins with");
-        check(&relay("").replace("'relay2'", "'tailwater'"), "itself is called");
+        check(&relay("").replace("'relay2'", "'tailwater'"), "own relay has this name");
         check(&relay("").replace("source = 'orders'", "source = 'other'"), "no [[source]]");
         check(&relay("timeout_ms = 5"), "timeout_ms");
         check(&relay("serves = ['relay2']"), "host:port");

@@ -12,6 +12,7 @@
 
 mod batch_plan;
 mod batch_tables;
+mod chained_updates;
 mod minimal_after_image;
 mod primary_key_sort;
 mod primary_key_values;

@@ -8,6 +8,7 @@ use tailwater_wire::binlog_event::{RowsEvent, RowsKind};
 
 use super::batch_plan::{BatchPlan, NullBits, PlanOptions, PlannedRow, RowGroup, RowImage};
 use super::batch_tables::BatchTables;
+use super::chained_updates::WrittenRows;
 use super::minimal_after_image::{self, changed};
 use super::primary_key_sort::Rank;
 use super::primary_key_values::is_full;
@@ -118,12 +119,22 @@ impl<'a> Planner<'a> {
     /// Adds the rows of an event.
     pub fn add(&mut self, changes: &'a RowChanges) -> Result<(), WireError> {
         self.events += 1;
-        let event = self.event(changes);
+        let mut event = self.event(changes);
+        let mut written = WrittenRows::default();
+        let is_keyless = self.tables.get(event.table).is_none_or(|table| table.key.is_none());
         let nets = self.tables.get(event.table).is_some_and(|table| table.net_change);
         for index in 0..changes.rows.len() {
             let Some((image, after)) = changes.images_of(index) else {
                 return Err(WireError::malformed("row changes", format!("row {index} is not in the images")));
             };
+            if is_keyless && changes.rows.len() > 1 {
+                let columns = &changes.table.map.columns;
+                let (before, new) = ((&*changes.columns_present, image), (columns_after(changes), after));
+                if written.add(changes.kind, columns, before, new) {
+                    self.events += 1;
+                    event.classes = self.classes_of(changes, event.table);
+                }
+            }
             let keyed = self.keyed(event, image, after);
             // A row without key accesses has unknown keys, so it is not merged.
             if nets && !changes.accesses_of(index).is_empty() {

@@ -145,7 +145,7 @@ mod tests {
         ours.write_all(b"nonsense\n").await?;
         let answer = answers(&mut ours).await?;
         assert!(
-            matches!(&answer, ControlAnswer::Failed { message, .. } if message.starts_with("not understood")),
+            matches!(&answer, ControlAnswer::Failed { message, .. } if message.starts_with("the command cannot be parsed")),
             "{answer:?}"
         );
 

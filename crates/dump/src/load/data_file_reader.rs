@@ -163,7 +163,7 @@ mod tests {
         assert!(
             bytes.is_empty()
                 && !complete
-                && result.is_err_and(|error| error.to_string().contains("more than"))
+                && result.is_err_and(|error| error.to_string().contains("longer than the expected"))
         );
         let missing = chunk(folder.path().join("no.tsv"), FileCompression::None, b"");
         assert!(received(&missing).2.is_err_and(|error| error.code() == "TW-BULK-0001"));

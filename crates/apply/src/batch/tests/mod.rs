@@ -12,6 +12,7 @@ use server_model::{History, Store, wishes};
 /// Applies a plan to a store that checks every step. Returns the first violation.
 fn applied(store: &mut Store, plan: &BatchPlan<'_>) -> Result<(), String> {
     for group in &plan.groups {
+        store.look_up(group)?;
         for row in &group.rows {
             store
                 .apply(group, row)

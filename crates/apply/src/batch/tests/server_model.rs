@@ -212,6 +212,21 @@ impl Store {
         self.check()
     }
 
+    /// Fails if the table of an update or delete event has no primary key, and one of its before images is
+    /// not in the table before the event: servers look up all rows of such an event at once.
+    pub fn look_up(&self, group: &RowGroup<'_>) -> Result<(), String> {
+        if group.kind == RowsKind::Write || group.table.target.table != format!("t{KEYLESS}") {
+            return Ok(());
+        }
+        let mut rest = self.clone();
+        for row in &group.rows {
+            let bytes = row.image.to_bytes();
+            let found = rest.find(KEYLESS, &read(&group.columns_present, &bytes).0)?;
+            rest.tables[KEYLESS].remove(found);
+        }
+        Ok(())
+    }
+
     /// Sorts the rows, so that two stores with the same rows are equal.
     pub fn sorted(mut self) -> Self {
         self.tables.iter_mut().for_each(|rows| rows.sort());
@@ -346,8 +361,6 @@ impl History {
                     && last.columns_present == columns_present
                     && last.columns_present_after == columns_present_after
                     && !last.accesses.is_empty()
-                    // No statement changes a row twice. This matters only for rows without a key.
-                    && table != KEYLESS
             });
         if joins && let Some(last) = self.changes.last_mut() {
             let start = last.images.len() as u32;
