@@ -33,6 +33,7 @@ mod rejected_statements;
 mod rejected_transactions;
 mod replication_pitfall_statements;
 mod replication_pitfalls;
+mod rows_updated_twice_by_one_event;
 mod sample_application;
 mod scheduled_events;
 mod sql_statements;
