@@ -1,5 +1,5 @@
-//! A statement may update a row twice, through two aliases of its table. MySQL logs both updates in one event. In
-//! a table without a primary key it then loses the second update when it applies that event itself.
+//! A statement may update a row twice, through two aliases of its table. MySQL logs both updates in one
+//! event. In a table without a primary key it then loses the second update when it applies that event itself.
 
 use anyhow::Result;
 use tailwater_apply::channel::{ChannelOptions, ChannelStart};

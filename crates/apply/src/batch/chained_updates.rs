@@ -1,9 +1,10 @@
 //! Finds updates of one event that change a row which an earlier update of the same event has written.
 //!
-//! A MySQL server can log them: an `UPDATE` may reach a row twice, through two aliases of its table or through
-//! the index whose key it changes. In a table without a primary key, a server that applies an event looks up the
-//! before images of all its rows at once. It does not find a row that the event itself has written, and MySQL
-//! leaves the later update out without an error. So the later update must be in another event.
+//! A MySQL server can log them: an `UPDATE` may reach a row twice, through two aliases of its table or
+//! through the index whose key it changes. In a table without a primary key, a server that applies an event
+//! looks up the before images of all its rows at once. It does not find a row that the event itself has
+//! written, and MySQL leaves the later update out without an error. So the later update must be in another
+//! event.
 
 use std::hash::Hasher;
 
@@ -14,16 +15,16 @@ use tailwater_wire::row_event::BinlogColumn;
 use super::minimal_after_image::take;
 use super::primary_key_values::{bit, count};
 
-/// The rows that the updates of one event have written, as hashes. Equal hashes of different rows only lead to
-/// one more event.
+/// The rows that the updates of one event have written, as hashes. Equal hashes of different rows only lead
+/// to one more event.
 #[derive(Debug, Default)]
 pub(super) struct WrittenRows {
     hashes: FxHashSet<u64>,
 }
 
 impl WrittenRows {
-    /// Adds an update. Returns whether it changes a row that an earlier update has written; then it is the first
-    /// one of a new event.
+    /// Adds an update. Returns whether it changes a row that an earlier update has written; then it is the
+    /// first one of a new event.
     pub fn add(
         &mut self,
         kind: RowsKind,
@@ -55,8 +56,8 @@ impl WrittenRows {
     }
 }
 
-/// Returns the hashes of a row before and after an update, both over the columns of the before image. `None` if
-/// an image is malformed.
+/// Returns the hashes of a row before and after an update, both over the columns of the before image. `None`
+/// if an image is malformed.
 fn hashes(
     columns: &[BinlogColumn],
     before: &mut ImageValues<'_>,

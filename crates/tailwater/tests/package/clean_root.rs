@@ -17,12 +17,21 @@ use crate::shell_session::PROGRAM;
 /// packaged.
 const PACKAGE: &str = "TAILWATER_PACKAGE";
 
+/// The environment variable that switches the tests on. They need root, a Debian mirror and a container with
+/// its own systemd, which not every machine has.
+const SWITCH: &str = "TAILWATER_PACKAGE_TESTS";
+
 /// What the test needs besides servers: the clean Debian system, `cargo-deb`, and root. `None` means that a
 /// test ends at once, and one line on standard error has named what is missing.
 ///
 /// # Panics
 /// If something is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.
 pub fn require() -> Option<PathBuf> {
+    if std::env::var_os(SWITCH).is_none() {
+        let _ =
+            writeln!(std::io::stderr(), "SKIPPED the test of the Debian package: run ./dev package --test");
+        return None;
+    }
     let image = Cache::locate().ok().map(|cache| cache.root().join("tools/debian-root"));
     let image = image.filter(|image| image.join("usr/bin/dpkg").is_file());
     let missing = if !rustix::process::geteuid().is_root() {
