@@ -527,8 +527,8 @@ mod tests {
     #[test]
     fn errors_name_the_line_of_the_option_file() {
         for (file, line, reason) in [
-            ("[client]\nport=x", 2, "no port"),
-            ("[client]\nport=0", 2, "no port"),
+            ("[client]\nport=x", 2, "is not a port number"),
+            ("[client]\nport=0", 2, "is not a port number"),
             ("\n[client\nport=1", 2, "']'"),
             ("[client]\n\n!includedir /etc/x", 3, "!includedir is not supported"),
             ("[client]\nssl-mode=MAYBE", 2, "not a TLS mode"),
