@@ -74,7 +74,7 @@ impl Cache {
 /// kernel releases the lock.
 #[derive(Debug)]
 pub struct FileLock {
-    _file: File,
+    file: File,
 }
 
 impl FileLock {
@@ -87,17 +87,26 @@ impl FileLock {
         let file = Self::open(path)?;
         rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))
             .on_path("lock", path)?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
     }
 
     /// Acquires the lock if no other process has it, else returns `None`.
     pub(crate) fn try_acquire(path: &Path) -> Result<Option<Self>, SandboxError> {
         let file = Self::open(path)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Self { _file: file })),
+            Ok(()) => Ok(Some(Self { file })),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(source) => Err(source).on_path("lock", path),
         }
+    }
+
+    /// Returns whether the locked file is still at `path`. A process that waited for the lock, or opened the
+    /// file before, may have got it after another process had removed the file. Such a lock excludes no one.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+        let (locked, there) = (self.file.metadata().map(identity), fs::metadata(path).map(identity));
+        matches!((locked, there), (Ok(locked), Ok(there)) if locked == there)
     }
 
     fn open(path: &Path) -> Result<File, SandboxError> {
@@ -125,6 +134,18 @@ mod tests {
         check(&[("HOME", "/home/a"), ("TAILWATER_CACHE", "relative")], Some("/home/a/.cache/tailwater"));
         check(&[("HOME", "")], None);
         check(&[], None);
+    }
+
+    #[test]
+    fn a_lock_on_a_removed_file_is_recognized() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("lock");
+        let lock = FileLock::try_acquire(&path).expect("lock").expect("no one else has it");
+        assert!(lock.is_at(&path));
+        fs::remove_file(&path).expect("the file is removed");
+        assert!(!lock.is_at(&path));
+        let other = FileLock::try_acquire(&path).expect("lock").expect("the file is another one");
+        assert!(other.is_at(&path) && !lock.is_at(&path));
     }
 
     #[test]

@@ -28,16 +28,21 @@ impl InstanceFolder {
         let run = cache.run();
         private_folder(&run)?;
         sweep(&run)?;
-        // A later process may get the same process id. The random part of the name prevents a collision with
-        // a lock file of the earlier process.
-        let name = format!("{}-{:06x}", std::process::id(), rand::random::<u32>() & 0xff_ffff);
-        let lock_path = run.join(format!("{name}.lock"));
-        // The lock is acquired before the folder is created, so that each folder always has a locked lock
-        // file.
-        let lock = FileLock::acquire(&lock_path, || {})?;
-        let path = run.join(name);
-        private_folder(&path)?;
-        Ok(Self { path, lock_path, _lock: lock })
+        loop {
+            // A later process may get the same process id. The random part of the name prevents a collision
+            // with a lock file of the earlier process.
+            let name = format!("{}-{:06x}", std::process::id(), rand::random::<u32>() & 0xff_ffff);
+            let lock_path = run.join(format!("{name}.lock"));
+            // The lock is acquired before the folder is created, so that each folder always has a locked lock
+            // file.
+            let lock = FileLock::acquire(&lock_path, || {})?;
+            // Another process may have swept the file between its creation and the lock.
+            if lock.is_at(&lock_path) {
+                let path = run.join(name);
+                private_folder(&path)?;
+                return Ok(Self { path, lock_path, _lock: lock });
+            }
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -61,7 +66,9 @@ fn sweep(run: &Path) -> Result<(), SandboxError> {
             continue;
         }
         // The lock is held while the folder is removed, so that only one process removes it.
-        if let Some(_lock) = FileLock::try_acquire(&lock_path)? {
+        if let Some(lock) = FileLock::try_acquire(&lock_path)?
+            && lock.is_at(&lock_path)
+        {
             let path = lock_path.with_extension("");
             tracing::debug!(path = %path.display(), "removing files of a killed process");
             remove_instance(&path, &lock_path)?;

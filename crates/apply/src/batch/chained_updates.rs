@@ -1,10 +1,10 @@
 //! Finds updates of one event that change a row which an earlier update of the same event has written.
 //!
-//! A MySQL server can log them: an `UPDATE` may reach a row twice, through two aliases of its table or
-//! through the index whose key it changes. In a table without a primary key, a server that applies an event
-//! looks up the before images of all its rows at once. It does not find a row that the event itself has
-//! written, and MySQL leaves the later update out without an error. So the later update must be in another
-//! event.
+//! MySQL can log them: an `UPDATE` may reach a row twice, through two aliases of its table or through the
+//! index whose key it changes. If the before images have no primary key, a server that applies the event
+//! looks up all its rows at once. MySQL (seen with 9.7) then leaves the later update of such a row out
+//! without an error, if the two versions of the row differ only in TEXT or BLOB columns. So the later update
+//! must be in another event.
 
 use std::hash::Hasher;
 
@@ -20,6 +20,8 @@ use super::primary_key_values::{bit, count};
 #[derive(Debug, Default)]
 pub(super) struct WrittenRows {
     hashes: FxHashSet<u64>,
+    /// Whether a row was written whose columns are unknown. It may be any row.
+    unknown: bool,
 }
 
 impl WrittenRows {
@@ -32,26 +34,28 @@ impl WrittenRows {
         (before_present, before): (&[u8], &[u8]),
         (after_present, after): (&[u8], &[u8]),
     ) -> bool {
-        let hashes = match kind {
-            RowsKind::Update => hashes(
-                columns,
-                &mut ImageValues::new(before_present, before),
-                &mut ImageValues::new(after_present, after),
-            ),
-            // The after image of a partial update does not contain the whole JSON value.
-            RowsKind::PartialUpdate => None,
-            RowsKind::Write | RowsKind::Delete => return false,
+        let after = match (kind, after) {
+            (RowsKind::Update, after) => Some(after),
+            // The options of the image come first. If there are none, the image has whole values only.
+            (RowsKind::PartialUpdate, [0, after @ ..]) => Some(after),
+            (RowsKind::PartialUpdate, _) => None,
+            (RowsKind::Write | RowsKind::Delete, _) => return false,
         };
-        let Some((before, after)) = hashes else {
-            let is_first = self.hashes.is_empty();
-            self.hashes.insert(0);
-            return !is_first;
+        let hashes = after.and_then(|after| {
+            hashes(columns, ImageValues::new(before_present, before), ImageValues::new(after_present, after))
+        });
+        let is_written = |before: &u64| self.hashes.contains(before);
+        let is_chained = match &hashes {
+            Some((before, _)) => self.unknown || is_written(before),
+            None => self.unknown || !self.hashes.is_empty(),
         };
-        let is_chained = self.hashes.contains(&before);
         if is_chained {
-            self.hashes.clear();
+            *self = Self::default();
         }
-        self.hashes.insert(after);
+        match hashes {
+            Some((_, after)) => _ = self.hashes.insert(after),
+            None => self.unknown = true,
+        }
         is_chained
     }
 }
@@ -60,8 +64,8 @@ impl WrittenRows {
 /// if an image is malformed.
 fn hashes(
     columns: &[BinlogColumn],
-    before: &mut ImageValues<'_>,
-    after: &mut ImageValues<'_>,
+    mut before: ImageValues<'_>,
+    mut after: ImageValues<'_>,
 ) -> Option<(u64, u64)> {
     let (mut of_before, mut of_after) = (FxHasher::default(), FxHasher::default());
     for (index, column) in columns.iter().enumerate() {
@@ -72,7 +76,8 @@ fn hashes(
             write_value(&mut of_after, new.unwrap_or(old));
         }
     }
-    Some((of_before.finish(), of_after.finish()))
+    let are_whole = before.rest?.is_empty() && after.rest?.is_empty();
+    are_whole.then(|| (of_before.finish(), of_after.finish()))
 }
 
 fn write_value(hasher: &mut FxHasher, value: Option<&[u8]>) {

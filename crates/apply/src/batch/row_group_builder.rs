@@ -121,13 +121,13 @@ impl<'a> Planner<'a> {
         self.events += 1;
         let mut event = self.event(changes);
         let mut written = WrittenRows::default();
-        let is_keyless = self.tables.get(event.table).is_none_or(|table| table.key.is_none());
+        let may_chain = changes.rows.len() > 1 && self.is_looked_up_at_once(event.table, changes);
         let nets = self.tables.get(event.table).is_some_and(|table| table.net_change);
         for index in 0..changes.rows.len() {
             let Some((image, after)) = changes.images_of(index) else {
                 return Err(WireError::malformed("row changes", format!("row {index} is not in the images")));
             };
-            if is_keyless && changes.rows.len() > 1 {
+            if may_chain {
                 let columns = &changes.table.map.columns;
                 let (before, new) = ((&*changes.columns_present, image), (columns_after(changes), after));
                 if written.add(changes.kind, columns, before, new) {
@@ -196,11 +196,9 @@ impl<'a> Planner<'a> {
         let compares = changes.kind != RowsKind::Write
             && of_table.is_some_and(|table| table.cut_images)
             && is_full(&changes.columns_present, changes.table.map.columns.len());
-        // In a table without a key, servers look up all rows of an event at once. They would not find a row
-        // that the same event has just changed.
-        let keyless = changes.kind != RowsKind::Write && of_table.is_none_or(|table| table.key.is_none());
         // A row without columns has no bytes, so two such rows in one event would look like one row.
-        let apart = keyless || changes.columns_present.iter().all(|byte| *byte == 0);
+        let apart = self.is_looked_up_at_once(table, changes)
+            || changes.columns_present.iter().all(|byte| *byte == 0);
         let whole = RowClass {
             table,
             kind: changes.kind,
@@ -224,6 +222,13 @@ impl<'a> Planner<'a> {
         let whole = self.class_number(whole);
         let cut = cut.map(|(cut, nulls)| (self.class_number(cut), nulls));
         EventClasses { whole, cut, compares }
+    }
+
+    /// Returns whether a server may look up all rows of the event at once, because their before images do not
+    /// contain a primary key. It may not find a row that the same event has just changed.
+    fn is_looked_up_at_once(&self, table: u32, changes: &RowChanges) -> bool {
+        let key = self.tables.get(table).and_then(|table| table.key.as_ref());
+        changes.kind != RowsKind::Write && key.is_none_or(|key| !key.are_in(&changes.columns_present))
     }
 
     fn keyed(&self, event: RowsEventRef<'a>, image: &'a [u8], after: &'a [u8]) -> ResolvedRow<'a> {

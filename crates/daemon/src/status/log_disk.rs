@@ -41,12 +41,14 @@ fn space(directory: &Path) -> io::Result<DiskSpace> {
     })
 }
 
-/// What the files of a folder and its subfolders occupy. Files that are removed meanwhile do not count.
+/// What the files of a folder and its subfolders occupy. What is removed meanwhile does not count, nor what
+/// the daemon may not read, such as `lost+found` of a file system.
 fn occupied_bytes(folder: &Path) -> io::Result<u64> {
     let mut bytes = 0_u64;
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder)? {
+    let mut folders = Vec::new();
+    let mut next = Some(fs::read_dir(folder)?);
+    while let Some(entries) = next {
+        for entry in entries {
             let entry = entry?;
             match entry.metadata() {
                 Ok(metadata) if metadata.is_dir() => folders.push(entry.path()),
@@ -55,8 +57,20 @@ fn occupied_bytes(folder: &Path) -> io::Result<u64> {
                 Err(error) => return Err(error),
             }
         }
+        next = None;
+        while let (None, Some(folder)) = (&next, folders.pop()) {
+            match fs::read_dir(folder) {
+                Ok(entries) => next = Some(entries),
+                Err(error) if is_unreadable(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
     Ok(bytes)
+}
+
+fn is_unreadable(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
 }
 
 #[cfg(test)]

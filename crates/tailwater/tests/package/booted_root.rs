@@ -23,7 +23,7 @@ pub fn require() -> bool {
     if Command::new("systemd-nspawn").arg("--version").output().is_ok_and(|ran| ran.status.success()) {
         return true;
     }
-    let line = "SKIPPED the test of the unit: needs systemd-nspawn: run ./dev setup";
+    let line = "SKIPPED the test of the unit: needs systemd-nspawn: run ./dev package --test";
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
     assert!(!set("CI") || set("TAILWATER_ALLOW_MISSING_SERVERS"), "{line}");
     // Not `eprintln!`, whose output the test harness hides for tests that pass.

@@ -37,10 +37,10 @@ pub fn require() -> Option<PathBuf> {
     let missing = if !rustix::process::geteuid().is_root() {
         "root, for chroot"
     } else if image.is_none() {
-        "a clean Debian system: run ./dev setup"
+        "a clean Debian system: run ./dev package --test"
     } else if !Command::new("cargo").args(["deb", "--version"]).output().is_ok_and(|ran| ran.status.success())
     {
-        "cargo-deb: run ./dev setup"
+        "cargo-deb: run ./dev package --test"
     } else {
         return image;
     };
