@@ -64,6 +64,23 @@ impl Led {
         Ok(())
     }
 
+    /// Runs the switchover until it has killed the daemon. The daemon refuses it as long as it has not probed
+    /// again what the recovery changed.
+    async fn switch_over_until_killed(&mut self, words: &str) -> Result<()> {
+        let started = Instant::now();
+        while self.trial.relay().is_some_and(|relay| relay.is_running()) {
+            ensure!(
+                started.elapsed() < PATIENCE,
+                "the switchover does not kill the daemon: {}",
+                self.trial.relay_log_tail()
+            );
+            let mut command = spawn(&self.shell, words)?;
+            command.wait().await?;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+
     /// Starts the daemon, waits until it has recorded how it recovered the interrupted failover or
     /// switchover, and returns that audit record.
     async fn restart_and_recover(&mut self) -> Result<serde_json::Value> {
@@ -182,8 +199,7 @@ async fn killed_while_fencing(led: &mut Led, kind: ServerKind) -> Result<()> {
 /// completes the switchover.
 async fn killed_after_promotion(led: &mut Led, load: &Workload) -> Result<()> {
     led.shell.write("die-in-route", "")?;
-    let _command = spawn(&led.shell, "switchover primary --to db2 --max-write-pause-ms 60000")?;
-    led.wait_until_killed().await?;
+    led.switch_over_until_killed("switchover primary --to db2 --max-write-pause-ms 60000").await?;
     lead_clients(load, &led.trial.primary, led.follower("db2")?).await?;
     let record = led.restart_and_recover().await?;
     ensure!(record["outcome"]["end"] == "promoted" && record["outcome"]["server"] == "db2", "{record:#}");
