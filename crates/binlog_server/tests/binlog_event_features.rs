@@ -189,7 +189,7 @@ fn binlog_features_reach_replicas_of_mariadb_1011() -> Result<()> {
 #[test]
 fn binlog_features_reach_replicas_of_mariadb_118() -> Result<()> {
     if is_skipped_in_ci(
-        "binlog_features::binlog_features_reach_replicas_of_mariadb_118",
+        "binlog_event_features::binlog_features_reach_replicas_of_mariadb_118",
         "the same test on 10.11",
     ) {
         return Ok(());

@@ -129,7 +129,7 @@ fn replicas_follow_a_change_of_source_mariadb_1011() -> Result<()> {
 #[test]
 fn replicas_follow_a_change_of_source_mariadb_118() -> Result<()> {
     if is_skipped_in_ci(
-        "source_change::replicas_follow_a_change_of_source_mariadb_118",
+        "capture_source_change::replicas_follow_a_change_of_source_mariadb_118",
         "the same test on 10.11",
     ) {
         return Ok(());

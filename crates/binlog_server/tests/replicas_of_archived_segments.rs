@@ -167,7 +167,7 @@ fn replicas_of_mysql_97_read_archived_segments() -> Result<()> {
 #[test]
 fn replicas_of_mariadb_118_read_archived_segments() -> Result<()> {
     if is_skipped_in_ci(
-        "from_archive::replicas_of_mariadb_118_read_archived_segments",
+        "replicas_of_archived_segments::replicas_of_mariadb_118_read_archived_segments",
         "the same test on 10.11",
     ) {
         return Ok(());

@@ -113,7 +113,10 @@ fn a_torn_binlog_of_mariadb_1011_with_waiting_clients_is_skipped() -> Result<()>
 
 #[test]
 fn a_torn_binlog_of_mariadb_118_is_skipped() -> Result<()> {
-    if is_skipped_in_ci("torn_binlog::a_torn_binlog_of_mariadb_118_is_skipped", "the same test on 10.11") {
+    if is_skipped_in_ci(
+        "torn_source_binlog::a_torn_binlog_of_mariadb_118_is_skipped",
+        "the same test on 10.11",
+    ) {
         return Ok(());
     }
     run(torn(ServerKind::Mariadb118, false))

@@ -34,7 +34,7 @@ fn next(state: &mut u64) -> u64 {
 
 #[test]
 fn stored_and_mutated_inputs_pass_the_check() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/seekable");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/seekable_zstd");
     let mut paths: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     assert!(paths.len() >= 4, "{paths:?}");

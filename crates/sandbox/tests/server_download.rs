@@ -110,10 +110,10 @@ fn a_missing_server_is_reported() -> Result<()> {
         // MySQL 9.7 is installed as a package on this machine, so no missing server can be tested.
         return Ok(());
     }
-    ensure!(passed && text.contains("SKIPPED install::helper_requires: needs MySQL 9.7: "), "{text}");
+    ensure!(passed && text.contains("SKIPPED server_download::helper_requires: needs MySQL 9.7: "), "{text}");
     let (passed, text) = run(true, false)?;
-    ensure!(!passed && text.contains("SKIPPED install::helper_requires"), "{text}");
+    ensure!(!passed && text.contains("SKIPPED server_download::helper_requires"), "{text}");
     let (passed, text) = run(true, true)?;
-    ensure!(passed && text.contains("SKIPPED install::helper_requires"), "{text}");
+    ensure!(passed && text.contains("SKIPPED server_download::helper_requires"), "{text}");
     Ok(())
 }

@@ -51,7 +51,7 @@ fn change(data: &mut Vec<u8>, other: &[u8], random: &mut SmallRng) {
 
 #[test]
 fn stored_and_mutated_login_inputs_pass_all_checks() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/logins");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/login_packets");
     let mut paths: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     let inputs: Vec<_> = paths.iter().map(|path| fs::read(path).unwrap()).collect();

@@ -176,7 +176,7 @@ async fn log_cat_sql_reproduces_the_tables_on_mariadb_1011() -> Result<()> {
 #[tokio::test]
 async fn log_cat_sql_reproduces_the_tables_on_mariadb_118() -> Result<()> {
     if is_skipped_in_ci(
-        "capture::log_sql::log_cat_sql_reproduces_the_tables_on_mariadb_118",
+        "capture::log_cat_sql_replay::log_cat_sql_reproduces_the_tables_on_mariadb_118",
         "the same test on 10.11",
     ) {
         return Ok(());
