@@ -12,7 +12,8 @@ use tailwater_sandbox::{Ledger, ServerKind, Workload, WorkloadSpec};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
-use crate::channel_test_servers::{PATIENCE, Rig, spec, wait_for};
+use crate::channel_test_servers::{PATIENCE, Rig, spec};
+use crate::channel_under_test::wait_for;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mysql_alternates_with_native_replication() -> Result<()> {

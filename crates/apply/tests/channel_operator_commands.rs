@@ -16,7 +16,8 @@ use tailwater_wire::Flavour;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::channel_test_servers::{PATIENCE, Rig, wait_for};
+use crate::channel_test_servers::{PATIENCE, Rig};
+use crate::channel_under_test::wait_for;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mysql_filters_are_edited_under_load() -> Result<()> {

@@ -15,7 +15,8 @@ use tailwater_wire::binlog_event::EventHeader;
 use tailwater_wire::gtid::GtidSet;
 use tempfile::TempDir;
 
-use crate::channel_test_servers::{PATIENCE, Rig, wait_for};
+use crate::channel_test_servers::{PATIENCE, Rig};
+use crate::channel_under_test::wait_for;
 
 /// Returns the entries of a log, with their events.
 fn entries(log: &LogHandle) -> Result<Vec<Vec<Vec<u8>>>> {

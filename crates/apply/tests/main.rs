@@ -10,6 +10,7 @@ mod binlog_file_decoding;
 mod binlog_statements;
 mod channel_operator_commands;
 mod channel_test_servers;
+mod channel_under_test;
 mod collation_key_conflicts;
 mod column_type_boundary_values;
 mod column_type_round_trip;

@@ -288,7 +288,7 @@ async fn nontransactional_tables_are_reported(rig: &Rig, channel: &Channel) -> R
     // The channel updates this part of its status only once a second, so wait.
     let named =
         |status: &tailwater_apply::channel::ChannelStatus| status.nontransactional_tables == ["one.old"];
-    crate::channel_test_servers::wait_for(channel, "name the table", named).await?;
+    crate::channel_under_test::wait_for(channel, "name the table", named).await?;
     // The search for a rejected row must not write rows to a nontransactional table.
     rig.target.sql("INSERT INTO one.old VALUES (3)").await?;
     rig.source.sql("INSERT INTO one.old VALUES (2)").await?;

@@ -10,10 +10,9 @@ use tailwater_sandbox::server_or_skip::is_skipped_in_ci;
 use tailwater_sandbox::{ReplicaStart, Server, ServerKind};
 use tailwater_wire::Flavour;
 
-use crate::binlog_server_with_replicas::{
-    Tailwater, check_equal, same_gtids, start_replica, with_positions, written_by,
-};
+use crate::binlog_server_with_replicas::{Tailwater, check_equal, start_replica, written_by};
 use crate::capture_test_source::{PATIENCE, Source, run};
+use crate::replica_streams::{same_gtids, with_positions};
 
 /// Creates the tables of this test.
 const TABLES: &str = "CREATE DATABASE seen CHARACTER SET utf8mb4;

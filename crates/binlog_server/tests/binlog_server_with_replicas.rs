@@ -1,17 +1,15 @@
 //! Tailwater as a binlog server in this process, and real replicas that read from it.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use tailwater_binlog_server::{BinlogServer, ServeOptions, ServedLog};
+use tailwater_capture::CaptureOptions;
 use tailwater_capture::resume_position::StartPolicy;
-use tailwater_capture::{CaptureError, CaptureOptions};
-use tailwater_log::LogHandle;
 use tailwater_sandbox::replication_setup::{REPLICATION_PASSWORD, REPLICATION_USER};
-use tailwater_sandbox::{Ledger, ReplicaOf, ReplicaStatus, ReservedPort, Server, ServerKind, ServerSpec};
+use tailwater_sandbox::{Ledger, ReplicaOf, ReservedPort, Server, ServerKind, ServerSpec};
 use tailwater_session::server::{Accounts, ConnectionLimits, Credential, ServerTls};
 use tailwater_session::{ConnectOptions, Connection, Endpoint, TlsMode, TlsOptions};
 use tailwater_wire::Flavour;
@@ -38,20 +36,12 @@ pub struct Tailwater {
     /// The `server_id` that clients see.
     pub server_id: u32,
     port: ReservedPort,
-    tls_port: ReservedPort,
-    running: Option<Running>,
+    pub tls_port: ReservedPort,
+    pub running: Option<Running>,
     servers: Vec<BinlogServer>,
 }
 
 impl Tailwater {
-    /// Captures `source` from its oldest binlog file on, without semi-sync. Waits until the stream has
-    /// started.
-    pub async fn start(source: &Source) -> Result<Self> {
-        let mut tailwater = Self::of(source)?;
-        tailwater.start_again().await?;
-        Ok(tailwater)
-    }
-
     /// The same as [`Tailwater::start`], but nothing is started yet.
     pub fn of(source: &Source) -> Result<Self> {
         let mut capture = source.options("log", 4200);
@@ -116,12 +106,6 @@ impl Tailwater {
         self.running.take().context("the capture is not running")?.stop().await
     }
 
-    /// Waits until the capture has ended with a permanent error. Returns the error.
-    pub async fn refusal(&mut self) -> Result<CaptureError> {
-        let error = self.running.take().context("the capture is not running")?.refusal().await?;
-        Ok(error)
-    }
-
     /// Stops the servers. The capture continues, if it runs.
     pub async fn stop_serving(&mut self) {
         for server in self.servers.drain(..) {
@@ -133,10 +117,6 @@ impl Tailwater {
         self.running.as_ref().context("the capture is not running")
     }
 
-    pub fn log(&self) -> Result<LogHandle> {
-        Ok(self.running()?.log())
-    }
-
     pub fn port(&self) -> u16 {
         self.port.number()
     }
@@ -144,11 +124,6 @@ impl Tailwater {
     /// How a replica connects: by GTIDs, with the account that has `admin`.
     pub fn replica(&self) -> ReplicaOf {
         ReplicaOf::port(self.port())
-    }
-
-    /// How a replica connects to the server that requires TLS: as in [`Tailwater::replica`], with TLS.
-    pub fn replica_with_tls(&self) -> ReplicaOf {
-        ReplicaOf { tls: true, ..ReplicaOf::port(self.tls_port.number()) }
     }
 
     /// How a client with the account that has `admin` connects.
@@ -173,42 +148,11 @@ impl Tailwater {
         };
         Ok(answer.rows.iter().map(text).collect())
     }
-
-    /// The connections that read a stream: the connection id and the state of each.
-    pub async fn streams(&self) -> Result<Vec<(u32, String)>> {
-        let lines = self.sql("SHOW PROCESSLIST").await?;
-        let dumps = lines.iter().filter(|line| line.contains("Binlog Dump"));
-        dumps.map(|line| Ok((line.split('\t').next().unwrap_or_default().parse()?, line.clone()))).collect()
-    }
-
-    /// Waits until the streams satisfy a condition.
-    pub async fn until_streams(
-        &self,
-        what: &str,
-        wished: impl Fn(&[(u32, String)]) -> bool,
-    ) -> Result<Vec<(u32, String)>> {
-        let begin = Instant::now();
-        loop {
-            let streams = self.streams().await?;
-            if wished(&streams) {
-                return Ok(streams);
-            }
-            ensure!(begin.elapsed() < PATIENCE, "waited in vain for {what}: {streams:?}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    }
 }
 
 /// Options that make a server fast. It loses nothing when only its process is killed.
 const RELAXED: [&str; 3] =
     ["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2", "--relay-log-recovery=ON"];
-
-/// Options of a source whose replicas request the stream by position and are interrupted. MariaDB from 11.4
-/// on writes no positions inside a transaction. Replicas then count positions wrongly there, and no source
-/// can resume their streams.
-pub fn with_positions(kind: ServerKind) -> Option<&'static str> {
-    (kind == ServerKind::Mariadb118).then_some("--binlog-legacy-event-pos=ON")
-}
 
 /// The description of a server for a replica, with these additional options.
 pub fn replica_spec(kind: ServerKind, name: &str, options: &[&str]) -> ServerSpec {
@@ -227,12 +171,6 @@ pub async fn written_by(source: &Server) -> Result<String> {
         Flavour::MariaDb => "gtid_binlog_pos",
     };
     Ok(source.sql(&format!("SELECT @@global.{variable}")).await?.concat().replace("\\n", ""))
-}
-
-/// Whether two texts contain the same GTIDs. MariaDB lists its domains in any order.
-pub fn same_gtids(ours: &str, theirs: &str) -> bool {
-    let sorted = |gtids: &str| gtids.split(',').map(str::to_owned).collect::<BTreeSet<_>>();
-    sorted(ours) == sorted(theirs)
 }
 
 /// Waits until a replica has applied everything that its source has written.
@@ -265,31 +203,6 @@ pub async fn check_tables(replica: &Server, source: &Server, ledger: &Ledger) ->
         "the tables of {name} have the checksums {ours:?}, those of its source {theirs:?}"
     );
     Ok(())
-}
-
-/// The error number that ends a binlog stream. A MySQL replica reports it under another number, and has this
-/// number in the error's text.
-pub const FATAL: u64 = 1236;
-
-/// Waits until the receiver thread of a replica has an error with this number and text.
-pub async fn until_io_error(replica: &Server, number: u64, words: &str) -> Result<ReplicaStatus> {
-    let begin = Instant::now();
-    let fatal = number == FATAL;
-    let number = if fatal && replica.kind().flavour() == Flavour::MySql { 13114 } else { number };
-    loop {
-        let status = replica.replica_status().await?.context("the server is not a replica")?;
-        let has_error = status.io_error.0 == number && status.io_error.1.contains(words);
-        // The receiver thread reports the error a moment before it stops.
-        if has_error && !(fatal && status.io_running != "No") {
-            return Ok(status);
-        }
-        ensure!(
-            begin.elapsed() < PATIENCE,
-            "{} does not report {number} {words}: {status:?}",
-            replica.name()
-        );
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
 }
 
 /// The value of a server's status variable.

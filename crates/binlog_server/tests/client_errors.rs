@@ -10,9 +10,10 @@ use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
 
 use crate::binlog_server_with_replicas::{
-    FATAL, READER, READER_PASSWORD, Tailwater, start_replica, until_in_step, until_io_error, written_by,
+    READER, READER_PASSWORD, Tailwater, start_replica, until_in_step, written_by,
 };
 use crate::capture_test_source::{Source, run};
+use crate::replica_streams::{FATAL, until_io_error};
 
 /// A source with a few binlog files, and Tailwater with its log.
 async fn served(kind: ServerKind) -> Result<Option<(Source, Tailwater)>> {

@@ -11,9 +11,9 @@ mod fuzz_corpus_replay;
 mod many_clients;
 mod mysqlbinlog;
 mod native_replicas;
+mod replica_streams;
 mod replicas_of_archived_segments;
 mod stream_comparison_with_source;
 // Real servers, and captures of them.
-#[allow(dead_code, reason = "the tests of the capture use the rest")]
 #[path = "../../capture/tests/capture_test_source.rs"]
 mod capture_test_source;

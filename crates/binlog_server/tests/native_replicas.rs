@@ -8,9 +8,9 @@ use tailwater_wire::Flavour;
 
 use crate::binlog_server_with_replicas::{
     Tailwater, check_equal, check_tables, replica_spec, start_replica, status_variable, until_in_step,
-    until_io_error, with_positions,
 };
 use crate::capture_test_source::{Source, run, wait_until_acknowledged};
+use crate::replica_streams::{until_io_error, with_positions};
 
 /// Replicas of one source, each connected in a different way.
 struct Replicas {

@@ -9,12 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tailwater_capture::capture_status::StatusSnapshot;
 use tailwater_capture::resume_position::StartPolicy;
-use tailwater_capture::{Capture, CaptureAcker, CaptureError, CaptureOptions, CaptureState, CaptureStatus};
+use tailwater_capture::{Capture, CaptureError, CaptureOptions, CaptureState, CaptureStatus};
 use tailwater_log::{LogDir, LogHandle, LogOptions, SegmentSummary};
 use tailwater_sandbox::workload::{TransactionMix, prepare};
-use tailwater_sandbox::{
-    BinlogCheck, Ledger, LedgerReport, Server, ServerKind, ServerSpec, Workload, WorkloadSpec, require,
-};
+use tailwater_sandbox::{Ledger, Server, ServerKind, ServerSpec, Workload, WorkloadSpec, require};
 use tailwater_session::{ConnectOptions, Endpoint};
 use tailwater_wire::Flavour;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -37,12 +35,7 @@ impl Source {
         Self::start_spec(kind, options, |spec| spec).await
     }
 
-    /// Starts a source on which every commit waits for an ACK, from the first commit on.
-    pub async fn start_waiting(kind: ServerKind, options: &[&str]) -> Result<Option<Self>> {
-        Self::start_spec(kind, options, ServerSpec::semi_sync_source).await
-    }
-
-    async fn start_spec(
+    pub async fn start_spec(
         kind: ServerKind,
         options: &[&str],
         change: fn(ServerSpec) -> ServerSpec,
@@ -125,27 +118,6 @@ impl Source {
         self.binlogs().await?.pop().context("the source has no binlog file")
     }
 
-    /// Purges all binlog files except the newest. MariaDB counts a file as in use by a stream that has ended
-    /// until it notices the end, so retry.
-    pub async fn purge(&self) -> Result<()> {
-        let begin = Instant::now();
-        loop {
-            let (newest, _) = self.newest().await?;
-            self.server.sql(&format!("PURGE BINARY LOGS TO '{newest}'")).await?;
-            if self.binlogs().await?.len() == 1 {
-                return Ok(());
-            }
-            ensure!(begin.elapsed() < PATIENCE, "the old binlog files stay in use");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    }
-
-    /// Runs SQL statements that the server does not write to the binlog.
-    pub async fn configure(&self, statements: &str) -> Result<()> {
-        self.server.sql(&format!("SET sql_log_bin=0; {statements}")).await?;
-        Ok(())
-    }
-
     /// Waits until the log has everything that the source has written to its binlog.
     pub async fn until_complete(&self, name: &str) -> Result<()> {
         let begin = Instant::now();
@@ -170,17 +142,6 @@ impl Source {
         compare(&self.log(name), self.server.data())
     }
 
-    /// Compares the log with the ledger of acknowledged commits.
-    pub fn check_ledger(&self, name: &str) -> Result<LedgerReport> {
-        let mut check = BinlogCheck::new(&self.ledger, self.flavour());
-        for segment in LogDir::open_read_only(&self.log(name))?.segments()? {
-            check.file(&segment.path)?;
-        }
-        let report = check.finish();
-        ensure!(report.is_ok() && report.unlisted == 0, "{report:?}");
-        Ok(report)
-    }
-
     pub fn flavour(&self) -> Flavour {
         self.server.kind().flavour()
     }
@@ -201,7 +162,7 @@ fn readers() -> &'static Handle {
 
 /// A running capture under test.
 pub struct Running {
-    capture: Capture,
+    pub capture: Capture,
     pub status: Arc<CaptureStatus>,
 }
 
@@ -209,11 +170,6 @@ impl Running {
     pub fn start(options: CaptureOptions) -> Result<Self> {
         let capture = Capture::start(options, CancellationToken::new(), Some(readers()))?;
         Ok(Self { status: capture.status(), capture })
-    }
-
-    /// A handle for giving orders to the capture.
-    pub fn acker(&self) -> CaptureAcker {
-        self.capture.acker()
     }
 
     /// The log that the capture writes.
@@ -243,20 +199,6 @@ impl Running {
 
     pub async fn until_streaming(&self) -> Result<()> {
         self.until("stream", |now| now.state == CaptureState::Streaming).await?;
-        Ok(())
-    }
-
-    /// Waits until the capture pauses after an error whose text contains these words.
-    pub async fn until_waiting(&self, words: &str) -> Result<()> {
-        let waits = |now: &StatusSnapshot| matches!(&now.state, CaptureState::Waiting(reason) if reason.contains(words));
-        self.until(words, waits).await?;
-        Ok(())
-    }
-
-    /// Waits until this many more transactions are in the log.
-    pub async fn until_more(&self, transactions: u64) -> Result<()> {
-        let wanted = self.status.snapshot().transactions + transactions;
-        self.until("more transactions", |now| now.transactions >= wanted).await?;
         Ok(())
     }
 
@@ -330,17 +272,6 @@ pub fn compare(directory: &Path, data: &Path) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The contents of all files of a log, to check that nothing was changed.
-pub fn contents(directory: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        files.push((path.clone(), fs::read(&path)?));
-    }
-    files.sort();
-    Ok(files)
 }
 
 /// Waits until this many more commits of a load are acknowledged.

@@ -7,8 +7,8 @@ mod semi_sync;
 mod source_restarts_and_broken_links;
 mod undisturbed_capture;
 // Helpers for replicas of the log, with which tests check that orders to the capture do not disturb replicas.
-#[allow(dead_code, reason = "the tests of the binlog server use the rest")]
 #[path = "../../binlog_server/tests/binlog_server_with_replicas.rs"]
 mod binlog_server_with_replicas;
 mod capture_test_source;
+mod capture_under_test;
 mod torn_source_binlog;

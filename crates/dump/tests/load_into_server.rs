@@ -12,9 +12,10 @@ use tailwater_tables::{BulkError, field_format};
 use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 use tokio_util::sync::CancellationToken;
 
-use crate::server_contents::{all, ensure_equal, source, started};
+use crate::server_contents::{all, ensure_equal, started};
+use crate::source_of_every_column_type::source;
 use crate::test_connections::{client, run_script};
-use crate::test_dump_folders;
+use crate::{manifest_files, test_dump_folders};
 
 on_each_server!(
     everything_is_loaded_unchanged,
@@ -72,7 +73,7 @@ async fn the_stock_client_loads_the_files(kind: ServerKind) -> Result<()> {
     let source = source(kind).await?;
     let folder = test_dump_folders::write(&source, DumpCompression::Zstd, 1000).await?;
     let target = started(kind).await?;
-    let manifest = test_dump_folders::read_manifest(folder.path())?;
+    let manifest = manifest_files::read_manifest(folder.path())?;
     let read = |file: &str| std::fs::read(folder.path().join(file));
     for schema in &manifest.schemas {
         run_script(&target, &read(&schema.file)?)?;
@@ -194,10 +195,10 @@ async fn unsafe_loads_are_refused(kind: ServerKind) -> Result<()> {
         anyhow::Ok(())
     };
 
-    let manifest = test_dump_folders::read_manifest(folder.path())?;
+    let manifest = manifest_files::read_manifest(folder.path())?;
     let mut changed = manifest.clone();
     (changed.tables[0].finished, changed.finished_at) = (false, None);
-    test_dump_folders::write_manifest(folder.path(), &changed)?;
+    manifest_files::write_manifest(folder.path(), &changed)?;
     refused("TW-BULK-0025").await?;
     let mut changed = manifest.clone();
     changed.snapshots.push(manifest.snapshots[0].clone());
@@ -207,9 +208,9 @@ async fn unsafe_loads_are_refused(kind: ServerKind) -> Result<()> {
         .find(|table| table.chunks.len() > 1)
         .context("no table has several chunks")?;
     table.chunks[0].written.as_mut().context("the chunk is not written")?.snapshot = 1;
-    test_dump_folders::write_manifest(folder.path(), &changed)?;
+    manifest_files::write_manifest(folder.path(), &changed)?;
     refused("TW-BULK-0026").await?;
-    test_dump_folders::write_manifest(folder.path(), &manifest)?;
+    manifest_files::write_manifest(folder.path(), &manifest)?;
     ensure!(all(&target).await?.is_empty(), "a refused load has left objects");
 
     // No rows of a damaged file are loaded. After the file is restored, the load resumes.

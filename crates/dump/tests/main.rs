@@ -13,13 +13,14 @@ mod load_gtids;
 mod load_into_server;
 mod load_of_extreme_data;
 mod load_resume;
+mod manifest_files;
 mod mysql_to_mariadb_load;
 mod parquet_output;
 mod server_contents;
 mod server_copy;
+mod source_of_every_column_type;
 mod sql_and_csv_output;
 #[path = "../../tables/tests/test_connections.rs"]
-#[allow(dead_code)]
 mod test_connections;
 mod test_dump_folders;
 mod unusual_tables;

@@ -22,9 +22,10 @@ use tailwater_tables::{BulkError, BulkProgress};
 use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 use tokio_util::sync::CancellationToken;
 
-use crate::server_contents::{source, started};
+use crate::manifest_files::{read_manifest, write_manifest};
+use crate::server_contents::started;
+use crate::source_of_every_column_type::source;
 use crate::test_connections::run_script;
-use crate::test_dump_folders::{read_manifest, write_manifest};
 
 on_each_server!(
     every_value_equals_the_result_of_a_query,

@@ -10,9 +10,6 @@ use tailwater_tables::field_format;
 use tailwater_tables::schema::{SchemaObject, Selection, ddl, inventory, prepare};
 use tailwater_wire::sql_quote::{qualified_name, string_literal};
 
-use crate::column_type_limits;
-use crate::test_connections::run_script;
-
 /// Starts a server that accepts `LOAD DATA LOCAL`.
 pub async fn started(kind: ServerKind) -> Result<Server> {
     Ok(Server::start(ServerSpec::new(kind).option("--local-infile=1")).await?)
@@ -82,21 +79,4 @@ pub fn ensure_equal(
         ensure!(rows == &other[name], "{name}: {:#?}\n{:#?}", shown(rows), shown(&other[name]));
     }
     Ok(())
-}
-
-/// Starts a source with columns of every type, and other objects.
-pub async fn source(kind: ServerKind) -> Result<Server> {
-    let server = started(kind).await?;
-    run_script(&server, column_type_limits::script(kind).as_bytes())?;
-    let objects = "
-        USE every;
-        CREATE VIEW b AS SELECT a FROM keyless;
-        CREATE VIEW a AS SELECT a FROM b;
-        DELIMITER //
-        CREATE TRIGGER stop BEFORE INSERT ON keyless FOR EACH ROW SIGNAL SQLSTATE '45000'//
-        CREATE PROCEDURE p() BEGIN DO 1; DO 2; END//
-        DELIMITER ;
-    ";
-    run_script(&server, objects.as_bytes())?;
-    Ok(server)
 }

@@ -13,7 +13,8 @@ use tailwater_tables::schema::{Selection, TableName};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::server_contents::{all, ensure_equal, source, started};
+use crate::server_contents::{all, ensure_equal, started};
+use crate::source_of_every_column_type::source;
 use crate::{test_connections, test_dump_folders};
 
 on_each_server!(

@@ -15,9 +15,10 @@ use tailwater_sandbox::{Server, ServerKind, require};
 use tailwater_tables::{BulkError, BulkProgress};
 use tokio_util::sync::CancellationToken;
 
-use crate::server_contents::{all, ensure_equal, source, started};
+use crate::manifest_files::read_manifest;
+use crate::server_contents::{all, ensure_equal, started};
+use crate::source_of_every_column_type::source;
 use crate::test_connections::{client, run_script};
-use crate::test_dump_folders::read_manifest;
 
 on_each_server!(
     a_stream_loads_in_one_pass,

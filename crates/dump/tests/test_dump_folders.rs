@@ -1,11 +1,9 @@
 //! Writes dump folders for the tests of loads.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use tailwater_dump::dump_folder::dump_file_names::MANIFEST;
-use tailwater_dump::dump_folder::{DumpCompression, DumpFolder, Manifest};
+use tailwater_dump::dump_folder::DumpCompression;
 use tailwater_dump::{DumpOptions, dump};
 use tailwater_sandbox::Server;
 use tailwater_tables::BulkProgress;
@@ -23,13 +21,4 @@ pub async fn write(
     let report = dump(options, Arc::new(BulkProgress::default()), CancellationToken::new()).await?;
     ensure!(report.manifest.is_complete());
     Ok(folder)
-}
-
-pub fn read_manifest(folder: &Path) -> Result<Manifest> {
-    Ok(DumpFolder::read(folder)?)
-}
-
-/// Writes a manifest without a checksum, as an older version did.
-pub fn write_manifest(folder: &Path, manifest: &Manifest) -> Result<()> {
-    Ok(std::fs::write(folder.join(MANIFEST), serde_json::to_vec_pretty(manifest)?)?)
 }

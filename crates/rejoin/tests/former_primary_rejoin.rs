@@ -44,7 +44,10 @@ impl Rig {
             ensure!(start.elapsed() < PATIENCE, "the capture did not receive {wanted} in time");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        self.stop_capture()?;
+        // The log stays open.
+        let capture = self.capture.take().context("the source is not captured")?;
+        capture.stop();
+        capture.join()?;
         self.log_dir()?.gtid_set()?.context("the log is empty")
     }
 

@@ -1,14 +1,11 @@
 //! Tests with former primaries on real servers: ahead of the log, behind the log, or with tables older than
 //! their binlog.
 
-#[allow(dead_code, reason = "the tests of the applier use the rest")]
 #[path = "../../apply/tests/channel_test_servers.rs"]
 mod channel_test_servers;
-#[allow(dead_code, reason = "the tests of the applier use the rest")]
 #[path = "../../apply/tests/column_type_boundary_values.rs"]
 mod column_type_boundary_values;
 mod former_primary_rejoin;
 mod tables_behind_binlog_after_crash;
-#[allow(dead_code, reason = "the tests of the applier use the rest")]
 #[path = "../../apply/tests/tables_of_every_column_type.rs"]
 mod tables_of_every_column_type;
