@@ -10,13 +10,12 @@ use std::hash::Hasher;
 
 use rustc_hash::{FxHashSet, FxHasher};
 use tailwater_wire::binlog_event::RowsKind;
-use tailwater_wire::row_event::BinlogColumn;
+use tailwater_wire::row_event::Image;
 
-use super::minimal_after_image::take;
-use super::primary_key_values::{bit, count};
+use crate::source_transaction::RowChanges;
 
-/// The rows that the updates of one event have written, as hashes. Equal hashes of different rows only lead
-/// to one more event.
+/// The rows that the updates of one event have written, as hashes. Equal hashes of different rows only lead to
+/// one more event.
 #[derive(Debug, Default)]
 pub(super) struct WrittenRows {
     hashes: FxHashSet<u64>,
@@ -25,30 +24,15 @@ pub(super) struct WrittenRows {
 }
 
 impl WrittenRows {
-    /// Adds an update. Returns whether it changes a row that an earlier update has written; then it is the
-    /// first one of a new event.
-    pub fn add(
-        &mut self,
-        kind: RowsKind,
-        columns: &[BinlogColumn],
-        (before_present, before): (&[u8], &[u8]),
-        (after_present, after): (&[u8], &[u8]),
-    ) -> bool {
-        let after = match (kind, after) {
-            (RowsKind::Update, after) => Some(after),
-            // The options of the image come first. If there are none, the image has whole values only.
-            (RowsKind::PartialUpdate, [0, after @ ..]) => Some(after),
-            (RowsKind::PartialUpdate, _) => None,
-            (RowsKind::Write | RowsKind::Delete, _) => return false,
-        };
-        let hashes = after.and_then(|after| {
-            hashes(columns, ImageValues::new(before_present, before), ImageValues::new(after_present, after))
-        });
-        let is_written = |before: &u64| self.hashes.contains(before);
-        let is_chained = match &hashes {
-            Some((before, _)) => self.unknown || is_written(before),
-            None => self.unknown || !self.hashes.is_empty(),
-        };
+    /// Adds row `index` of an event. Returns whether it is an update of a row that an earlier update has
+    /// written; then it is the first row of a new event.
+    pub fn add(&mut self, changes: &RowChanges, index: usize) -> bool {
+        if !matches!(changes.kind, RowsKind::Update | RowsKind::PartialUpdate) {
+            return false;
+        }
+        let hashes = hashes(changes, index);
+        let is_chained = self.unknown
+            || hashes.map_or(!self.hashes.is_empty(), |(before, _)| self.hashes.contains(&before));
         if is_chained {
             *self = Self::default();
         }
@@ -61,23 +45,28 @@ impl WrittenRows {
 }
 
 /// Returns the hashes of a row before and after an update, both over the columns of the before image. `None`
-/// if an image is malformed.
-fn hashes(
-    columns: &[BinlogColumn],
-    mut before: ImageValues<'_>,
-    mut after: ImageValues<'_>,
-) -> Option<(u64, u64)> {
+/// if an image cannot be read, or holds only the changes of a JSON value.
+fn hashes(changes: &RowChanges, index: usize) -> Option<(u64, u64)> {
+    let (before, after) = changes.images_of(index)?;
+    let table = &changes.table.map;
+    let before = Image::parse(table, &changes.columns_present, false, before).ok()?;
+    let partial = changes.kind == RowsKind::PartialUpdate;
+    let after = Image::parse(table, &changes.columns_present_after, partial, after).ok()?;
+    let mut new = after.cells().peekable();
     let (mut of_before, mut of_after) = (FxHasher::default(), FxHasher::default());
-    for (index, column) in columns.iter().enumerate() {
-        let old = before.next(index, column)?;
-        let new = after.next(index, column)?;
-        if let Some(old) = old {
-            write_value(&mut of_before, old);
-            write_value(&mut of_after, new.unwrap_or(old));
+    for old in before.cells() {
+        let old = old.ok()?;
+        let mut value = old.raw;
+        while let Some(cell) = new.next_if(|cell| cell.as_ref().is_ok_and(|cell| cell.index <= old.index)) {
+            let cell = cell.ok().filter(|cell| !cell.partial)?;
+            if cell.index == old.index {
+                value = cell.raw;
+            }
         }
+        write_value(&mut of_before, old.raw);
+        write_value(&mut of_after, value);
     }
-    let are_whole = before.rest?.is_empty() && after.rest?.is_empty();
-    are_whole.then(|| (of_before.finish(), of_after.finish()))
+    Some((of_before.finish(), of_after.finish()))
 }
 
 fn write_value(hasher: &mut FxHasher, value: Option<&[u8]>) {
@@ -87,33 +76,5 @@ fn write_value(hasher: &mut FxHasher, value: Option<&[u8]>) {
             hasher.write_usize(value.len() + 1);
             hasher.write(value);
         }
-    }
-}
-
-/// Reads the values of an image in the order of its columns.
-struct ImageValues<'a> {
-    present: &'a [u8],
-    image: &'a [u8],
-    /// The values that have not been read.
-    rest: Option<&'a [u8]>,
-    /// The number of columns of the image that have been read.
-    read: usize,
-}
-
-impl<'a> ImageValues<'a> {
-    fn new(present: &'a [u8], image: &'a [u8]) -> Self {
-        Self { present, image, rest: image.get(count(present).div_ceil(8)..), read: 0 }
-    }
-
-    /// Returns the value of the column: `Some(None)` if the image does not contain it, `Some(Some(None))` for
-    /// NULL. `None` if the image is malformed.
-    fn next(&mut self, index: usize, column: &BinlogColumn) -> Option<Option<Option<&'a [u8]>>> {
-        let mut rest = self.rest?;
-        if !bit(self.present, index) {
-            return Some(None);
-        }
-        let value = take(bit(self.image, self.read), column, &mut rest)?;
-        (self.rest, self.read) = (Some(rest), self.read + 1);
-        Some(Some(value))
     }
 }

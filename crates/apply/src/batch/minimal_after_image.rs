@@ -54,7 +54,7 @@ pub(super) fn changed<'a>(columns: &[BinlogColumn], old: &[u8], new: &'a [u8]) -
 }
 
 /// Reads the next value from the start of `rest`. `Some(None)` means NULL.
-pub(super) fn take<'a>(null: bool, column: &BinlogColumn, rest: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
+fn take<'a>(null: bool, column: &BinlogColumn, rest: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
     if null {
         return Some(None);
     }

@@ -101,7 +101,7 @@ pub(super) fn is_full(present: &[u8], columns: usize) -> bool {
     (0..columns).all(|index| bit(present, index))
 }
 
-pub(super) fn count(bitmap: &[u8]) -> usize {
+fn count(bitmap: &[u8]) -> usize {
     bitmap.iter().map(|byte| byte.count_ones() as usize).sum()
 }
 

@@ -127,13 +127,9 @@ impl<'a> Planner<'a> {
             let Some((image, after)) = changes.images_of(index) else {
                 return Err(WireError::malformed("row changes", format!("row {index} is not in the images")));
             };
-            if may_chain {
-                let columns = &changes.table.map.columns;
-                let (before, new) = ((&*changes.columns_present, image), (columns_after(changes), after));
-                if written.add(changes.kind, columns, before, new) {
-                    self.events += 1;
-                    event.classes = self.classes_of(changes, event.table);
-                }
+            if may_chain && written.add(changes, index) {
+                self.events += 1;
+                event.classes = self.classes_of(changes, event.table);
             }
             let keyed = self.keyed(event, image, after);
             // A row without key accesses has unknown keys, so it is not merged.

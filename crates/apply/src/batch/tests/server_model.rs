@@ -46,7 +46,7 @@ fn index_id(table: usize, index: usize) -> IndexId {
     IndexId((table * 10 + index) as u32)
 }
 
-/// The index ID that stands for all rows of a table. A change of a parent row accesses this ID of the child
+/// The index ID that represents all rows of a table. A change of a parent row accesses this ID of the child
 /// table.
 const ROWS: usize = 8;
 const CHILD_ROWS: usize = 9;
