@@ -70,7 +70,7 @@ pub struct ForeignKey {
     /// The columns of the child, counted from 0, in the same order. Set only in the child's list
     /// [`TargetTable::parents`]; empty in the parent's list.
     pub child_columns: Vec<usize>,
-    /// The writeset ID that stands for all rows of the child table. A transaction that changes or deletes a
+    /// The writeset ID that represents all rows of the child table. A transaction that changes or deletes a
     /// referenced parent key conflicts with it.
     pub child_rows: IndexId,
 }
@@ -92,7 +92,7 @@ pub struct TargetTable {
     pub partitioned: bool,
     /// The columns in order, without those that MySQL hides and never logs.
     pub columns: Vec<TargetColumn>,
-    /// The writeset ID that stands for all rows of the table. A transaction takes exclusive access to this ID
+    /// The writeset ID that represents all rows of the table. A transaction takes exclusive access to this ID
     /// if it changes a row that has no usable unique index, or changes rows that [are written in
     /// order](Self::is_written_in_order). If it changes only other rows, it takes shared access to the ID,
     /// and only if the table has foreign keys to parent tables.

@@ -1,4 +1,5 @@
-//! Steps that only the tests of the binlog server need: its streams, replicas by position, and errors of replicas.
+//! Steps that only the tests of the binlog server need: its streams, replicas by position, and errors of
+//! replicas.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

@@ -17,7 +17,7 @@ const NAME_BYTES_MAX: usize = 600;
 /// The maximum memory for all stored table maps, in bytes.
 const MAPPED_BYTES_MAX: usize = 64 << 20;
 
-/// The number of a table in these statistics. [`TableNumber::OTHERS`] stands for all tables that are not
+/// The number of a table in these statistics. [`TableNumber::OTHERS`] represents all tables that are not
 /// counted separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct TableNumber(usize);

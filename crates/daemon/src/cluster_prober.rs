@@ -105,7 +105,7 @@ impl ClusterObserver {
         millis(self.stale_after)
     }
 
-    /// Whether a server of that name is probed. The name of the source stands for the source's own server.
+    /// Whether a server of that name is probed. The name of the source represents the source's own server.
     pub fn has_server(&self, server: &str) -> bool {
         let mut servers = self.servers.servers();
         server == self.wiring.plan.name

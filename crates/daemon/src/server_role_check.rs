@@ -99,7 +99,7 @@ fn error(kind: CommandErrorKind, message: String) -> CommandError {
     CommandError { kind, code: None, message }
 }
 
-/// Returns the name under which a server is probed. The source's name stands for the source's own server.
+/// Returns the name under which a server is probed. The source's name represents the source's own server.
 fn canonical<'a>(cluster: &'a ClusterSnapshot, server: &'a str) -> &'a str {
     if server == cluster.source { &cluster.own } else { server }
 }

@@ -279,9 +279,9 @@ fn a_lease_term_counts_from_its_request_and_ends_a_margin_early() {
 /// Waits until the manager has the wanted status.
 async fn until(handle: &LeaseHandle, wanted: impl Fn(&LeaseStatus) -> bool) -> anyhow::Result<LeaseStatus> {
     let mut standing = handle.standing();
-    let stands =
+    let stored =
         tokio::time::timeout(Duration::from_secs(60), standing.wait_for(|now| wanted(now))).await??;
-    Ok(stands.clone())
+    Ok(stored.clone())
 }
 
 fn is_active(standing: &LeaseStatus) -> bool {

@@ -399,7 +399,7 @@ mod tests {
     }
 
     /// SQL statements, and whether the storage engine of MariaDB flushes its log for them. The empty text
-    /// stands for a transaction with rows. The test `crates/rejoin/tests/tables_behind_binlog_after_crash.rs`
+    /// represents a transaction with rows. The test `crates/rejoin/tests/tables_behind_binlog_after_crash.rs`
     /// shows these values on real servers.
     const WRITTEN: [(&str, bool); 10] = [
         ("", false),

@@ -75,7 +75,7 @@ pub fn selected(column: &ColumnInfo) -> Option<String> {
     }
 }
 
-/// Returns the text that stands for index 0 of an ENUM (see the module); `None` for other types.
+/// Returns the text that represents index 0 of an ENUM (see the module); `None` for other types.
 pub fn index_zero(data_type: &str, column_type: &str) -> Option<String> {
     let members = declared(column_type).filter(|_| data_type == "enum")?;
     Some(zeros(&members))

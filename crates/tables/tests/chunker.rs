@@ -306,7 +306,7 @@ async fn mysql_reads_rows_of_integer_ranges_once() -> Result<()> {
     Ok(())
 }
 
-/// Columns of random keys. Each has a definition, in which `{collation}` stands for any collation of the
+/// Columns of random keys. Each has a definition, in which `{collation}` represents any collation of the
 /// server, and an expression of `n`. The divisor `{by}` in the expression makes several rows equal.
 const RANDOM_COLUMNS: &[(&str, &str)] = &[
     ("INT", "n DIV {by} - 40"),

@@ -74,7 +74,7 @@ pub(super) fn filter_step(
 }
 
 /// Returns the databases and tables of the target that a DDL statement changes. A database without a table
-/// stands for the whole database. The list is empty if the filters drop the statement. `None` if the objects
+/// represents the whole database. The list is empty if the filters drop the statement. `None` if the objects
 /// are unknown, or the statement cannot run.
 pub(super) fn changed_objects(
     filters: &Filters,

@@ -13,7 +13,7 @@ use tailwater_wire::Flavour;
 use super::{Applier, TALLY, Tally, is_long, seeded, until};
 use crate::channel_test_servers::Rig;
 
-/// One round of DDL statements. `#` stands for the number of the round. The results differ from round to
+/// One round of DDL statements. `#` represents the number of the round. The results differ from round to
 /// round.
 const DEFINITIONS: &[&str] = &[
     "CREATE DATABASE d#",

@@ -307,7 +307,7 @@ fn declared<'s>(name: &str, infos: [&'s TableInfo; 2]) -> Option<[&'s ColumnInfo
     Some([find(infos[0])?, find(infos[1])?])
 }
 
-/// Whether a number stands for the same value of this column on both sides. For ENUM and SET this requires
+/// Whether a number represents the same value of this column on both sides. For ENUM and SET this requires
 /// that both sides declare the same members.
 fn is_numbered_alike(name: &str, infos: [&TableInfo; 2]) -> bool {
     declared(name, infos).is_some_and(|[one, other]| {

@@ -52,7 +52,7 @@ pub(crate) struct LoadTarget {
     pub(crate) table: TableName,
     /// Names and types of the columns on the target.
     columns: Vec<(String, String)>,
-    /// For each column the text that stands for index 0, if the column is an ENUM: see [`enum_members`].
+    /// For each column the text that represents index 0, if the column is an ENUM: see [`enum_members`].
     zero_texts: Vec<Option<String>>,
     /// Generated columns, whose values the target computes.
     generated: Vec<String>,
@@ -143,7 +143,7 @@ impl LoadTarget {
         }
         let zero_text = |(name, data_type): &(String, String)| {
             let row = columns_shown.rows.iter().find(|row| row.get_str(0) == Some(name))?;
-            // For an ENUM in such a character set, no text stands for index 0. If a row has index 0, the
+            // For an ENUM in such a character set, no text represents index 0. If a row has index 0, the
             // server gives a warning and the load fails.
             let of_bytes = !row.get_str(4).is_some_and(|charset| WIDE_CHARSETS.contains(&charset));
             enum_members::index_zero(data_type, row.get_str(3)?).filter(|_| of_bytes)

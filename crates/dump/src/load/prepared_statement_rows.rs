@@ -23,7 +23,7 @@ pub struct ValueBatch {
 pub struct BulkRows {
     /// Number of fields per row.
     fields: usize,
-    /// For each field the text that stands for index 0, if the field is an ENUM.
+    /// For each field the text that represents index 0, if the field is an ENUM.
     zero_texts: Vec<Option<String>>,
     batch_bytes_max: usize,
     row_bytes_max: usize,
@@ -75,7 +75,7 @@ impl BulkRows {
     }
 
     /// Makes the converter count ENUM values with index 0. `zero_texts` has for each ENUM field the text that
-    /// stands for index 0.
+    /// represents index 0.
     pub fn counting_zeros(mut self, zero_texts: Vec<Option<String>>) -> Self {
         self.zero_texts = zero_texts;
         self

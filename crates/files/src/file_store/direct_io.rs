@@ -22,8 +22,8 @@ const BLOCKS: usize = 3;
 const ALIGNMENT: usize = 4096;
 /// Initial size of the buffer of a file in bytes. It is small, because most tables are small.
 const SMALL_BYTES: usize = 16 << 10;
-/// For writes through the page cache: the number of bytes after which the kernel is told to write to the
-/// disk. So only a little is left to write when the file ends.
+/// For writes through the page cache: the number of bytes after which the file asks the kernel to write
+/// them to the disk. So only a little is left to write when the file ends.
 const WRITEBACK_BYTES: u64 = 4 << 20;
 /// File systems that send each direct write over a network or to another process, but combine writes through
 /// the cache: NFS, SMB (three kinds), Ceph, FUSE, 9P.

@@ -12,7 +12,7 @@ pub struct BenchReport {
     pub name: &'static str,
     /// The unit of `ours` and of `value` of the peers.
     pub unit: &'static str,
-    /// Tailwater's headline figure: the one figure that stands for the whole benchmark.
+    /// Tailwater's headline figure: the one figure that represents the whole benchmark.
     pub ours: f64,
     /// The figures of the other tools in the same measurement.
     pub peers: Vec<Peer>,

@@ -37,7 +37,7 @@ on_both_families!(
     a_manager_that_dies_in_a_failover_leaves_a_primary
 );
 
-/// The server that stands in for the log, as an acker that accepts orders.
+/// The server that replaces the log, as an acker that accepts orders.
 struct LogAcker {
     log: ConnectOptions,
     servers: BTreeMap<String, ReplicationSource>,

@@ -28,8 +28,8 @@ struct Replica {
 impl Replica {
     /// MariaDB with GTIDs drops the relay logs when a thread starts while both threads are stopped.
     fn before_start(&mut self) {
-        let stands = self.io == IoState::Stopped && !self.applies;
-        if stands && self.uses_gtids && self.flavour == Flavour::MariaDb {
+        let is_stopped = self.io == IoState::Stopped && !self.applies;
+        if is_stopped && self.uses_gtids && self.flavour == Flavour::MariaDb {
             self.drop_relay_log();
         }
     }

@@ -1,4 +1,4 @@
-//! A cluster for tests: an old primary, a replica, and a server that stands in for the log. Native
+//! A cluster for tests: an old primary, a replica, and a server that replaces the log. Native
 //! replication sees no difference.
 
 use std::future::Future;
@@ -73,7 +73,7 @@ pub struct Cluster {
     pub kind: ServerKind,
     pub primary: Server,
     pub replica: Server,
-    /// The server that stands in for the log.
+    /// The server that replaces the log.
     pub log: Server,
 }
 

@@ -143,8 +143,8 @@ impl CleanRoot {
     pub fn install_command(&self, package: &Path) -> Result<String> {
         let name = package.file_name().and_then(|name| name.to_str()).context("a package has a name")?;
         // Not in /tmp, which a booted system has in memory.
-        std::fs::copy(package, self.path("root").join(name))?;
-        Ok(format!("dpkg --force-confdef --force-confold --install '/root/{name}'"))
+        std::fs::copy(package, self.path("srv").join(name))?;
+        Ok(format!("dpkg --force-confdef --force-confold --install '/srv/{name}'"))
     }
 
     /// Starts the command of a unit under its account and in its folder, as systemd does, and returns what it

@@ -78,7 +78,7 @@ pub(super) fn is_over_ascii(collation: u32) -> bool {
 }
 
 /// One line per collation, sorted by number: number, character set, name on MariaDB, name on MySQL. The last
-/// name is `=` if it is the same, and `-` stands for a flavour that does not have the collation. From the
+/// name is `=` if it is the same, and `-` represents a flavour that does not have the collation. From the
 /// servers' `information_schema` (MariaDB 10.11 and 11.8, MySQL 9.7).
 const COLLATIONS: &str = include_str!("collations.tsv");
 

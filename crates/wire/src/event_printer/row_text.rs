@@ -106,7 +106,7 @@ fn write_value(
         BinlogValue::Bit { bits, value } => {
             put(out, format_args!("b'{value:0width$b}'", width = usize::from(bits)))
         }
-        // Both tools add 1900 to the stored byte, even to 0, which stands for the year 0000.
+        // Both tools add 1900 to the stored byte, even to 0, which represents the year 0000.
         BinlogValue::Year(year) => put(out, format_args!("{:04}", year.max(1900))),
         BinlogValue::Date(date) => {
             put(out, format_args!("'{:04}:{:02}:{:02}'", date.year, date.month, date.day))

@@ -13,7 +13,7 @@ use crate::row_event::temporal_value::{Date, DateTime, Time};
 
 const WHAT: &str = "row of values";
 
-/// The byte that stands for NULL in a text row.
+/// The byte that represents NULL in a text row.
 const NULL: u8 = 0xfb;
 
 /// The number of unused bits in the NULL bitmap before the first column.

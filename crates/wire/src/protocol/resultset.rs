@@ -8,7 +8,7 @@ use crate::byte_cursor::{ByteCursor, put_lenenc_bytes, put_lenenc_int};
 /// The maximum number of columns of a result. Servers allow 4096 per table.
 pub const COLUMNS_MAX: u64 = 65_535;
 
-/// The byte that stands for NULL in a text row.
+/// The byte that represents NULL in a text row.
 const NULL: u8 = 0xfb;
 
 /// Parses the packet that begins a result with rows. Returns the number of columns, at least 1.

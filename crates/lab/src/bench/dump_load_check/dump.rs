@@ -190,7 +190,7 @@ async fn waits(
         }
     }
     for (dumper, longest, p99, stall_ms) in seen {
-        let name = dumper.map_or("nobody", |dumper| dumper.name(kind));
+        let name = dumper.map_or("no dump", |dumper| dumper.name(kind));
         let mut row = Measurement::new(WAITS, setting(kind, set, plan.rows), name, "ms", longest);
         row.also.insert("p99_ms", p99.iter().copied().fold(0.0, f64::max));
         if let Some(stall_ms) = stall_ms {
