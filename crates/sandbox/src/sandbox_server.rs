@@ -252,6 +252,15 @@ impl Server {
         if !self.is_running() {
             return Err(self.wrong_state("not running", "kill it"));
         }
+        self.kill_if_running().await
+    }
+
+    /// Kills the server as [`kill`](Self::kill) does. A server that has already ended by itself, for example
+    /// because its disk is full, is not an error.
+    ///
+    /// # Errors
+    /// [`SandboxError`] if the server cannot be signalled or does not end.
+    pub async fn kill_if_running(&mut self) -> Result<(), SandboxError> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         self.paused = false;
         child.kill().on_path("kill", &self.layout.pid_file)?;

@@ -163,9 +163,7 @@ async fn writes_to_a_full_disk_fail_and_no_acknowledged_row_is_lost() -> Result<
         (10..100).contains(&acknowledged),
         "{acknowledged} MB were written in spite of the limit of 56 MiB"
     );
-    if server.is_running() {
-        server.kill().await?;
-    }
+    server.kill_if_running().await?;
     let data = server.data().to_owned();
     let roomy = Server::start(ServerSpec::new(kind).data(&data)).await?;
     let rows: i32 = roomy.sql("SELECT COUNT(*) FROM d.t").await?.concat().parse()?;

@@ -41,9 +41,7 @@ async fn applies_once_a_full_disk_has_room() -> Result<()> {
     rig.source.sql(&format!("{create} {grow}")).await?;
     eprintln!("full: {:?}", refused(&channel).await?);
     // The target may have crashed.
-    if rig.target.is_running() {
-        rig.target.kill().await?;
-    }
+    rig.target.kill_if_running().await?;
     rig.target.set_file_kib_max(None);
     rig.target.start_again().await?;
     rig.wait_applied(&channel).await?;
