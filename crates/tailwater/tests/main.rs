@@ -8,6 +8,7 @@ mod apply;
 mod capture;
 mod cli;
 mod crate_dependencies;
+mod documentation;
 mod documented_incident_tests;
 mod failover;
 mod naming_and_language;

@@ -2,6 +2,7 @@
 
 mod debian_mirror;
 mod package_download;
+mod program_wrappers;
 mod server_test_suites;
 mod unpacked_server;
 

@@ -1,0 +1,5 @@
+//! The documentation: its pages form a book, links resolve, and commands of the first hour work.
+
+mod book;
+mod first_hour;
+mod markdown;
