@@ -51,5 +51,6 @@ pub use load_data_local::LoadPiece;
 pub use required_privileges::{AccountPurpose, check_plugin_privilege, check_privileges, grant_statement};
 pub use retry_backoff::Backoff;
 pub use session_settings::SessionPreset;
+pub use supported_versions::{VersionSupport, support_of};
 pub use text_result_rows::{QueryResult, RawRow, RawRows, RowStream, TextRow};
 pub use user_privileges::UserPrivileges;

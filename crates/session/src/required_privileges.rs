@@ -14,6 +14,8 @@ pub enum AccountPurpose {
     /// Receive the binlog, list the binlog files, and read the binlog position. Semi-sync needs no further
     /// privilege.
     Capture,
+    /// Read the replication status, the registered replicas, and who reads the binlog.
+    Probe,
     /// Replay row events, with the binlog on or off. The account also needs privileges on the data and on
     /// schema `tailwater`.
     Apply,
@@ -39,6 +41,7 @@ impl AccountPurpose {
     fn name(self) -> &'static str {
         match self {
             Self::Capture => "capturing the binlog",
+            Self::Probe => "reading the replication status",
             Self::Apply => "applying row events",
             Self::Publish => "setting the server's GTID position",
             Self::Snapshot => "taking a snapshot",
@@ -59,6 +62,20 @@ impl AccountPurpose {
             }
             (Self::Capture, Flavour::MySql | Flavour::MariaDb) => {
                 &[&["REPLICATION SLAVE"], &["REPLICATION CLIENT"]]
+            }
+            (Self::Probe, Flavour::MariaDb)
+                if ServerFeature::BinlogMonitorPrivilege.is_in(flavour, version) =>
+            {
+                // SHOW GRANTS prints the older name of the second one.
+                &[
+                    &["BINLOG MONITOR"],
+                    &["REPLICA MONITOR", "SLAVE MONITOR"],
+                    &["REPLICATION MASTER ADMIN"],
+                    &["PROCESS"],
+                ]
+            }
+            (Self::Probe, Flavour::MySql | Flavour::MariaDb) => {
+                &[&["REPLICATION CLIENT"], &["REPLICATION SLAVE"], &["PROCESS"]]
             }
             (Self::Snapshot, _) | (Self::BlockDdl, Flavour::MariaDb) => &[&["RELOAD"]],
             (Self::CloneDonor | Self::CloneRecipient, Flavour::MariaDb) => &[],

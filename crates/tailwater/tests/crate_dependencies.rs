@@ -60,6 +60,18 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "tailwater-preflight",
+        &[
+            "tailwater-config",
+            "tailwater-wire",
+            "tailwater-session",
+            "tailwater-capture",
+            "tailwater-apply",
+            "tailwater-topology",
+            "tailwater-daemon",
+        ],
+    ),
+    (
         "tailwater-lab",
         &[
             "tailwater-config",
@@ -107,6 +119,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tailwater-manager",
             "tailwater-object-storage",
             "tailwater-daemon",
+            "tailwater-preflight",
             "tailwater-lab",
             "tailwater-server-suites",
         ],

@@ -25,18 +25,12 @@ pub fn grants(server: Option<Flavour>, account: &str, output: Output) -> Exit {
 
 /// Returns for each purpose: its description, the server on which the account needs it, and the statement.
 fn statements(flavour: Flavour, account: &str) -> Vec<(&'static str, &'static str, String)> {
-    // The topology command reads the replication status, the registered replicas, and other clients that read
-    // the binlog.
-    let looking = match flavour {
-        Flavour::MySql => "REPLICATION CLIENT, REPLICATION SLAVE, PROCESS",
-        Flavour::MariaDb => "BINLOG MONITOR, REPLICA MONITOR, REPLICATION MASTER ADMIN, PROCESS",
-    };
     let mut all = vec![
         ("capture the binlog", "source", grant_statement(AccountPurpose::Capture, flavour, account)),
         (
             "read the replication status for `tailwater topology`",
             "every server",
-            format!("GRANT {looking} ON *.* TO {account}"),
+            grant_statement(AccountPurpose::Probe, flavour, account),
         ),
         ("apply rows", "target", grant_statement(AccountPurpose::Apply, flavour, account)),
         ("store the progress of a channel", "target", format!("GRANT ALL ON tailwater.* TO {account}")),
