@@ -29,61 +29,86 @@ fn key_of(line: &str) -> Option<&str> {
     line.split_once(" = ").map(|(key, _)| key)
 }
 
+/// Old spellings of keys, which are accepted and not listed: the section, the old spelling, the key.
+pub(super) const OLD_SPELLINGS: [(&str, &str, &str); 6] = [
+    ("source", "watch_ms", "semi_sync_check_ms"),
+    ("manager", "unverified_ms_max", "primary_state_max_age_ms"),
+    ("manager.analysis", "agreed_after_ms", "unanimous_detect_after_ms"),
+    ("manager.pace", "look_ms", "poll_ms"),
+    ("manager.pace", "look_timeout_ms", "poll_timeout_ms"),
+    ("manager.pace", "hurried_look_ms", "failure_poll_ms"),
+];
+
+/// A key of the default configuration.
+pub(super) struct ListedKey {
+    /// The section without brackets: `log`, `serve.user`.
+    pub(super) section: String,
+    /// Whether the section may be repeated: `[[source]]`.
+    pub(super) is_repeated: bool,
+    /// The key.
+    pub(super) key: &'static str,
+    /// The line that sets it.
+    pub(super) line: &'static str,
+    /// Whether the line is not commented out.
+    #[cfg(test)]
+    is_set: bool,
+    comment: String,
+}
+
+impl ListedKey {
+    /// The value of the line: the default, or an example.
+    pub(super) fn value(&self) -> Option<toml::Value> {
+        toml::from_str::<toml::Table>(self.line).ok()?.remove(self.key)
+    }
+
+    /// Whether every section needs the key.
+    pub(super) fn is_required(&self) -> bool {
+        self.comment.contains("Required.")
+    }
+
+    /// The default in words, for example "no limit". `None` if the line has the default.
+    pub(super) fn default_text(&self) -> Option<String> {
+        let (_, text) = self.comment.split_once("Default: ")?;
+        let words = text.split_whitespace().filter(|word| *word != "#");
+        Some(words.collect::<Vec<_>>().join(" ").trim_end_matches('.').to_owned())
+    }
+}
+
+/// Every key, in the order of the default configuration.
+pub(super) fn listed_keys() -> Vec<ListedKey> {
+    let (mut section, mut is_repeated) = (String::new(), false);
+    let (mut comment, mut keys) = (String::new(), Vec::new());
+    for line in DEFAULT_CONFIG.lines() {
+        let Some(code) = uncommented(line) else {
+            comment = if line.is_empty() { String::new() } else { format!("{comment}{line}\n") };
+            continue;
+        };
+        match key_of(code) {
+            None => {
+                section = code.trim_matches(['[', ']']).to_owned();
+                is_repeated = code.starts_with("[[");
+            }
+            Some(key) => keys.push(ListedKey {
+                section: section.clone(),
+                is_repeated,
+                key,
+                line: code,
+                #[cfg(test)]
+                is_set: !line.starts_with('#'),
+                comment: comment.clone(),
+            }),
+        }
+        comment.clear();
+    }
+    keys
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
     use crate::{Config, parse_toml};
-
-    /// Old spellings of keys, which are accepted and not listed.
-    const OLD_SPELLINGS: [(&str, &str); 6] = [
-        ("source", "watch_ms"),
-        ("manager", "unverified_ms_max"),
-        ("manager.analysis", "agreed_after_ms"),
-        ("manager.pace", "look_ms"),
-        ("manager.pace", "look_timeout_ms"),
-        ("manager.pace", "hurried_look_ms"),
-    ];
-
-    /// A key of the default configuration.
-    struct ListedKey {
-        /// `log`, `serve.user`.
-        section: String,
-        key: &'static str,
-        /// The line that sets it.
-        line: &'static str,
-        is_set: bool,
-        comment: String,
-    }
-
-    impl ListedKey {
-        fn is_required(&self) -> bool {
-            self.comment.contains("Required.")
-        }
-    }
-
-    fn keys() -> Vec<ListedKey> {
-        let (mut section, mut comment, mut keys) = (String::new(), String::new(), Vec::new());
-        for line in DEFAULT_CONFIG.lines() {
-            let Some(code) = uncommented(line) else {
-                comment = if line.is_empty() { String::new() } else { format!("{comment}{line}\n") };
-                continue;
-            };
-            match key_of(code) {
-                None => section = code.trim_matches(['[', ']']).to_owned(),
-                Some(key) => keys.push(ListedKey {
-                    section: section.clone(),
-                    key,
-                    line: code,
-                    is_set: !line.starts_with('#'),
-                    comment: comment.clone(),
-                }),
-            }
-            comment.clear();
-        }
-        keys
-    }
 
     /// The text with those of the disabled lines that `wanted` accepts.
     fn enabled(wanted: impl Fn(&str) -> bool) -> String {
@@ -111,7 +136,7 @@ mod tests {
 
     #[test]
     fn every_key_has_its_meaning_unit_and_default() {
-        let keys = keys();
+        let keys = listed_keys();
         assert!(keys.len() > 100, "only {} keys were found", keys.len());
         for ListedKey { section, key, comment, is_set, .. } in &keys {
             assert!(comment.starts_with("# "), "{section}.{key} has no comment of its own");
@@ -129,7 +154,7 @@ mod tests {
     /// A value whose comment names no other default is the default.
     #[test]
     fn values_are_the_defaults() {
-        let keys = keys();
+        let keys = listed_keys();
         let is_needed = |code: &str| {
             code.starts_with('[') || keys.iter().any(|one| one.line == code && one.is_required())
         };
@@ -157,7 +182,7 @@ mod tests {
     #[test]
     fn it_lists_every_key_that_is_accepted() {
         let mut listed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for ListedKey { section, key, .. } in keys() {
+        for ListedKey { section, key, .. } in listed_keys() {
             listed.entry(section).or_default().insert(key.to_owned());
         }
         let sections: Vec<String> = listed.keys().cloned().collect();
@@ -182,7 +207,7 @@ mod tests {
             let error = toml::from_str::<Config>(&toml::to_string(&document).unwrap()).unwrap_err();
             let (_, accepted) = error.message().split_once("expected").expect("a list of keys");
             let accepted = accepted.split('`').skip(1).step_by(2).map(str::to_owned).collect::<BTreeSet<_>>();
-            for (of, old) in OLD_SPELLINGS {
+            for (of, old, _) in OLD_SPELLINGS {
                 if of == section && accepted.contains(old) {
                     keys.insert(old.to_owned());
                 }
@@ -205,7 +230,7 @@ mod tests {
             text.push_str(line);
             text.push('\n');
         }
-        let keys = keys();
+        let keys = listed_keys();
         let is_word = |c: char| c.is_alphanumeric() || c == '_';
         for ListedKey { section, key, .. } in &keys {
             let text = texts.get(section).unwrap_or_else(|| panic!("[{section}] is not documented"));

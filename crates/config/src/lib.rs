@@ -10,7 +10,10 @@ mod cluster_server;
 mod default_config;
 mod http;
 mod manager;
+mod overrides;
 mod relay;
+mod setting_names;
+mod settings_in_force;
 mod suggestion;
 mod toml_parser;
 
@@ -27,8 +30,10 @@ pub use cluster_server::MemberConfig;
 pub use default_config::DEFAULT_CONFIG;
 pub use http::HttpConfig;
 pub use manager::{HookConfig, LeaseConfig, ManagerConfig};
+pub use overrides::{Overrides, SettingOrigin};
 pub use relay::RelayConfig;
 pub use server_connection::{ServerAddress, TlsConfig};
+pub use settings_in_force::{SectionInForce, SettingInForce, settings_in_force};
 pub use toml_parser::parse_toml;
 
 /// A checked configuration file.
@@ -207,13 +212,19 @@ pub struct ConfigError {
 
 impl ConfigError {
     /// The error's stable code: `TW-CFG-0001` if the file cannot be read, `TW-CFG-0002` if it is not valid
-    /// (syntax, unknown key, wrong type), `TW-CFG-0003` if its settings contradict each other.
+    /// (syntax, unknown key, wrong type), `TW-CFG-0003` if its settings contradict each other, `TW-CFG-0004`
+    /// if an environment variable or `--set` is wrong.
     pub fn code(&self) -> &'static str {
         self.code
     }
 }
 
 impl ConfigError {
+    /// An error about an environment variable or `--set`.
+    pub(crate) fn of_override(path: &Path, message: String) -> Self {
+        Self { code: "TW-CFG-0004", path: path.into(), message }
+    }
+
     /// An error about a file that holds a password or token.
     pub fn of_file(path: &Path, message: impl Into<String>) -> Self {
         Self { code: "TW-CFG-0010", path: path.into(), message: message.into() }
@@ -245,15 +256,34 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl Config {
-    /// Reads and checks the file at `path`.
+    /// Reads and checks the file at `path`, with the environment variables that take precedence over it.
     ///
     /// # Errors
     /// [`ConfigError`], with the line, column and key of the error if it has them.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        Self::load_with(path, &Overrides::from_environment())
+    }
+
+    /// Reads and checks the file at `path`, with settings that take precedence over it.
+    ///
+    /// # Errors
+    /// [`ConfigError`], with the line, column and key of the error if it has them.
+    pub fn load_with(path: &Path, overrides: &Overrides) -> Result<Self, ConfigError> {
         let error = |code, message: String| ConfigError { code, path: path.into(), message };
-        let text = tailwater_files::read_user_file_text(path, 64 << 20)
-            .map_err(|e| error("TW-CFG-0001", e.to_string()))?;
-        let mut config: Self = parse_toml(&text).map_err(|reason| error("TW-CFG-0002", reason))?;
+        let text = read_text(path)?;
+        let mut config: Self = if overrides.is_empty() {
+            parse_toml(&text).map_err(|reason| error("TW-CFG-0002", reason))?
+        } else {
+            let mut document = read_document_of(path, &text)?;
+            overrides.apply(&mut document).map_err(|reason| ConfigError::of_override(path, reason))?;
+            toml_parser::from_document(document).map_err(|reason| {
+                // The error of the file alone has a line. A key that only the file lacks is no error.
+                match parse_toml::<Self>(&text).err().filter(|alone| !alone.contains("missing field")) {
+                    Some(alone) => error("TW-CFG-0002", alone),
+                    None => error("TW-CFG-0004", format!("with the environment or --set: {reason}")),
+                }
+            })?
+        };
         config.check().map_err(|message| error("TW-CFG-0003", message))?;
         let base = path.parent().unwrap_or(Path::new(""));
         config.log.directory = base.join(&config.log.directory);
@@ -325,6 +355,24 @@ impl Config {
         self.http.as_ref().map_or(Ok(()), HttpConfig::check)?;
         self.log.check()
     }
+}
+
+fn read_text(path: &Path) -> Result<String, ConfigError> {
+    tailwater_files::read_user_file_text(path, 64 << 20).map_err(|error| ConfigError {
+        code: "TW-CFG-0001",
+        path: path.into(),
+        message: error.to_string(),
+    })
+}
+
+/// Reads the file as a document whose keys are not checked.
+fn read_document(path: &Path) -> Result<toml::Table, ConfigError> {
+    read_document_of(path, &read_text(path)?)
+}
+
+fn read_document_of(path: &Path, text: &str) -> Result<toml::Table, ConfigError> {
+    let error = |message| ConfigError { code: "TW-CFG-0002", path: path.into(), message };
+    parse_toml(text).map_err(error)
 }
 
 impl SourceConfig {

@@ -21,7 +21,7 @@ pub(super) fn with_suggestion(message: &str) -> String {
 }
 
 /// The name that differs from `unknown` by the fewest typing errors, if these are at most a third of it.
-fn nearest<'a>(unknown: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(super) fn nearest<'a>(unknown: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let unknown = unknown.to_lowercase().replace('-', "_");
     let errors = |name: &str| strsim::damerau_levenshtein(&unknown, &name.replace('-', "_"));
     let (name, errors) = names.map(|name| (name, errors(name))).min_by_key(|(_, errors)| *errors)?;

@@ -13,8 +13,20 @@ pub fn parse_toml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| explain(text, &error))
 }
 
+/// Reads a value from a document that is not a text.
+///
+/// # Errors
+/// The error, without a line.
+pub(super) fn from_document<T: DeserializeOwned>(document: toml::Table) -> Result<T, String> {
+    document.try_into().map_err(|error: toml::de::Error| reason_of(&error))
+}
+
+fn reason_of(error: &toml::de::Error) -> String {
+    with_suggestion(&without_value(error.message().trim_end()))
+}
+
 fn explain(text: &str, error: &toml::de::Error) -> String {
-    let reason = with_suggestion(&without_value(error.message().trim_end()));
+    let reason = reason_of(error);
     let Some(start) = error.span().map(|span| span.start).filter(|start| *start <= text.len()) else {
         return reason;
     };

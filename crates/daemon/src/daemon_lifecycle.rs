@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 use crate::cluster_prober::ClusterObserver;
 use crate::control_api::{ChangeCounter, Control, DaemonState, SourceHandle};
 use crate::control_socket::{self, DirectoryLock};
-use crate::engine_options::ResolvedConfig;
+use crate::engine_options::{ConfigurationRefused, ResolvedConfig};
 use crate::http::HttpListener;
 use crate::manager::manager_startup::LocalCapture;
 use crate::manager::promotable_channel_targets::{ApplyChannelControl, ChannelControls};
@@ -48,7 +48,8 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     let signals = runtime.block_on(async { Signals::new() })?;
     let service_manager = ServiceManager::from_environment();
     service_manager.starting("opening the logs");
-    let ResolvedConfig { captures: mut options, channels, serves, token } = ResolvedConfig::of(config)?;
+    let resolved = ResolvedConfig::of(config).map_err(ConfigurationRefused::mark)?;
+    let ResolvedConfig { captures: mut options, channels, serves, token } = resolved;
     let _lock = DirectoryLock::take(&config.log.directory)?;
     let (archived, schedule) = engine_options::archiving(config, &mut options)?;
     let mut opened = Vec::new();

@@ -8,6 +8,7 @@ mod cluster_topology;
 mod source_table_columns;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +16,8 @@ use std::time::Duration;
 use anyhow::Context;
 use tailwater_apply::ChannelOptions;
 use tailwater_binlog_server::{BinlogServer, ServeOptions};
-use tailwater_capture::CaptureOptions;
 use tailwater_capture::resume_position::StartPolicy;
+use tailwater_capture::{CaptureError, CaptureOptions};
 use tailwater_log::{AckMode, Archive, ArchiveStore, LogError, LogOptions, Retention};
 use tailwater_object_storage::archive::{ArchiveAddress, ObjectArchive};
 use tailwater_session::option_file::{ClientOptions, OptionSources};
@@ -36,6 +37,30 @@ use crate::{http, manager};
 use tailwater_config::{
     AckConfig, Config, ConfigError, LogConfig, ServerAddress, SourceConfig, StartConfig, TlsConfig,
 };
+
+/// Marks an error of the configuration, or of a file that it names: until it is corrected, every start
+/// of the daemon ends with the same error. It is the context of the error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConfigurationRefused;
+
+impl fmt::Display for ConfigurationRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the daemon does not start with this configuration")
+    }
+}
+
+impl ConfigurationRefused {
+    /// Marks an error of [`ResolvedConfig::of`], unless it is about a file in the log's folder: its disk may
+    /// not be mounted yet.
+    pub fn mark(error: anyhow::Error) -> anyhow::Error {
+        let is_of_log = |cause: &(dyn std::error::Error + 'static)| {
+            cause.is::<CaptureError>()
+                || cause.downcast_ref().is_some_and(|error| !matches!(error, LogError::Archive { .. }))
+        };
+        let is_of_log = error.chain().any(is_of_log);
+        if is_of_log { error } else { error.context(Self) }
+    }
+}
 
 /// A configuration together with the files that it names, read before any log is opened or server queried. So
 /// `config check` and `run` refuse the same configurations.

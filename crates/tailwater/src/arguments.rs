@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use tailwater_config::{Config, ConfigError, Overrides};
 #[cfg(feature = "lab")]
 use tailwater_lab::arguments::{BenchCommand, DemoArgs, SandboxCommand};
 #[cfg(feature = "lab")]
@@ -149,6 +150,25 @@ pub struct ConfigFile {
     /// Configuration file (TOML).
     #[arg(short = 'c', long = "config", value_name = "FILE")]
     pub config: PathBuf,
+    /// Set a key instead of the file and the environment: log.directory=/srv/log, source.NAME.host=db1. Can
+    /// be repeated.
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+impl ConfigFile {
+    /// Settings that take precedence over the file: the environment and `--set`.
+    pub fn overrides(&self) -> Overrides {
+        Overrides::from_environment().with_flags(&self.set)
+    }
+
+    /// Reads and checks the configuration.
+    ///
+    /// # Errors
+    /// The errors of [`Config::load_with`].
+    pub fn load(&self) -> Result<Config, ConfigError> {
+        Config::load_with(&self.config, &self.overrides())
+    }
 }
 
 #[derive(Debug, Args)]
@@ -165,10 +185,25 @@ pub struct TopologyArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Check a configuration file and report its errors.
-    Check(ConfigFile),
+    /// Check a configuration file and report its errors. With --connect also try its servers and this
+    /// machine; exit code 3: there are problems.
+    Check(ConfigCheckArgs),
+    /// Print the settings in force, and whether each comes from the file, the environment, --set or is the
+    /// default. Secrets are not shown.
+    Show(ConfigFile),
     /// Print a configuration file with every key: its meaning, unit and default.
     Default,
+}
+
+#[derive(Debug, Args)]
+pub struct ConfigCheckArgs {
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// Log in to each server, and check versions, encryption, privileges, binlog, GTIDs, semi-sync,
+    /// server_ids and clocks; check this machine: the log's disk, the limit of open files, the listen
+    /// addresses. Changes nothing.
+    #[arg(long)]
+    pub connect: bool,
 }
 
 /// Connection options. An option that is not given comes from the option file or the environment.

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use tailwater_daemon::engine_options::ConfigurationRefused;
+
 /// The exit code of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -20,5 +22,31 @@ impl From<Exit> for ExitCode {
             Exit::ProblemsFound => Self::from(3),
             Exit::Refused => Self::from(4),
         }
+    }
+}
+
+/// The exit code of `tailwater run` for a configuration that it refuses: `EX_CONFIG` of sysexits.h, which
+/// systemd prints as `78/CONFIG`. The unit does not start the daemon again after it.
+const CONFIGURATION_REFUSED: u8 = 78;
+
+/// Returns the exit code for an error: 78 if the daemon refuses its configuration, otherwise 1.
+pub fn of_error(error: &anyhow::Error) -> ExitCode {
+    match error.downcast_ref::<ConfigurationRefused>() {
+        Some(ConfigurationRefused) => ExitCode::from(CONFIGURATION_REFUSED),
+        None => ExitCode::FAILURE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unit_does_not_restart_a_daemon_without_a_usable_configuration() {
+        let unit = include_str!("../debian/tailwater.service");
+        let line = format!("\nRestartPreventExitStatus={CONFIGURATION_REFUSED}\n");
+        assert!(unit.contains(&line), "{line}");
+        let page = include_str!("../../../docs/reference/exit-codes.md");
+        assert!(page.contains(&format!("\n| {CONFIGURATION_REFUSED} |")), "not documented");
     }
 }

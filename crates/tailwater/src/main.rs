@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::FromArgMatches;
 use tailwater::arguments::{Cli, Command};
-use tailwater::commands;
+use tailwater::{commands, exit_codes};
 
 fn main() -> ExitCode {
     let parsed = Cli::definition().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
                 }
                 _ => {}
             }
-            ExitCode::FAILURE
+            exit_codes::of_error(&error)
         }
     }
 }

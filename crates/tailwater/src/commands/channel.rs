@@ -7,7 +7,7 @@ use tailwater_apply::channel::{ChannelEdit, ChannelState, ChannelStatus};
 use tailwater_apply::replication_filter::FilterSet;
 use tailwater_wire::printable;
 
-use crate::arguments::{ChannelCommand, Output};
+use crate::arguments::{ChannelCommand, ConfigFile, Output};
 use crate::exit_codes::Exit;
 use tailwater_config::{Config, parse_toml};
 use tailwater_daemon::api::daemon_requests::{ControlAnswer, ControlCommand};
@@ -22,8 +22,8 @@ pub fn channel(command: ChannelCommand, output: Output, show_values: bool) -> an
         return super::on_runtime(super::channel_add::add(arguments, output));
     }
     let planned = plan(&command);
-    let (config, only, request) = request(command)?;
-    let config = Config::load(&config)?;
+    let (file, only, request) = request(command)?;
+    let config = file.load()?;
     if let Some(name) = &only
         && !config.channels.iter().any(|channel| channel.name == *name)
     {
@@ -83,41 +83,41 @@ pub(super) fn print(channels: &[ChannelStatus], only: Option<&str>, output: Outp
     Ok(Exit::Done)
 }
 
-type ChannelRequest = (std::path::PathBuf, Option<String>, ControlCommand);
+type ChannelRequest = (ConfigFile, Option<String>, ControlCommand);
 
 fn request(command: ChannelCommand) -> anyhow::Result<ChannelRequest> {
     Ok(match command {
         ChannelCommand::Add(_) => bail!("`channel add` consists of several requests"),
-        ChannelCommand::List(file) => (file.config, None, ControlCommand::List),
+        ChannelCommand::List(file) => (file, None, ControlCommand::List),
         ChannelCommand::Start { channel, idempotent_once, idempotent_until, .. }
             if idempotent_once || idempotent_until.is_some() =>
         {
             let until_gtid = idempotent_until;
             let request = ControlCommand::Tolerate { channel: channel.name.clone(), until_gtid };
-            (channel.file.config, Some(channel.name), request)
+            (channel.file, Some(channel.name), request)
         }
         ChannelCommand::Start { channel, until_gtid, until_time, .. } => {
             let until_time_us = until_time.map(|moment| moment.0);
             let name = channel.name.clone();
             let request = ControlCommand::Start { channel: channel.name, until_gtid, until_time_us };
-            (channel.file.config, Some(name), request)
+            (channel.file, Some(name), request)
         }
         ChannelCommand::Stop(channel) => {
             let request = ControlCommand::Stop { channel: channel.name.clone() };
-            (channel.file.config, Some(channel.name), request)
+            (channel.file, Some(channel.name), request)
         }
         ChannelCommand::Skip { channel, gtid, .. } => {
             let request = ControlCommand::Skip { channel: channel.name.clone(), gtid };
-            (channel.file.config, Some(channel.name), request)
+            (channel.file, Some(channel.name), request)
         }
         ChannelCommand::Seek { channel, gtids, .. } => {
             let request = ControlCommand::Seek { channel: channel.name.clone(), gtids };
-            (channel.file.config, Some(channel.name), request)
+            (channel.file, Some(channel.name), request)
         }
         ChannelCommand::Filter { channel, filters, from_gtid } => {
             let filters = read_filters(&filters)?;
             let request = ControlCommand::Filter { channel: channel.name.clone(), filters, from_gtid };
-            (channel.file.config, Some(channel.name), request)
+            (channel.file, Some(channel.name), request)
         }
         ChannelCommand::Set { channel, edit } => {
             let edit = ChannelEdit {
@@ -133,7 +133,7 @@ fn request(command: ChannelCommand) -> anyhow::Result<ChannelRequest> {
                 bail!("nothing to set: see `tailwater channel set --help`");
             }
             let request = ControlCommand::Set { channel: channel.name.clone(), edit };
-            (channel.file.config, Some(channel.name), request)
+            (channel.file, Some(channel.name), request)
         }
     })
 }

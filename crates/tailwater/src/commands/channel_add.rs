@@ -30,7 +30,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// # Errors
 /// If the configuration or the daemon does not allow it, or if the copy or the channel fails.
 pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Result<Exit> {
-    let config = Config::load(&arguments.channel.file.config)?;
+    let config = arguments.channel.file.load()?;
     let name = &arguments.channel.name;
     let channel = config.channels.iter().find(|channel| channel.name == *name);
     let channel = channel.with_context(|| not_configured(&config, name))?;

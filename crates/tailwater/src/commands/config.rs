@@ -10,8 +10,11 @@ use tailwater_log::AckMode;
 
 use crate::arguments::{ConfigCommand, ConfigFile, Output};
 use crate::exit_codes::Exit;
-use tailwater_config::{Config, ConfigError, DEFAULT_CONFIG};
+use tailwater_config::{ConfigError, DEFAULT_CONFIG, SectionInForce, settings_in_force};
 use tailwater_daemon::engine_options::ResolvedConfig;
+
+use super::check_report_text::check_report_text;
+use super::text_style::TextStyle;
 
 /// Time limit for a source to answer. An unreachable source is not an error: a configuration can be checked
 /// on a machine from which its servers cannot be reached.
@@ -23,7 +26,9 @@ const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// The errors with which `tailwater run` would refuse to start.
 pub fn config(command: &ConfigCommand, output: Output) -> anyhow::Result<Exit> {
     match command {
-        ConfigCommand::Check(file) => check(file, output),
+        ConfigCommand::Check(arguments) if arguments.connect => check_connections(&arguments.file, output),
+        ConfigCommand::Check(arguments) => check(&arguments.file, output),
+        ConfigCommand::Show(file) => show(file, output),
         ConfigCommand::Default => {
             match output {
                 Output::Text => super::write_stdout(DEFAULT_CONFIG.as_bytes())?,
@@ -34,9 +39,32 @@ pub fn config(command: &ConfigCommand, output: Output) -> anyhow::Result<Exit> {
     }
 }
 
+/// Tries the configuration against its servers and this machine; [`Exit::ProblemsFound`] if there are
+/// problems.
+fn check_connections(file: &ConfigFile, output: Output) -> anyhow::Result<Exit> {
+    let report = super::on_runtime(tailwater_preflight::connection_check::check(&file.load()?))?;
+    let text = match output {
+        Output::Text => check_report_text(&report, TextStyle::of_stdout()),
+        Output::Json => format!("{}\n", serde_json::to_string(&report)?),
+    };
+    super::write_stdout(text.as_bytes())?;
+    Ok(if report.ok { Exit::Done } else { Exit::ProblemsFound })
+}
+
+/// Prints the settings in force with their sources: as TOML, or one JSON object for each section.
+fn show(file: &ConfigFile, output: Output) -> anyhow::Result<Exit> {
+    let sections = settings_in_force(&file.config, &file.overrides())?;
+    let text: Vec<String> = match output {
+        Output::Text => sections.iter().map(SectionInForce::to_toml).collect(),
+        Output::Json => sections.iter().map(serde_json::to_string).collect::<Result<_, _>>()?,
+    };
+    super::write_stdout(format!("{}\n", text.join("\n").trim_end()).as_bytes())?;
+    Ok(Exit::Done)
+}
+
 /// Checks the configuration, and prints the sources or the error.
 fn check(file: &ConfigFile, output: Output) -> anyhow::Result<Exit> {
-    let config = Config::load(&file.config)?;
+    let config = file.load()?;
     let wired = ResolvedConfig::of(&config)?;
     let not_asked = super::on_runtime(ask_sources(&wired.captures))?;
     match output {

@@ -20,7 +20,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(30);
 /// # Errors
 /// If no daemon runs, the daemon has no manager, or the failover is incomplete.
 pub fn failover(arguments: FailoverArgs, output: Output) -> anyhow::Result<Exit> {
-    let config = Config::load(&arguments.file.config)?;
+    let config = arguments.file.load()?;
     let source = arguments.source;
     let options = FailoverOptions {
         to: arguments.to,

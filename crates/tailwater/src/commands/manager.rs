@@ -41,7 +41,7 @@ pub fn manager(command: ManagerCommand, output: Output) -> anyhow::Result<Exit> 
             (arguments.file, request)
         }
     };
-    let config = Config::load(&file.config)?;
+    let config = file.load()?;
     let ManagerAnswer::Clusters(clusters) = send(&config, request)? else {
         anyhow::bail!("unexpected answer; the daemon may run another version of Tailwater");
     };

@@ -5,6 +5,7 @@ mod channel;
 mod channel_add;
 mod channel_pause;
 mod check;
+mod check_report_text;
 mod client_connection_options;
 mod completions;
 pub mod config;
@@ -67,7 +68,7 @@ use tailwater_daemon::error_chain::ErrorChain;
 /// The error that ended the command; [`render_error`] formats it for the user.
 pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
     match cli.command {
-        Command::Run(arguments) => run::run(&arguments.config),
+        Command::Run(arguments) => run::run(&arguments),
         Command::Config(command) => config::config(&command, cli.output),
         Command::Log(command) => log::log(&command, cli.output),
         Command::Channel(command) => channel::channel(command, cli.output, cli.show_values),

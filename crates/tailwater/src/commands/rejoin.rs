@@ -9,7 +9,6 @@ use tailwater_rejoin::{EngineState, RejoinError, RejoinPlan};
 
 use crate::arguments::{Output, RejoinArgs};
 use crate::exit_codes::Exit;
-use tailwater_config::Config;
 use tailwater_daemon::manager::former_primary_rejoin::{FormerPrimary, RejoinReport, RejoinRequest};
 
 /// Maximum number of GTIDs in text output. JSON output has all of them.
@@ -21,7 +20,7 @@ const GTIDS_SHOWN: usize = 20;
 /// The error that ended the rejoin. A refusal is [`Exit::Refused`], not an error.
 pub async fn rejoin(arguments: &RejoinArgs, output: Output) -> anyhow::Result<Exit> {
     super::init_messages_as(output);
-    let config = Config::load(&arguments.file.config)?;
+    let config = arguments.file.load()?;
     let source = config.sources.iter().find(|source| source.name == arguments.source);
     let known = || config.sources.iter().map(|source| source.name.clone()).collect::<Vec<_>>().join(", ");
     let source = source

@@ -1,18 +1,18 @@
 //! `tailwater run`: the daemon.
 
-use std::path::Path;
+use anyhow::Context;
+use tailwater_daemon::engine_options::ConfigurationRefused;
 
-use tailwater_config::Config;
-
+use crate::arguments::ConfigFile;
 use crate::exit_codes::Exit;
 
-/// Runs the daemon with the configuration file at `path`. It ends on SIGTERM, on SIGINT, or when no capture
-/// runs any more.
+/// Runs the daemon. It ends on SIGTERM, on SIGINT, or when no capture runs any more.
 ///
 /// # Errors
-/// If the configuration cannot be read, and the errors of [`tailwater_daemon::daemon_lifecycle::run`].
-pub fn run(path: &Path) -> anyhow::Result<Exit> {
-    let config = Config::load(path)?;
+/// [`ConfigurationRefused`] if the configuration cannot be read, and the errors of
+/// [`tailwater_daemon::daemon_lifecycle::run`].
+pub fn run(file: &ConfigFile) -> anyhow::Result<Exit> {
+    let config = file.load().context(ConfigurationRefused)?;
     super::init_messages();
     tailwater_daemon::daemon_lifecycle::run(&config)?;
     Ok(Exit::Done)

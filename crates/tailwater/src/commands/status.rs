@@ -16,7 +16,7 @@ use crate::exit_codes::Exit;
 /// # Errors
 /// If no daemon runs with that configuration, or it is of an earlier version.
 pub fn status(file: &ConfigFile, output: Output) -> anyhow::Result<Exit> {
-    let config = Config::load(&file.config)?;
+    let config = file.load()?;
     let status = read(&config)?;
     let text = match output {
         Output::Json => format!("{}\n", serde_json::to_string(&status)?),

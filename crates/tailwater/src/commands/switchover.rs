@@ -6,7 +6,6 @@ use super::failover::follow;
 use super::manager::send;
 use crate::arguments::{Output, SwitchoverArgs};
 use crate::exit_codes::Exit;
-use tailwater_config::Config;
 use tailwater_daemon::api::manager_requests::{ManagerAnswer, ManagerRequest, SwitchoverOptions};
 
 /// Starts a switchover, prints its steps, and returns its outcome.
@@ -14,7 +13,7 @@ use tailwater_daemon::api::manager_requests::{ManagerAnswer, ManagerRequest, Swi
 /// # Errors
 /// If no daemon runs, the daemon has no manager, or the switchover is incomplete.
 pub fn switchover(arguments: SwitchoverArgs, output: Output) -> anyhow::Result<Exit> {
-    let config = Config::load(&arguments.file.config)?;
+    let config = arguments.file.load()?;
     let source = arguments.source;
     let options = SwitchoverOptions {
         to: arguments.to,

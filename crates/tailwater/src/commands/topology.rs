@@ -18,7 +18,7 @@ use tailwater_daemon::manager::remote_relay_acker;
 /// # Errors
 /// If the configuration, or an option file with credentials, cannot be read.
 pub async fn topology(arguments: &TopologyArgs, output: Output) -> anyhow::Result<Exit> {
-    let config = Config::load(&arguments.file.config)?;
+    let config = arguments.file.load()?;
     let clusters = engine_options::clusters(&config)?;
     let timeout = Duration::from_millis(arguments.timeout_ms);
     loop {

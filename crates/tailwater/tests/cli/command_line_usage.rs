@@ -110,8 +110,8 @@ fn config_check_refuses_what_run_refuses() -> Result<()> {
         ),
     ] {
         shell.write("bad.toml", &format!("{GOOD}{change}"))?;
-        for verb in ["config check", "run"] {
-            shell.run(&format!("{verb} -c bad.toml"))?.exits(1).stderr_has(&[code, complaint]);
+        for (verb, exit_code) in [("config check", 1), ("run", 78)] {
+            shell.run(&format!("{verb} -c bad.toml"))?.exits(exit_code).stderr_has(&[code, complaint]);
         }
     }
     shell.write("bad.toml", &GOOD.replace("\"orders\"", "\"rejoin\""))?;
@@ -210,7 +210,7 @@ fn an_invalid_command_line_is_a_usage_error() -> Result<()> {
 fn run_reports_configuration_errors_at_once() -> Result<()> {
     let shell = Shell::new()?;
     shell.write("bad.toml", &GOOD.replace("server_id", "serverid"))?;
-    shell.run("run -c bad.toml")?.exits(1).stderr_has(&["TW-CFG-0002", "line 11", "serverid"]);
+    shell.run("run -c bad.toml")?.exits(78).stderr_has(&["TW-CFG-0002", "line 11", "serverid"]);
 
     // Even the superuser cannot create a folder below a file.
     shell.write("file", "")?;
@@ -222,7 +222,7 @@ fn run_reports_configuration_errors_at_once() -> Result<()> {
     ]);
 
     shell.write("no-options.toml", &format!("{GOOD}defaults_file = 'absent.cnf'\n"))?;
-    shell.run("run -c no-options.toml")?.exits(1).stderr_has(&["absent.cnf"]);
+    shell.run("run -c no-options.toml")?.exits(78).stderr_has(&["absent.cnf"]);
     Ok(())
 }
 

@@ -2,6 +2,8 @@
 
 mod command_line_usage;
 mod completions_and_man;
+mod config_check_connect;
+mod configuration_overrides;
 pub mod demo_and_sandbox;
 pub mod http_listener;
 mod links_pipes_and_devices;

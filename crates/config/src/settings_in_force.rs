@@ -1,0 +1,221 @@
+//! The settings in force, and where each comes from.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use serde::Serialize;
+use toml::{Table, Value};
+
+use super::default_config::{ListedKey, OLD_SPELLINGS, listed_keys};
+use super::overrides::{OverriddenSetting, Overrides, SettingOrigin};
+use super::setting_names::{LocatedTable, table_at, tables_of};
+use super::{Config, ConfigError};
+
+/// Keys whose values are secrets, or help to guess secrets.
+const SECRET_KEYS: [&str; 2] = ["password", "hash"];
+
+/// What is shown instead of a secret.
+const MASK: &str = "***";
+
+/// One section of the settings in force.
+#[derive(Debug, Serialize)]
+pub struct SectionInForce {
+    /// The section as the file writes it: `[[source]]`.
+    pub section: String,
+    /// Its settings, in the order of `tailwater config default`.
+    pub settings: Vec<SettingInForce>,
+}
+
+/// A setting in force.
+#[derive(Debug, Serialize)]
+pub struct SettingInForce {
+    /// The name for `--set`: `source.orders.host`.
+    pub name: String,
+    /// The environment variable that sets it.
+    pub variable: String,
+    /// The key within its section.
+    pub key: String,
+    /// The value, without secrets. `None` if nothing is set and the default is not one value.
+    pub value: Option<Value>,
+    /// The default in words, if `value` is `None`.
+    pub default: Option<String>,
+    /// Where the value comes from.
+    pub origin: SettingOrigin,
+}
+
+/// Reads and checks a configuration as [`Config::load_with`] does, and returns its settings.
+///
+/// # Errors
+/// The same as for [`Config::load_with`].
+pub fn settings_in_force(path: &Path, overrides: &Overrides) -> Result<Vec<SectionInForce>, ConfigError> {
+    Config::load_with(path, overrides)?;
+    let mut document: Table = super::read_document(path)?;
+    let applied = overrides.apply(&mut document).map_err(|reason| ConfigError::of_override(path, reason))?;
+    Ok(sections(&document, &applied))
+}
+
+fn sections(document: &Table, applied: &[OverriddenSetting]) -> Vec<SectionInForce> {
+    let keys = listed_keys();
+    let mut sections = Vec::new();
+    // The keys of one section follow each other.
+    for keys_of_section in keys.chunk_by(|one, other| one.section == other.section) {
+        let Some(ListedKey { section, is_repeated, .. }) = keys_of_section.first() else { continue };
+        let header = if *is_repeated { format!("[[{section}]]") } else { format!("[{section}]") };
+        let present =
+            tables_of(document, section, &keys).into_iter().filter(|table| is_present(document, table));
+        for table in present {
+            let settings = keys_of_section.iter().map(|key| setting(document, &table, key, applied));
+            sections.push(SectionInForce { section: header.clone(), settings: settings.collect() });
+        }
+    }
+    sections
+}
+
+/// Whether a section counts as given: the document has it, or has the section around it.
+fn is_present(document: &Table, table: &LocatedTable) -> bool {
+    let around = table.steps.split_last().filter(|(_, around)| !around.is_empty());
+    table_at(document, &table.steps).is_some()
+        || around.is_some_and(|(_, around)| table_at(document, around).is_some())
+}
+
+fn setting(
+    document: &Table,
+    table: &LocatedTable,
+    key: &ListedKey,
+    applied: &[OverriddenSetting],
+) -> SettingInForce {
+    let given = table_at(document, &table.steps).and_then(|values| {
+        let old = OLD_SPELLINGS.iter().filter(|(section, _, new)| *section == key.section && *new == key.key);
+        values.get(key.key).or_else(|| old.filter_map(|(_, old, _)| values.get(*old)).next())
+    });
+    let is_this = |one: &&OverriddenSetting| one.path.key == key.key && one.path.steps == table.steps;
+    let origin = match applied.iter().rev().find(is_this) {
+        Some(applied) => applied.origin.clone(),
+        None if given.is_some() => SettingOrigin::File,
+        None => SettingOrigin::Default,
+    };
+    let default_text = key.default_text();
+    let value = match given {
+        Some(given) => Some(masked(key.key, given)),
+        None if default_text.is_none() && !key.is_required() => key.value(),
+        None => None,
+    };
+    SettingInForce {
+        name: table.flag_of(key.key),
+        variable: table.variable_of(key.key),
+        key: key.key.to_owned(),
+        default: default_text.filter(|_| value.is_none()),
+        value,
+        origin,
+    }
+}
+
+/// The value without secrets: passwords, their hashes, and the login in a URL.
+fn masked(key: &str, value: &Value) -> Value {
+    match value {
+        _ if SECRET_KEYS.contains(&key) => Value::String(MASK.to_owned()),
+        Value::String(text) => Value::String(without_login(text)),
+        Value::Array(values) => Value::Array(values.iter().map(|value| masked(key, value)).collect()),
+        other => other.clone(),
+    }
+}
+
+/// A URL without `user:password@`.
+fn without_login(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    let (authority, path) = rest.split_once('/').map_or((rest, None), |(one, other)| (one, Some(other)));
+    let Some((_, host)) = authority.rsplit_once('@') else { return text.to_owned() };
+    let path = path.map(|path| format!("/{path}")).unwrap_or_default();
+    format!("{scheme}://{MASK}@{host}{path}")
+}
+
+impl SectionInForce {
+    /// The section in TOML. A comment after each setting says where it comes from.
+    pub fn to_toml(&self) -> String {
+        let mut text = format!("{}\n", self.section);
+        for SettingInForce { key, value, default, origin, .. } in &self.settings {
+            let origin = match origin {
+                SettingOrigin::File => "file".to_owned(),
+                SettingOrigin::Environment(variable) => format!("environment: {variable}"),
+                SettingOrigin::Flag => "--set".to_owned(),
+                SettingOrigin::Default => "default".to_owned(),
+            };
+            // Writing to a string does not fail.
+            let _ = match (value, default) {
+                (Some(value), _) => writeln!(text, "{key} = {value}  # {origin}"),
+                (None, Some(default)) => writeln!(text, "#{key}  # {origin}: {default}"),
+                (None, None) => writeln!(text, "#{key}  # {origin}"),
+            };
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "
+        [log]
+        directory = 'log'
+        retention_hours_max = 5
+        [[source]]
+        name = 'orders'
+        host = 'db1'
+        server_id = 4201
+        watch_ms = 700
+        [[serve]]
+        source = 'orders'
+        listen = '127.0.0.1:3307'
+        [[serve.user]]
+        name = 'repl'
+        password = 'p4711'
+        [manager]
+        lease = 'etcd'
+        etcd_endpoints = ['https://root:p4711@etcd1:2379/x']
+        [[server]]
+        name = 'db2'
+        source = 'orders'
+        host = 'db2'
+    ";
+
+    fn shown(flags: &[&str]) -> (String, Vec<SectionInForce>) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tailwater.toml");
+        std::fs::write(&path, FILE).unwrap();
+        let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let sections = settings_in_force(&path, &Overrides::default().with_flags(&flags)).unwrap();
+        (sections.iter().map(|section| format!("{}\n", section.to_toml())).collect(), sections)
+    }
+
+    #[test]
+    fn each_setting_has_its_source() {
+        let (text, sections) = shown(&["source.orders.heartbeat_ms=300"]);
+        for line in [
+            "\nhost = \"db1\"  # file\n",
+            "\nheartbeat_ms = 300  # --set\n",
+            "\nsemi_sync_check_ms = 700  # file\n",
+            "\narchive_interval_ms = 10000  # default\n",
+            "\n#retention_bytes_max  # default: no limit\n",
+            "\nping_ms = 100  # default\n",
+            "\n[[serve.user]]\n",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        assert!(!text.contains("[http]"), "{text}");
+        toml::from_str::<Table>(&text.replace("[manager", "[manager2")).unwrap();
+        let host = sections
+            .iter()
+            .flat_map(|section| &section.settings)
+            .find(|one| one.name.ends_with("orders.host"));
+        assert_eq!(host.map(|one| one.variable.as_str()), Some("TAILWATER_SOURCE_ORDERS_HOST"));
+    }
+
+    #[test]
+    fn secrets_are_masked() {
+        let (text, sections) = shown(&["serve.user.repl.password=p4711"]);
+        assert!(!text.contains("4711") && text.contains("password = \"***\"  # --set"), "{text}");
+        assert!(text.contains("https://***@etcd1:2379/x"), "{text}");
+        assert!(!format!("{sections:?}").contains("4711"));
+    }
+}
