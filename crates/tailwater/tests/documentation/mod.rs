@@ -2,4 +2,4 @@
 
 mod book;
 mod first_hour;
-mod markdown;
+pub mod markdown;

@@ -10,8 +10,9 @@ use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{Cache, ChildProcess};
 use tempfile::TempDir;
 
+use crate::documentation::markdown::workspace;
 use crate::notify_socket::Notifications;
-use crate::shell_session::PROGRAM;
+use crate::shell_session::{EARLIER_BUILD, PROGRAM};
 
 /// The environment variable with the path of a package to test; if it is not set, the program under test is
 /// packaged.
@@ -66,6 +67,8 @@ pub fn package(folder: &Path) -> Result<PathBuf> {
     if std::fs::hard_link(PROGRAM, &program).is_err() {
         std::fs::copy(PROGRAM, &program)?;
     }
+    let dev = workspace().join("dev");
+    done(Command::new(dev).args(["package-files", PROGRAM]).arg(target.join("release/package-files")))?;
     let mut command = Command::new("cargo");
     command.args(["deb", "--no-build", "--strip", "--fast", "--offline"]);
     command.args(["--package", "tailwater", "--output"]).arg(&package);
@@ -75,7 +78,7 @@ pub fn package(folder: &Path) -> Result<PathBuf> {
 }
 
 /// A copy of `package` with another version, and one line more in its example of a configuration: what was
-/// installed before an upgrade.
+/// installed before an upgrade. It has the program that `TAILWATER_EARLIER_BUILD` names, if that is set.
 pub fn with_version(package: &Path, version: &str) -> Result<PathBuf> {
     let tree = package.with_extension("tree");
     done(Command::new("dpkg-deb").arg("--raw-extract").arg(package).arg(&tree))?;
@@ -88,6 +91,10 @@ pub fn with_version(package: &Path, version: &str) -> Result<PathBuf> {
     let example = tree.join("etc/tailwater/tailwater.toml");
     let text = std::fs::read_to_string(&example)?;
     std::fs::write(&example, format!("# This is the example of version {version}.\n{text}"))?;
+    if let Some(program) = std::env::var_os(EARLIER_BUILD) {
+        let copy = tree.join("usr/bin/tailwater");
+        done(Command::new("strip").arg("-o").arg(&copy).arg(&program))?;
+    }
     let earlier = package.with_extension(format!("{version}.deb"));
     let mut build = Command::new("dpkg-deb");
     done(build.args(["--root-owner-group", "-Zgzip", "-z1", "--build"]).arg(&tree).arg(&earlier))?;

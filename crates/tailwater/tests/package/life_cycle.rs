@@ -1,5 +1,6 @@
 //! The life of the package on a machine: install, configure, start, upgrade, remove, purge.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -7,6 +8,7 @@ use tailwater_sandbox::{Server, ServerKind};
 
 use super::clean_root::{CleanRoot, package, require, with_version};
 use super::{CONFIG, EARLIER, UNIT, configure, source};
+use crate::documentation::markdown::{code_blocks, workspace};
 
 /// Time limit of the daemon's end; reached only on a failure.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -23,7 +25,7 @@ async fn package_is_installed_started_upgraded_removed_and_purged() -> Result<()
     let root = CleanRoot::copy(&image)?;
     let source = source().await?;
 
-    root.install(&earlier)?;
+    install_as_in_first_hour(&root, &earlier)?;
     installed_and_idle(&root)?;
     configure(&root, &source)?;
     let edited = root.read(CONFIG)?;
@@ -60,6 +62,18 @@ async fn package_is_installed_started_upgraded_removed_and_purged() -> Result<()
     Ok(())
 }
 
+/// Runs the command of the page for new users, in a folder with the package.
+fn install_as_in_first_hour(root: &CleanRoot, package: &Path) -> Result<()> {
+    let page = std::fs::read_to_string(workspace().join("docs/first-hour.md"))?;
+    let blocks = code_blocks(&page);
+    let block =
+        blocks.iter().find(|block| block.labels == ["package"]).context("no block installs the package")?;
+    std::fs::create_dir(root.path("/srv/download"))?;
+    std::fs::copy(package, root.path(&format!("/srv/download/tailwater_{EARLIER}_amd64.deb")))?;
+    root.run(&format!("cd /srv/download && {}", block.text))?;
+    Ok(())
+}
+
 /// What is there after the first installation. Nothing is enabled: there is no configuration yet.
 fn installed_and_idle(root: &CleanRoot) -> Result<()> {
     owned(root, "/etc/tailwater", "root:tailwater 750")?;
@@ -71,6 +85,16 @@ fn installed_and_idle(root: &CleanRoot) -> Result<()> {
     let conffiles = root.run("dpkg-query --show --showformat='${Conffiles}' tailwater")?;
     ensure!(conffiles.trim().starts_with(CONFIG) && conffiles.trim().lines().count() == 1, "{conffiles}");
     root.run("tailwater --version")?;
+    for page in ["tailwater", "tailwater-run", "tailwater-channel-start"] {
+        root.run(&format!("gzip --test /usr/share/man/man1/{page}.1.gz"))?;
+    }
+    root.run("bash -c '. /usr/share/bash-completion/completions/tailwater && complete -p tailwater'")?;
+    for script in [
+        "/usr/share/zsh/vendor-completions/_tailwater",
+        "/usr/share/fish/vendor_completions.d/tailwater.fish",
+    ] {
+        ensure!(root.read(script)?.contains("switchover"), "{script}");
+    }
     // The example starts nothing, and the message says why.
     let refused = root.output(&format!("tailwater config check -c {CONFIG}"))?;
     let message = String::from_utf8_lossy(&refused.stderr);

@@ -1,5 +1,7 @@
 //! The unit under systemd: start, hang, upgrade while it runs, and removal.
 
+use std::path::Path;
+
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::ServerKind;
 
@@ -13,7 +15,7 @@ const DROP_IN: &str = "[Service]\nWatchdogSec=2s\n";
 #[tokio::test]
 async fn systemd_starts_watches_upgrades_and_stops_the_daemon() -> Result<()> {
     let Some(image) = require() else { return Ok(()) };
-    if !booted_root::require() || tailwater_sandbox::require(ServerKind::Mariadb1011).is_none() {
+    if !booted_root::require(&image) || tailwater_sandbox::require(ServerKind::Mariadb1011).is_none() {
         return Ok(());
     }
     let folder = tempfile::tempdir()?;
@@ -55,10 +57,51 @@ async fn systemd_starts_watches_upgrades_and_stops_the_daemon() -> Result<()> {
     let enabled = booted.run(&format!("systemctl is-enabled {UNIT}"))?;
     ensure!(enabled.trim() == "enabled", "an upgrade keeps that it is enabled: {enabled}");
 
+    upgrade_with_another_configuration(&root, &booted, &package)?;
+    booted.until_property(UNIT, "StatusText", captured)?;
+    source.sql("INSERT INTO shop.t VALUES (3)").await?;
+
+    remove_and_install_again(&root, &booted, &package)?;
+    booted.until_property(UNIT, "StatusText", captured)?;
+    source.sql("INSERT INTO shop.t VALUES (4)").await?;
+
     booted.run("dpkg --purge tailwater")?;
     booted.until_property(UNIT, "ActiveState", |state| state == "inactive")?;
     ensure!(!root.path("/etc/systemd/system/multi-user.target.wants/tailwater.service").is_symlink());
+    ensure!(!root.path("/etc/systemd/system/tailwater.service").is_symlink(), "the unit is not masked");
     ensure!(root.path("/var/lib/tailwater/log/orders").is_dir(), "the log is kept");
+    Ok(())
+}
+
+/// An upgrade checks the configuration that the unit names, not the one of the package. A mode that the
+/// administrator has set stays.
+fn upgrade_with_another_configuration(root: &CleanRoot, booted: &BootedRoot, package: &Path) -> Result<()> {
+    booted.run(&format!(
+        "cp --preserve {CONFIG} /etc/tailwater/cluster.toml && chmod 0700 /var/lib/tailwater"
+    ))?;
+    let drop_in =
+        format!("{DROP_IN}ExecStart=\nExecStart=/usr/bin/tailwater run -c /etc/tailwater/cluster.toml\n");
+    std::fs::write(root.path("/etc/systemd/system/tailwater.service.d/watchdog.conf"), drop_in)?;
+    booted.run("systemctl daemon-reload")?;
+    let running = booted.property(UNIT, "MainPID")?;
+    edit(root, |config| format!("nonsense = 1\n{config}"))?;
+    booted.run(&root.install_command(package)?)?;
+    booted.until_property(UNIT, "MainPID", |pid| pid != running && pid != "0")?;
+    let mode = booted.run("stat --format=%a /var/lib/tailwater")?;
+    ensure!(mode.trim() == "700", "the mode of the log's folder is {mode}");
+    Ok(())
+}
+
+/// A daemon that was enabled when its package was removed runs again when the package is installed again. One
+/// that an operator has stopped does not start with an upgrade.
+fn remove_and_install_again(root: &CleanRoot, booted: &BootedRoot, package: &Path) -> Result<()> {
+    booted.run(&format!("systemctl stop {UNIT}"))?;
+    booted.run(&root.install_command(package)?)?;
+    ensure!(booted.property(UNIT, "ActiveState")? == "inactive", "an upgrade has started it");
+    booted.run("dpkg --remove tailwater")?;
+    ensure!(!root.path("/usr/bin/tailwater").exists());
+    booted.run(&root.install_command(package)?)?;
+    booted.until_property(UNIT, "ActiveState", |state| state == "active")?;
     Ok(())
 }
 
