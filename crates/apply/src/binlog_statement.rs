@@ -20,11 +20,11 @@
 //! - On MySQL the account needs `REPLICATION_APPLIER`, and INSERT, UPDATE and DELETE on the tables; without
 //!   these privileges it gets only error 1105, "Unknown error". On MariaDB the account needs only `BINLOG
 //!   REPLAY`.
-//! - Two rows without columns (`INSERT INTO t VALUES ()` with minimal row images) have no bytes, so an event
-//!   with both rows would look like an event with one row.
+//! - A row without columns (`INSERT INTO t VALUES ()` with minimal row images) has no bytes, so an event with
+//!   two such rows would look like an event with one row.
 //! - A MERGE table opens other tables, and the server then loses rows of tables that were mapped before it.
-//!   Therefore a MERGE table has a scope for itself
-//!   ([`TargetTable::opens_others`](crate::target::TargetTable::opens_others)).
+//!   Therefore a MERGE table gets its own scope
+//!   ([`TargetTable::opens_others`](crate::target_table::TargetTable::opens_others)).
 //! - If a table has no key, MySQL looks up all rows of an event at once, so no row may occur twice in it.
 
 mod long_row;
@@ -149,7 +149,7 @@ impl BinlogStatementEncoder {
                 let fits = scopes.last().is_some_and(|scope| scope.takes(group));
                 let mapped = fits && scopes.last().is_some_and(|scope| scope.maps(group.table));
                 let overhead = self.overhead(group) + if mapped { 0 } else { map_bytes(group.table) };
-                // If not even the event header fits, no row fits, not even a row of zero bytes.
+                // If the event header does not fit, no row fits either, even a row of zero bytes.
                 let room = events_max.checked_sub(bytes + overhead);
                 let (fitting, images_bytes) = room.map_or((0, 0), |room| fitting(rows, room));
                 if fitting == 0 && bytes > 0 {
@@ -268,8 +268,8 @@ impl BinlogStatementEncoder {
         let end = if last { RowsEvent::FLAG_STATEMENT_END } else { 0 };
         events.extend_from_slice(&(group.flags | end).to_le_bytes());
         if self.flavour == Flavour::MySql {
-            // The extra data of a version 2 rows event. It has only the length field, and the length includes
-            // that field.
+            // The extra data of a version 2 rows event: only its length field, whose value counts the field
+            // itself.
             events.extend_from_slice(&2u16.to_le_bytes());
         }
         put_lenenc_int(events, group.table.map.columns.len() as u64);
@@ -446,7 +446,7 @@ mod tests {
                         let map = tailwater_wire::row_event::TableMap::parse(body, flavour).unwrap();
                         assert_eq!(map.schema, "s");
                         let known = |(_, other): &(u64, String)| *other == map.table;
-                        assert!(!tables.iter().any(known), "{} twice", map.table);
+                        assert!(!tables.iter().any(known), "a scope maps table {} twice", map.table);
                         tables.push((map.table_id, map.table));
                     }
                     EventBody::Rows(rows) => {
@@ -464,7 +464,7 @@ mod tests {
                     other => panic!("{other:?}"),
                 }
             }
-            assert!(!rows_begun && tables.is_empty(), "a statement without an end-of-statement flag");
+            assert!(!rows_begun && tables.is_empty(), "a statement has no end-of-statement flag");
             counts.push(count);
         }
         counts

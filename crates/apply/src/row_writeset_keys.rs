@@ -7,13 +7,13 @@
 //!   not count as a key.
 //! - If an image lacks a value, or the value cannot be hashed as the index compares it, the key becomes
 //!   [`WritesetKey::ANY`]: the row conflicts with every other row of that index.
-//! - If the after image of an update has no column of an index, the index did not change.
+//! - If the after image of an update has no column of an index, the row's key in that index did not change.
 //! - A row without a unique key (no unique index, or NULL values) has the whole table as its key.
 //! - If the rows of a table must be written in the source's order, each row also has the whole table as a
 //!   key.
-//! - A child row has shared access to its parent's key, and shared access to its whole table, so that it
-//!   conflicts with cascades. A parent row that is deleted or whose key changes has exclusive access to the
-//!   tables to which this cascades, unless the source logs cascades.
+//! - A child row has shared access to its parent's key. It also has shared access to the whole child table,
+//!   so that it conflicts with cascades to that table. If a parent row is deleted or its key changes, it has
+//!   exclusive access to the child tables to which the change cascades, unless the source logs cascades.
 
 mod index_value_hash;
 
@@ -44,9 +44,9 @@ pub struct RowKeys {
     /// [`TargetTable::is_written_in_order`].
     written_in_order: bool,
     cascades: Vec<IndexId>,
-    /// How many columns of an image to parse, from the first on, to find all key columns.
+    /// Number of columns of an image, from the first, that must be parsed to find all key columns.
     columns: usize,
-    /// Where the values are in the images that are being read.
+    /// The positions of the values in the before image and in the after image of the current row.
     before: ValuePlaces,
     after: ValuePlaces,
 }

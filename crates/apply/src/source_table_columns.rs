@@ -15,7 +15,7 @@ use crate::error::ApplyError;
 use crate::table_definition_cache;
 use crate::target_table::TargetColumn;
 
-/// The source's answer, as a future.
+/// The table definition that the source returns, as a future.
 pub type SourceAnswer<'a> = Pin<Box<dyn Future<Output = Result<SourceTable, ApplyError>> + Send + 'a>>;
 
 /// Queries the server whose binlog the log contains. Used only for MariaDB sources.

@@ -117,12 +117,12 @@ pub enum ApplyStep {
     Statement(Statement),
 }
 
-/// The positions of rows in an event. One row, the usual case, needs no allocation. Without this, the
-/// allocation, which another thread frees, would cost more than finding the row.
+/// The positions of rows in an event. One row, the usual case, needs no heap allocation. Such an allocation,
+/// which another thread frees, would cost more than finding the row.
 pub type RowPlaces = SmallVec<[RowPlace; 1]>;
 
-/// The key accesses of rows. Up to two need no allocation. These are usually one primary key, or its old and
-/// new value.
+/// The key accesses of rows. Up to two accesses need no heap allocation: usually one primary key, or its old
+/// and new value.
 pub type Accesses = SmallVec<[Access; 2]>;
 
 /// The changed rows of one rows event.
@@ -134,7 +134,7 @@ pub struct RowChanges {
     pub kind: RowsKind,
     /// The flags of the rows event: see [`tailwater_wire::binlog_event::RowsEvent`].
     pub flags: u16,
-    /// The current time during the statement on the source, in seconds since 1970.
+    /// The current time (`NOW()`) of the statement on the source, in seconds since 1970.
     pub timestamp: u32,
     /// The `server_id` of the server that first wrote the event.
     pub server_id: u32,

@@ -28,7 +28,8 @@ pub struct Catalogue {
     folds_names: Option<bool>,
     tables: FxHashMap<QualifiedName, Arc<TargetTable>>,
     foreign_keys: ForeignKeys,
-    /// Whether the cached foreign keys are complete: no definition was removed since they were read.
+    /// Whether the cached foreign keys are complete: no table was removed from the cache since they were
+    /// read.
     foreign_keys_are_fresh: bool,
     ids: IndexIds,
 }
@@ -46,16 +47,16 @@ impl Catalogue {
         }
     }
 
-    /// Returns a loaded table. After a table was removed, returns `None` for every table until the next
-    /// [`Catalogue::load`], because any table may have new foreign keys.
+    /// Returns a loaded table. After a table was removed from the cache, returns `None` for every table until
+    /// the next [`Catalogue::load`], because any table may have new foreign keys.
     pub fn get(&self, schema: &str, table: &str) -> Option<Arc<TargetTable>> {
         self.foreign_keys_are_fresh.then(|| self.tables.get(&self.name(schema, table)).cloned())?
     }
 
     /// Loads a table from the target. Returns `None` if the table does not exist.
     ///
-    /// The first load after a table was removed also reads all foreign keys of the server, because cascades
-    /// cross tables.
+    /// The first load after a table was removed from the cache also reads all foreign keys of the server,
+    /// because cascades cross tables.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -92,14 +93,15 @@ impl Catalogue {
         self.foreign_keys_are_fresh = true;
     }
 
-    /// Removes a table whose definition may have changed. An `Arc` that the caller holds stays unchanged.
+    /// Removes a table from the cache, because its definition may have changed. An `Arc` that the caller
+    /// holds stays unchanged.
     pub fn forget(&mut self, schema: &str, table: &str) {
         let name = self.name(schema, table);
         self.tables.remove(&name);
         self.foreign_keys_are_fresh = false;
     }
 
-    /// Removes all tables. Each index keeps its ID.
+    /// Removes all tables from the cache. Each index keeps its writeset ID.
     pub fn forget_all(&mut self) {
         self.tables.clear();
         self.foreign_keys_are_fresh = false;

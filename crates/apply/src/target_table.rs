@@ -67,8 +67,8 @@ pub struct ForeignKey {
     /// The referenced columns of the parent, counted from 0, in key order. Set only in the parent's list
     /// [`TargetTable::children`]; empty in the child's list.
     pub parent_columns: Vec<usize>,
-    /// The columns of the child, counted from 0, in the same order. Set only in the child's list
-    /// [`TargetTable::parents`]; empty in the parent's list.
+    /// The columns of the child that reference the parent's columns, counted from 0, in key order. Set only
+    /// in the child's list [`TargetTable::parents`]; empty in the parent's list.
     pub child_columns: Vec<usize>,
     /// The writeset ID that represents all rows of the child table. A transaction that changes or deletes a
     /// referenced parent key conflicts with it.
@@ -105,9 +105,9 @@ pub struct TargetTable {
     pub parents: Vec<ForeignKey>,
     /// Foreign keys of other tables that reference this one.
     pub children: Vec<ForeignKey>,
-    /// The writeset IDs of all tables whose rows may change by a cascade from this table. A cascade happens
-    /// when a row is deleted or a referenced column changes, and the binlog does not contain it. Includes
-    /// indirect children.
+    /// The writeset IDs of all tables, including indirect children, whose rows may change by a cascade from
+    /// this table. A cascade happens when a row is deleted or a referenced column changes. The binlog does
+    /// not contain the changes of a cascade.
     pub cascades: Vec<IndexId>,
 }
 
@@ -129,7 +129,7 @@ impl TargetTable {
 
     /// Returns the minimum number that `Handler_write`, `Handler_update` and `Handler_delete` count for one
     /// row. MariaDB counts a row of a partitioned table twice: in the table and in the partition. In MySQL
-    /// the storage engine counts, and BLACKHOLE does not count at all.
+    /// the storage engine counts the rows, and BLACKHOLE counts none.
     pub fn counted_per_row(&self) -> u64 {
         const COUNTING: [&str; 6] = ["INNODB", "MYISAM", "MRG_MYISAM", "MEMORY", "CSV", "ARCHIVE"];
         match self.flavour {

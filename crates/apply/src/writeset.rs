@@ -2,8 +2,8 @@
 //! other transactions may run in any order.
 //!
 //! A key is a hash of a row's values in one index. Two values may have the same hash, and two values that
-//! differ in a server's collation may count as equal here. Both only make a transaction wait unnecessarily.
-//! Code that treats two rows as *the same* must compare their bytes.
+//! differ in a server's collation may count as equal here. In both cases, the only effect is that a
+//! transaction waits unnecessarily. Code that treats two rows as *the same* must compare their bytes.
 
 /// The number of a unique index, or of a table if it has no unique index. The catalogue assigns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -66,8 +66,8 @@ async fn purge_all(rig: &Rig) -> Result<()> {
     }
 }
 
-/// Waits until the target's native replication has applied all transactions of the source. Fails if it
-/// reports an error.
+/// Waits until the target's native replication has applied all transactions of the source. Fails if native
+/// replication reports an error.
 async fn wait_for_native_replication(rig: &Rig) -> Result<()> {
     let wanted = match rig.source_gtids().await? {
         GtidSet::MySql(set) => set.to_string(),
@@ -75,7 +75,7 @@ async fn wait_for_native_replication(rig: &Rig) -> Result<()> {
     };
     let caught_up = rig.target.wait_for_gtids(&wanted, PATIENCE).await?;
     let status = rig.target.replica_status().await?;
-    ensure!(caught_up, "{wanted}: {status:?}");
+    ensure!(caught_up, "native replication has not applied {wanted} in time: {status:?}");
     ensure!(status.as_ref().is_some_and(|status| status.sql_error.0 == 0), "{status:?}");
     Ok(())
 }
@@ -138,7 +138,7 @@ async fn natively_applied_transactions_are_not_repeated(rig: &Rig) -> Result<()>
     let fault = rig.wait_failed(&channel).await?;
     ensure!(fault.code == "TW-APP-0006" && fault.message.contains("channel seek turns"), "{fault:?}");
     let has = rig.target.replicated_gtids().await?;
-    ensure!(fault.message.contains(&has), "{fault:?} {has}");
+    ensure!(fault.message.contains(&has), "the fault does not name the target's GTIDs {has}: {fault:?}");
     channel.seek(GtidSet::parse(flavour, &has)?).await?;
     channel.resume(None).await?;
     rig.wait_applied(&channel).await?;

@@ -346,7 +346,10 @@ fn every_transaction_of_real_files_decodes() {
             rows += expected;
             check_rows(&place, &transaction);
         }
-        assert!(rows > 0 && refused < 8, "{name}: {rows} rows, {refused} transactions refused");
+        assert!(
+            rows > 0 && refused < 8,
+            "{name} has too few rows ({rows}) or too many transactions that cannot be applied ({refused})"
+        );
     }
 }
 
@@ -433,7 +436,10 @@ fn xa_transactions_are_matched_with_their_commits() {
         }
         assert!(!committed.is_empty() && !rolled_back.is_empty(), "{name}");
         for xid in committed.iter().chain(&rolled_back) {
-            assert!(prepared.contains(xid), "{name}: {xid} of {prepared:?}");
+            assert!(
+                prepared.contains(xid),
+                "{name}: the log completes the XA transaction {xid} but prepares only {prepared:?}"
+            );
         }
     }
 }
@@ -476,7 +482,9 @@ fn transactions_above_the_memory_limit_are_streamed() {
                     streamed += 1;
                 }
                 Ok(_) | Err(ApplyError::Unsupported { .. }) => {}
-                Err(error) => panic!("{name} at {}: {error}", entry.position),
+                Err(error) => {
+                    panic!("cannot decode the transaction in {name} at {}: {error}", entry.position)
+                }
             }
         }
     }

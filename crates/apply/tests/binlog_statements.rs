@@ -84,7 +84,7 @@ pub async fn start(server: &Server, schema: &str, settings: &str, workload: &str
     Ok(log)
 }
 
-/// As [`start`], and also creates the same tables, without rows, in the database `target`.
+/// Does the same as [`start`], and also creates the same tables, without rows, in the database `target`.
 pub async fn prepare(
     server: &Server,
     source: &str,
@@ -189,7 +189,10 @@ pub async fn compare(server: &Server, source: &str, target: &Server, into: &str,
     for (our, their) in ours.iter().zip(&theirs) {
         let table = our.lines().next().unwrap_or_default();
         let (only_ours, only_theirs) = (lines_beyond(our, their), lines_beyond(their, our));
-        ensure!(our == their, "{what}: {table}\n ours: {only_ours}\ntheirs: {only_theirs}");
+        ensure!(
+            our == their,
+            "{what}: {table} differs\nonly on the source: {only_ours}\nonly on the target: {only_theirs}"
+        );
     }
     Ok(())
 }
@@ -216,7 +219,9 @@ async fn a_database_becomes_another(kind: ServerKind) -> Result<()> {
         ("NOBLOB", 0, 700, false, false),
         ("FULL", 1, 1 << 20, false, true),
     ] {
-        let what = format!("{image} {log} {statement_bytes_max} {net_change} {cut_images}");
+        let what = format!(
+            "images {image}, sql_log_bin {log}, statements of {statement_bytes_max} bytes, merged changes {net_change}, cut images {cut_images}"
+        );
         let settings = format!("SET SESSION binlog_row_image = {image};");
         let file = prepare(&server, "binlog_source", "binlog_target", &settings, &workload).await?;
         // Triggers must not run. If this trigger ran, it would insert every row twice.
@@ -379,6 +384,7 @@ async fn few_grants_are_enough(kind: ServerKind) -> Result<()> {
     let encoder = BinlogStatementEncoder::new(kind.flavour(), options);
     let mut connection = applier(&account, &encoder).await?;
     execute(&mut connection, encoder, &plan).await?;
-    compare(&server, "grants_source", &server, "grants_target", "with few grants").await?;
+    compare(&server, "grants_source", &server, "grants_target", "rows applied by an account with few grants")
+        .await?;
     Ok(())
 }

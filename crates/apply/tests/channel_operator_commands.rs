@@ -39,8 +39,8 @@ async fn mariadb_stops_at_the_until_condition() -> Result<()> {
     stops_at_the_until_condition(ServerKind::Mariadb1011).await
 }
 
-/// Native replication runs on the target, which therefore rejects the applied GTIDs. The channel still
-/// applies and stops.
+/// Native replication runs on the target, so the target rejects the applied GTIDs. The channel still applies
+/// transactions, and stops without an error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_that_rejects_gtids_is_no_error() -> Result<()> {
     let Some(rig) = Rig::start(ServerKind::Mariadb1011, &[], &[]).await? else { return Ok(()) };
@@ -55,7 +55,7 @@ async fn a_target_that_rejects_gtids_is_no_error() -> Result<()> {
     let second = rig.newest_gtid().await?.to_string();
     // The channel has not set the applied GTIDs on the target yet, unless a second has passed. The last check
     // of this test covers them.
-    wait_for(&channel, "apply both", |status| status.newest_gtid == second).await?;
+    wait_for(&channel, "apply both rows", |status| status.newest_gtid == second).await?;
     channel.pause().await?;
     let status = channel.status().borrow().clone();
     ensure!(status.state == ChannelState::Stopped && status.fault.is_none(), "{status:?}");
@@ -97,7 +97,7 @@ async fn lag_is_measured_by_the_sources_clock() -> Result<()> {
     holding.execute("LOCK TABLES shop.t READ").await?;
     rig.source.sql("INSERT INTO shop.t VALUES (1)").await?;
     let status =
-        wait_for(&channel, "be late", |status| status.lag_seconds.is_some_and(|lag| lag > 0.0)).await?;
+        wait_for(&channel, "report a lag", |status| status.lag_seconds.is_some_and(|lag| lag > 0.0)).await?;
     let lags = f64::from(BESIDE_S)..f64::from(BESIDE_S) + PATIENCE.as_secs_f64();
     ensure!(status.lag_seconds.is_some_and(|lag| lags.contains(&lag)), "{status:?}");
     holding.close().await;
@@ -145,7 +145,11 @@ impl Load {
     /// Waits until each table has this many more rows. Returns the new number of rows.
     async fn more(&mut self, rows: u64) -> Result<u64> {
         let wanted = *self.rows.borrow() + rows;
-        Ok(*self.rows.wait_for(|rows| *rows >= wanted).await.context("the load has stopped")?)
+        Ok(*self
+            .rows
+            .wait_for(|rows| *rows >= wanted)
+            .await
+            .context("the load has stopped before it inserted the rows")?)
     }
 
     async fn stop(self) -> Result<()> {
@@ -201,12 +205,12 @@ async fn filters_are_edited_under_load(kind: ServerKind) -> Result<()> {
 
     // Without a GTID, the new filters take effect at the next transaction.
     channel.set_filters(excluding(&["shop.b"]), None).await?;
-    wait_for(&channel, "have other filters", |status| status.filter_version == 2).await?;
+    wait_for(&channel, "use the new filters", |status| status.filter_version == 2).await?;
     load.more(60).await?;
     // The filters are stored on the target, so a new channel gets them.
     channel.shut_down().await;
     channel = rig.channel(options.clone());
-    wait_for(&channel, "have the filters again", |status| status.filter_version == 2).await?;
+    wait_for(&channel, "load the new filters from the target", |status| status.filter_version == 2).await?;
     edits_under_load(&channel, &mut load).await?;
     channel.set_filters(excluding(&[]), None).await?;
     load.more(30).await?;
@@ -262,15 +266,17 @@ async fn compare_with_filters(rig: &Rig) -> Result<()> {
         ensure!(rig.target.sql(&format!("SELECT * FROM {ours} ORDER BY id")).await? == expected, "{ours}");
         ensure!(expected.len() > 100, "{}", expected.len());
     }
-    // The target must lack two parts of the rows: one range in the middle, and all rows from the given
-    // transaction on.
+    // The target must lack two parts of the rows: one range in the middle, and all rows from the transaction
+    // on at which the last filters take effect.
     let all = ids(&rig.source, "shop.a").await?;
     let (named, kept): (Vec<u64>, Vec<u64>) =
         ids(&rig.target, "shop.b").await?.into_iter().partition(|id| *id > 1_000_000);
     ensure!(named == [1_000_001], "{named:?}");
     let missing: Vec<u64> = all.iter().copied().filter(|id| kept.binary_search(id).is_err()).collect();
-    let (first, last) =
-        missing.first().zip(missing.last()).context("the target must lack some rows, but has all of them")?;
+    let (first, last) = missing
+        .first()
+        .zip(missing.last())
+        .context("the target must lack the excluded rows, but has all rows")?;
     ensure!(last - first + 1 == missing.len() as u64, "{missing:?}");
     ensure!(missing.len() >= 10 && kept.first() == Some(&1) && kept.last() == all.last(), "{missing:?}");
     let made = "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name IN ('made', 'zoo')";
@@ -296,7 +302,7 @@ async fn stops_at_the_until_condition(kind: ServerKind) -> Result<()> {
     ensure!(ids(&rig.target, "shop.t").await? == [1]);
     // An until condition with a transaction that is already applied.
     channel.resume(Some(UntilCondition::Gtid(first))).await?;
-    wait_for(&channel, "stop again", |status| status.state == ChannelState::Stopped).await?;
+    wait_for(&channel, "stop a second time", |status| status.state == ChannelState::Stopped).await?;
     ensure!(ids(&rig.target, "shop.t").await? == [1]);
 
     // Wait for a full second, because MariaDB logs whole seconds.
@@ -348,8 +354,12 @@ async fn applies_with_the_configured_delay(rig: &Rig, channel: &Channel) -> Resu
     rig.source.sql("INSERT INTO shop.t VALUES (5)").await?;
     rig.wait_applied(channel).await?;
     // MariaDB logs whole seconds, so the delay may be up to a second shorter.
-    ensure!(started.elapsed()? >= Duration::from_secs(1), "{:?}", started.elapsed());
-    channel.edit(delay(0)).await.context("cannot remove the delay")
+    ensure!(
+        started.elapsed()? >= Duration::from_secs(1),
+        "the channel applied the row after only {:?}",
+        started.elapsed()
+    );
+    channel.edit(delay(0)).await.context("cannot remove the delay from the channel")
 }
 
 /// Returns the events in the newest binlog file of the target.

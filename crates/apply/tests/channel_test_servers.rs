@@ -71,7 +71,7 @@ impl Rig {
         Ok(Some(rig))
     }
 
-    /// As [`Rig::start_specs`], but does not start the capture.
+    /// Does the same as [`Rig::start_specs`], but does not start the capture.
     pub async fn idle(source: ServerSpec, target: ServerSpec) -> Result<Option<Self>> {
         if require(source.kind).is_none() || require(target.kind).is_none() {
             return Ok(None);

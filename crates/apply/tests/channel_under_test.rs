@@ -76,8 +76,11 @@ impl Rig {
                  table_type='BASE TABLE' ORDER BY 1"
             );
             let tables = self.source.sql(&list).await?;
-            ensure!(tables == self.target.sql(&list).await?, "{schema}: the tables differ from {tables:?}");
-            ensure!(!tables.is_empty(), "{schema} has no tables");
+            ensure!(
+                tables == self.target.sql(&list).await?,
+                "the target has other tables in {schema} than the source, which has {tables:?}"
+            );
+            ensure!(!tables.is_empty(), "the source has no tables in {schema}");
             for table in tables {
                 let checksum = format!("CHECKSUM TABLE `{schema}`.`{table}` EXTENDED");
                 let (ours, theirs) = (self.source.sql(&checksum).await?, self.target.sql(&checksum).await?);
@@ -95,7 +98,9 @@ impl Rig {
                         one.iter().filter(|row| other.binary_search(row).is_err()).take(10).cloned().collect()
                     };
                     let (lacking, extra) = (differs(&on_source, &on_target), differs(&on_target, &on_source));
-                    bail!("{schema}.{table} differs: {ours:?} {theirs:?}\n{lacking:#?}\n{extra:#?}");
+                    bail!(
+                        "{schema}.{table} differs: checksums {ours:?} and {theirs:?}\nrows only on the source: {lacking:#?}\nrows only on the target: {extra:#?}"
+                    );
                 }
             }
         }

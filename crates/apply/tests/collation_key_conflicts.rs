@@ -133,13 +133,15 @@ async fn equal_values_conflict(kind: ServerKind) -> Result<()> {
     let (mut equal, mut different) = (0, 0);
     for (collation, charset) in drawn {
         let checked = check_collation(&mut connection, collation, charset, &mut random).await;
-        let (pairs, apart) = checked.with_context(|| format!("{collation}, TAILWATER_SEED={seed}"))?;
+        let (pairs, apart) = checked.with_context(|| {
+            format!("the keys do not match the collation {collation} (TAILWATER_SEED={seed})")
+        })?;
         equal += pairs;
         different += apart;
     }
     ensure!(
         equal > 300 && different > 1000,
-        "too few pairs to prove anything: {equal} are equal, {different} have no conflict"
+        "too few pairs of strings were compared: {equal} are equal, {different} have no conflict"
     );
     Ok(())
 }

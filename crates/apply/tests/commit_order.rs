@@ -65,8 +65,8 @@ async fn commit_all(rig: &Rig, schema: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the last number of each chain, from one snapshot. A partly visible transaction is an error. So is
-/// a transaction without the previous transaction of its chain.
+/// Returns the last visible transaction number of each chain, from one snapshot. Fails if a transaction is
+/// visible only in part, or without the previous transaction of its chain.
 async fn chains(reader: &mut Connection, schema: &str) -> Result<Vec<u64>> {
     let sql = format!(
         "SELECT last.n, COUNT(link.n), COALESCE(MAX(link.n), 0) FROM {schema}.last LEFT JOIN {schema}.link \
@@ -82,7 +82,7 @@ async fn chains(reader: &mut Connection, schema: &str) -> Result<Vec<u64>> {
         );
         ensure!(
             links == (last + CHAINS - chain) / CHAINS - u64::from(chain == 0),
-            "chain {chain}: {links} transactions are visible up to {last}"
+            "chain {chain}: only {links} transactions are visible, but the newest visible transaction is {last}"
         );
         ends.push(last);
     }
@@ -155,7 +155,7 @@ async fn while_one_is_blocked(rig: &Rig, schema: &str, order: CommitOrder) -> Re
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    in_time("all other transactions commit", all_that_may).await?;
+    in_time("all transactions except the blocked one commit", all_that_may).await?;
     for _ in 0..CHECKS {
         let ends = chains(&mut reader, schema).await?;
         let held_up = BLOCKED_LINK - CHAINS;
@@ -257,7 +257,7 @@ async fn backlog_passes_a_blocked_transaction(kind: ServerKind) -> Result<()> {
         }
         Ok(())
     };
-    in_time("half of the later transactions commit", all_that_may).await?;
+    in_time("half of the transactions after the blocked one commit", all_that_may).await?;
     for _ in 0..CHECKS {
         look().await?;
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -308,7 +308,7 @@ async fn a_blocked_backlog_stops_without_gaps() -> Result<()> {
     };
     in_time("the channel reaches the locked row", is_near).await?;
     let stop = async {
-        // Release the lock only after the time after which later batches must yield.
+        // Hold the lock until later batches must yield, and release it then.
         let released = async {
             tokio::time::sleep(Duration::from_millis(1500)).await;
             other.execute("ROLLBACK").await

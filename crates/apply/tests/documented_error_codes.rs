@@ -103,7 +103,11 @@ fn every_code_is_documented() {
             | ApplyError::Log(_) => {}
         }
         let row = format!("| {} | ", error.code());
-        assert_eq!(page.matches(&row).count(), 1, "{row} in docs/reference/errors.md");
+        assert_eq!(
+            page.matches(&row).count(),
+            1,
+            "docs/reference/errors.md must have exactly one row that starts with {row}"
+        );
     }
     // A rejoin has three codes, TW-APP-0040 to TW-APP-0042. They are older than the crate of the rejoin.
     let codes = errors.len() + 3;

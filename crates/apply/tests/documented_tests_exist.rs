@@ -39,10 +39,13 @@ fn documented_tests_exist() -> Result<()> {
         let page = std::fs::read_to_string(root().join(page))?;
         for test in page.split('`').skip(1).step_by(2).filter(is_name) {
             let name = test.rsplit("::").next().unwrap_or_default();
-            ensure!(text.contains(&format!("fn {name}(")), "there is no test {test}");
+            ensure!(
+                text.contains(&format!("fn {name}(")),
+                "the documentation names the test {test}, which does not exist"
+            );
             named += 1;
         }
     }
-    ensure!(named > 10, "the pages name only {named} tests");
+    ensure!(named > 10, "the documentation names only {named} tests");
     Ok(())
 }

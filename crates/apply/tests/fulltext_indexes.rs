@@ -9,8 +9,8 @@ use crate::channel_test_servers::Rig;
 
 on_each_server!(document_identifiers_are_taken_in_their_order);
 
-/// InnoDB accepts an `FTS_DOC_ID` only if it is above the largest one in the table by less than 65,535
-/// (otherwise error 182). So rows must be written in the source's order even if they share no key.
+/// InnoDB accepts a new `FTS_DOC_ID` only if it is above the largest `FTS_DOC_ID` in the table, by less than
+/// 65,535 (otherwise error 182). So rows must be written in the source's order even if they share no key.
 async fn document_identifiers_are_taken_in_their_order(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     let mut sql = String::from("CREATE DATABASE texts; USE texts;");

@@ -155,12 +155,19 @@ async fn rows_of_every_image_have_keys(
         ensure!(decoded.len() == CHANGES.len(), "{}: {decoded:#?}", decoded.len());
         for (change, transaction) in CHANGES.iter().zip(&decoded) {
             let TransactionContent::Rows(changes) = &transaction.content else {
-                bail!("{change}: {transaction:?}")
+                bail!("{change} was not decoded as row changes: {transaction:?}")
             };
-            ensure!(changes.iter().all(|changes| changes.table.same_shape), "{image}: {change}");
+            ensure!(
+                changes.iter().all(|changes| changes.table.same_shape),
+                "{image} images: the table of {change} must have the target's shape"
+            );
             let any = transaction.writeset.accesses.iter().filter(|access| access.key.is_any()).count();
             ensure!(!transaction.writeset.accesses.is_empty() && !transaction.writeset.barrier);
-            ensure!(image == "MINIMAL" || any == 0, "{image}: {change}: {:?}", transaction.writeset);
+            ensure!(
+                image == "MINIMAL" || any == 0,
+                "{image} images: the keys of {change} are unknown: {:?}",
+                transaction.writeset
+            );
         }
         let TransactionContent::Rows(changes) = &decoded[9].content else { bail!("{:?}", decoded[9]) };
         let tables: Vec<_> = changes.iter().map(|changes| changes.table.map.table.as_str()).collect();
@@ -179,8 +186,8 @@ async fn rows_of_every_image_have_keys(
             "{image}"
         );
         ensure!(conflict(1, 6) && conflict(3, 6), "{image}");
-        // By then the child row has another parent. So this conflict matters only where the source does not
-        // log cascades.
+        // At that time the child row already has another parent. So this conflict matters only where the
+        // source does not log cascades.
         ensure!(conflict(5, 6) || flavour == Flavour::MySql, "{image}");
         ensure!(conflict(2, 9) && conflict(4, 9), "{image}");
         ensure!(!conflict(2, 7) && !conflict(6, 8), "{image}");

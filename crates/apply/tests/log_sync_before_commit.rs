@@ -104,7 +104,7 @@ async fn commits_only_what_is_durable(kind: ServerKind, order: CommitOrder) -> R
         rig.source.sql(&format!("INSERT INTO shop.{table} VALUES ({id})")).await?;
     }
     let newest = rig.newest_gtid().await?;
-    until("the source to be captured", async || {
+    until("the relay to capture the source", async || {
         Ok(rig.log().gtid_set().is_some_and(|all| all.contains(&newest)))
     })
     .await?;
@@ -154,7 +154,8 @@ async fn commits_only_what_is_durable(kind: ServerKind, order: CommitOrder) -> R
     channel.resume(None).await?;
     until("these rows", async || Ok(committed_and_open(&rig).await? == (4, 0))).await?;
 
-    // A transaction that could not be rolled back does not even start before it is durable in the log.
+    // Rows of a MyISAM table cannot be rolled back, so the channel starts such a transaction only after it is
+    // durable in the log.
     append(&mut writer, &rows[4])?;
     writer.flush()?;
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -198,8 +199,9 @@ async fn captured(rig: &Rig) -> Result<Vec<Vec<Vec<u8>>>> {
         Flavour::MariaDb => "SHOW MASTER STATUS",
     };
     let status = rig.source.sql(sql).await?.concat();
-    let end: u64 = status.split('\t').nth(1).context("the status has no position")?.parse()?;
-    until("the source to be captured", async || {
+    let end: u64 =
+        status.split('\t').nth(1).context("the source's binlog status has no position")?.parse()?;
+    until("the relay to capture the source", async || {
         Ok(rig.log().last_transaction().is_some_and(|last| last.source_end >= end))
     })
     .await?;
@@ -409,7 +411,7 @@ async fn resumes_after_the_log_was_closed(kind: ServerKind) -> Result<()> {
     let prepared = "XA START 'x'; INSERT INTO shop.t VALUES (2, 'b'); XA END 'x'; XA PREPARE 'x'";
     rig.source.sql(&format!("{prepared}; XA COMMIT 'x'")).await?;
     let newest = rig.newest_gtid().await?;
-    until("the source to be captured", async || {
+    until("the relay to capture the source", async || {
         Ok(rig.log().gtid_set().is_some_and(|all| all.contains(&newest)))
     })
     .await?;

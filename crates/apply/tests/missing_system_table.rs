@@ -5,8 +5,8 @@ use tailwater_sandbox::ServerKind;
 
 use crate::channel_test_servers::Rig;
 
-/// The channel applies statements that do not need the table of routines, as native replication does, which
-/// does not read that table for them.
+/// The channel applies statements that do not need the table of routines. Native replication applies them
+/// too, because it does not read that table for them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_missing_routines_table_does_not_stop_other_statements() -> Result<()> {
     let Some(rig) = Rig::start(ServerKind::Mariadb1011, &[], &[]).await? else { return Ok(()) };

@@ -67,7 +67,7 @@ async fn wait_for_source_gtids(rig: &Rig, replica: &Server) -> Result<()> {
     if rig.source.kind().flavour() == Flavour::MySql {
         let all = rig.source_gtids().await?.to_string();
         let lacking = replica.sql(&format!("SELECT GTID_SUBTRACT('{all}', @@GLOBAL.gtid_executed)")).await?;
-        ensure!(lacking == [""], "the replica lacks {lacking:?}");
+        ensure!(lacking == [""], "the replica has not applied the GTIDs {lacking:?}");
     }
     ensure!(
         replica.sql(ROWS).await? == rig.source.sql(ROWS).await?,

@@ -157,7 +157,7 @@ impl Comparison {
                     one.iter().filter(|row| !other.contains(row)).cloned().collect()
                 };
                 differences.push(format!(
-                    "{query}\nonly on the target: {:#?}\nonly on the native replica: {:#?}",
+                    "the result of {query} differs\nonly on the target: {:#?}\nonly on the native replica: {:#?}",
                     only(&ours, &native),
                     only(&native, &ours)
                 ));

@@ -171,7 +171,12 @@ impl SourceCatalogue for ChangedAnswers {
     fn table<'a>(&'a self, schema: &'a str, table: &'a str) -> SourceAnswer<'a> {
         Box::pin(async move {
             let mut answer = self.server.table(schema, table).await?;
-            match self.change.lock().expect("no test thread panicked").clone() {
+            match self
+                .change
+                .lock()
+                .expect("the mutex is not poisoned, because no test thread panicked")
+                .clone()
+            {
                 Some(AnswerChange::ServerId(server_id)) => answer.server_id = server_id,
                 Some(AnswerChange::Position(position)) => answer.position = position,
                 None => {}
@@ -205,7 +210,7 @@ async fn the_channel_waits_for_the_server_and_the_position_of_the_log() -> Resul
         for server in [&rig.source, &rig.target] {
             make(server, table, &columns(3), true).await?;
         }
-        *change.lock().expect("no test thread panicked") = Some(answer);
+        *change.lock().expect("the mutex is not poisoned, because no test thread panicked") = Some(answer);
         rig.source.sql(&format!("USE old; {SESSION}; {}", rows(table))).await?;
         let fault = wait_for_source_error(&channel).await?;
         ensure!(
@@ -213,7 +218,7 @@ async fn the_channel_waits_for_the_server_and_the_position_of_the_log() -> Resul
             "{fault:?}"
         );
         ensure!(rig.target.sql(&format!("SELECT COUNT(*) FROM old.{table}")).await? == ["0"]);
-        *change.lock().expect("no test thread panicked") = None;
+        *change.lock().expect("the mutex is not poisoned, because no test thread panicked") = None;
         rig.wait_applied(&channel).await?;
         ensure_same(&rig, table).await?;
     }
@@ -222,7 +227,7 @@ async fn the_channel_waits_for_the_server_and_the_position_of_the_log() -> Resul
 }
 
 /// The channel lags, so the table definition on the source is newer than the rows. The target's definition
-/// matches that of the source but not the rows.
+/// matches the source's current definition, but not the rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn later_ddl_statements_are_found() -> Result<()> {
     let Some(rig) = begin(ServerKind::Mariadb118).await? else { return Ok(()) };
@@ -309,7 +314,7 @@ async fn unverified_digits_give_the_values_of_native_replication() -> Result<()>
         while native.sql(&rows).await? != ours {
             ensure!(
                 started.elapsed() < PATIENCE,
-                "{table}: the channel's target has {ours:?}, the native replica {:?}",
+                "{table} differs: the channel's target has {ours:?}, and the native replica has {:?}",
                 native.sql(&rows).await?
             );
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -353,7 +358,10 @@ async fn the_catalogue_shows_digits_and_layout() -> Result<()> {
                     ("h", "datetime", 1),
                 ];
                 let expected = expected.map(|(name, type_name, digits)| (name, type_name, digits, Some(old)));
-                ensure!(temporal == expected, "{kind:?} {table}: {temporal:?}");
+                ensure!(
+                    temporal == expected,
+                    "{kind:?} shows unexpected temporal columns for {table}: {temporal:?}"
+                );
                 ensure!(columns.len() == 10, "{columns:?}");
             }
             let missing = read_source_table(&mut connection, "old", "missing").await?;
@@ -398,7 +406,10 @@ async fn wait_for_source_error(channel: &Channel) -> Result<ChannelFault> {
 async fn ensure_same(rig: &Rig, table: &str) -> Result<()> {
     let rows = format!("SET time_zone='+00:00'; SELECT * FROM old.{table} ORDER BY id");
     let (ours, theirs) = (rig.target.sql(&rows).await?, rig.source.sql(&rows).await?);
-    ensure!(ours == theirs && !ours.is_empty(), "{table}: target {ours:#?}, source {theirs:#?}");
+    ensure!(
+        ours == theirs && !ours.is_empty(),
+        "{table} has other rows on the target than on the source: target {ours:#?}, source {theirs:#?}"
+    );
     Ok(())
 }
 

@@ -33,7 +33,7 @@ const TYPES: [&str; 10] = [
 const LETTERS: [&str; 14] =
     ["a", "A", "\u{e4}", "\u{c4}", "a ", "b", "B", "ab", "AB", "ss", "\u{df}", "", "\u{e9}a", "z"];
 
-/// Returns one of `texts`, or an empty text.
+/// Returns one of `texts`, or an empty string.
 fn maybe<'a>(random: &mut StdRng, texts: &[&'a str]) -> &'a str {
     if random.random_bool(0.5) { texts.choose(random).copied().unwrap_or_default() } else { "" }
 }
@@ -83,7 +83,7 @@ fn text(random: &mut StdRng) -> String {
     format!("'{}'", LETTERS.choose(random).copied().unwrap_or_default())
 }
 
-/// Returns a random change of a few rows. It is intended that many of these changes fail.
+/// Returns a random statement that changes a few rows. Many of these statements are meant to fail.
 fn change(random: &mut StdRng, flavour: Flavour) -> String {
     let table = format!("t{}", random.random_range(0..TABLES));
     let id = random.random_range(0..15);

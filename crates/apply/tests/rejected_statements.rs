@@ -164,7 +164,8 @@ async fn an_interrupted_statement(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.wait_applied(channel).await
 }
 
-/// A statement failed on the source but succeeds on the target. Starting the channel again does not skip it.
+/// A statement failed on the source but succeeds on the target. Starting the channel again does not skip this
+/// statement.
 async fn a_statement_with_another_result(rig: &Rig, channel: &Channel, name: &str) -> Result<()> {
     rig.source.sql(&format!("CREATE USER {name}@localhost")).await?;
     rig.wait_applied(channel).await?;
@@ -222,7 +223,9 @@ async fn skipped_xa_transactions(rig: &Rig, channel: &Channel) -> Result<()> {
     channel.skip(rig.newest_gtid().await?).await?;
     rig.source.sql("INSERT INTO one.orders VALUES (51)").await?;
     channel.resume(None).await?;
-    rig.wait_applied(channel).await.context("the channel still waits for the skipped transaction")?;
+    rig.wait_applied(channel)
+        .await
+        .context("the channel still waits for the end of the skipped XA transaction")?;
     ensure!(rig.target.sql("SELECT id FROM one.orders ORDER BY id").await? == ["1", "51"]);
     rig.source.sql("DELETE FROM one.orders WHERE id = 51").await?;
     rig.source.sql("SET sql_log_bin=0; DELETE FROM one.orders WHERE id = 50").await?;
@@ -276,7 +279,10 @@ async fn statements_with_their_own_settings(rig: &Rig, channel: &Channel) -> Res
     let noted =
         "SELECT statement FROM tailwater.apply_intent WHERE statement REGEXP 'orders VALUES|TEMPORARY'";
     let noted = rig.target.sql(noted).await?;
-    ensure!(noted.is_empty(), "the channel treated these as statements that commit implicitly: {noted:?}");
+    ensure!(
+        noted.is_empty(),
+        "the channel treated these statements as if they committed implicitly: {noted:?}"
+    );
     Ok(())
 }
 
@@ -288,7 +294,8 @@ async fn nontransactional_tables_are_reported(rig: &Rig, channel: &Channel) -> R
     // The channel updates this part of its status only once a second, so wait.
     let named =
         |status: &tailwater_apply::channel::ChannelStatus| status.nontransactional_tables == ["one.old"];
-    crate::channel_under_test::wait_for(channel, "name the table", named).await?;
+    crate::channel_under_test::wait_for(channel, "name the nontransactional table in its status", named)
+        .await?;
     // The search for a rejected row must not write rows to a nontransactional table.
     rig.target.sql("INSERT INTO one.old VALUES (3)").await?;
     rig.source.sql("INSERT INTO one.old VALUES (2)").await?;
@@ -307,7 +314,7 @@ async fn rollbacks(server: &Server) -> Result<u64> {
 
 /// When the channel retries rows that it writes as SQL, it must first set the session settings of these rows
 /// again. Here the setting is that foreign keys are checked: deleting a parent row also deletes its child
-/// rows, and the binlog does not contain that.
+/// rows, and the binlog does not contain the deletes of the child rows.
 async fn disabled_foreign_key_checks(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source
         .sql(

@@ -288,6 +288,8 @@ async fn a_transaction_that_tolerates_differences(rig: &Rig, channel: &Channel) 
 
 async fn go_on(rig: &Rig, channel: &Channel) -> Result<()> {
     channel.resume(None).await?;
-    rig.wait_applied(channel).await.context("after the cause was removed")?;
+    rig.wait_applied(channel)
+        .await
+        .context("the channel must apply the transaction after the cause was removed")?;
     rig.ensure_equal(&["shop"]).await
 }

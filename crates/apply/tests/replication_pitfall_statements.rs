@@ -119,7 +119,8 @@ UPDATE p SET id = 22, code = 'B2' WHERE id = 2; UPDATE c SET v = 6 WHERE id = 20
 BEGIN; DELETE FROM p WHERE id = 3; INSERT INTO c VALUES (30,4,0); INSERT INTO g VALUES (301,30); COMMIT; DELETE FROM self WHERE id = 1; INSERT INTO self VALUES (1,5),(2,1); DELETE FROM p WHERE id = 4; UPDATE p SET code = 'a2' WHERE code = 'a';
 INSERT INTO p VALUES (4,'d',4); INSERT INTO c VALUES (30,4,1);";
 
-/// Not for MySQL 9.7, which keeps the child row and deletes it when it replays its own log.
+/// This case is not for MySQL 9.7, because MySQL keeps the child row when it runs the statement but deletes
+/// it when it replays its own log.
 const CASCADING_REPLACE: &str = "
 CREATE TABLE p (id INT NOT NULL PRIMARY KEY, v INT UNIQUE); CREATE TABLE c (id INT NOT NULL PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE);
 INSERT INTO p VALUES (1,1),(2,2); INSERT INTO c VALUES (10,1),(20,2); REPLACE INTO p VALUES (1,2); INSERT INTO c VALUES (11,1); REPLACE INTO p VALUES (1,3);";
@@ -183,8 +184,8 @@ const GENERATED_KEYS: &str = "
 CREATE TABLE t (id INT NOT NULL PRIMARY KEY, a INT, v INT GENERATED ALWAYS AS (a % 10) VIRTUAL, s VARCHAR(20) GENERATED ALWAYS AS (CONCAT('k', a)) STORED, UNIQUE (v), UNIQUE (s));
 INSERT INTO t (id, a) VALUES (1,1),(2,2),(3,NULL); DELETE FROM t WHERE id = 1; INSERT INTO t (id, a) VALUES (4,11); UPDATE t SET a = 3 WHERE id = 4; INSERT INTO t (id, a) VALUES (5,21); BEGIN; UPDATE t SET a = NULL WHERE id = 2; UPDATE t SET a = 12 WHERE id = 5; UPDATE t SET a = 1 WHERE id = 2; COMMIT;";
 
-/// Updates with full images in which most values stay the same. No other value may change, and no index may
-/// become outdated.
+/// Updates with full images in which most values stay the same. The target must not change the other values,
+/// and its indexes must stay correct.
 const PARTLY_CHANGED: &str = "
 CREATE TABLE t (id INT NOT NULL PRIMARY KEY, a INT, b VARCHAR(20), ts TIMESTAMP NULL DEFAULT NULL ON UPDATE CURRENT_TIMESTAMP, dt DATETIME(3) NULL DEFAULT NULL ON UPDATE CURRENT_TIMESTAMP(3),
   bits BIT(11), e ENUM('x','y'), s SET('p','q'), o BLOB, g GEOMETRY, d DECIMAL(20,5), f DOUBLE, z INT NOT NULL DEFAULT 7, KEY (b), KEY (o(3)), KEY (a, z), FULLTEXT (b), CHECK (z > 0));
@@ -195,7 +196,7 @@ UPDATE t SET f = 0e0, d = 1.5 WHERE id = 4; UPDATE t SET id = 50 WHERE id = 5; U
 BEGIN; UPDATE t SET a = 77 WHERE id = 1; UPDATE t SET b = 'x' WHERE id = 1; UPDATE t SET a = 11, ts = NULL WHERE id = 1; COMMIT; BEGIN; UPDATE t SET z = 70, ts = '2002-02-02 02:02:02', dt = NULL WHERE id = 3; UPDATE t SET z = 10, ts = NULL, dt = NULL WHERE id = 3; COMMIT;
 BEGIN; DELETE FROM t WHERE id = 4; INSERT INTO t (id, b) VALUES (4, 'four words in all'); UPDATE t SET z = 4 WHERE id = 4; COMMIT; INSERT INTO t (id) VALUES (6); UPDATE t SET o = '' WHERE id = 6; UPDATE t SET o = NULL, a = 0 WHERE id = 6;";
 
-/// As [`PARTLY_CHANGED`], with more columns than a machine word has bits.
+/// Returns statements like [`PARTLY_CHANGED`] for a table with more columns than a machine word has bits.
 fn wide_rows() -> String {
     let columns: Vec<_> = (0..70).map(|column| format!("c{column} SMALLINT")).collect();
     let mut sql = format!("CREATE TABLE t ({}, id INT NOT NULL PRIMARY KEY);", columns.join(", "));

@@ -1,5 +1,6 @@
 //! A statement may update a row twice, through two aliases of its table. MySQL logs both updates in one
-//! event. In a table without a primary key it then loses the second update when it applies that event itself.
+//! event. If the table has no primary key, MySQL loses the second update when it applies such an event
+//! itself.
 
 use anyhow::Result;
 use tailwater_apply::channel::{ChannelOptions, ChannelStart};

@@ -175,7 +175,10 @@ async fn across(from: ServerKind, to: ServerKind, workload: &str) -> Result<()> 
         for (our, their) in ours.iter().zip(&theirs) {
             // MariaDB cannot store a negative zero, whatever expression produces it.
             let our = our.replace(" -0 ", " 0 ");
-            ensure!(our == *their, "from {from} to {to} with {image} images\nsource: {our}\ntarget: {their}");
+            ensure!(
+                our == *their,
+                "from {from} to {to} with {image} images, a table differs\nsource: {our}\ntarget: {their}"
+            );
         }
     }
     Ok(())
@@ -258,7 +261,11 @@ async fn rows_are_written_to_tables_of_another_shape() -> Result<()> {
         let mismatch = match row_changes(&server, &file, "shape_source", &tables, false).await {
             Ok(changes) => {
                 let table = &changes.first().context("the source logged no row changes")?.table;
-                table.sql_mapping().err().context("the column must not fit")?.clone()
+                table
+                    .sql_mapping()
+                    .err()
+                    .context("the mapping must report a column that does not fit")?
+                    .clone()
             }
             // This error means that the target's table lacks the column.
             Err(error) => error.downcast::<ColumnMismatch>()?,

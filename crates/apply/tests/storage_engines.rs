@@ -140,7 +140,7 @@ async fn rows_are_not_written_twice(rig: &Rig) -> Result<()> {
     let waiting = "SELECT id FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'";
     let started = std::time::Instant::now();
     while rig.target.sql(there).await? != ["1"] || rig.target.sql(waiting).await?.is_empty() {
-        ensure!(started.elapsed() < PATIENCE, "no statement of the channel waits for the lock");
+        ensure!(started.elapsed() < PATIENCE, "no statement of the channel waits for the table lock");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     for id in rig.target.sql(waiting).await? {
@@ -284,7 +284,7 @@ async fn logged_rows_are_not_repeated(rig: &Rig) -> Result<()> {
     }
     let waiting = "SELECT id FROM information_schema.processlist WHERE info LIKE 'REPLACE INTO tailwater%' OR state LIKE 'Waiting for table%'";
     while rig.target.sql(waiting).await?.is_empty() {
-        ensure!(started.elapsed() < PATIENCE, "no statement of the channel waits for the lock");
+        ensure!(started.elapsed() < PATIENCE, "no statement of the channel waits for the table lock");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     for id in rig.target.sql(waiting).await? {

@@ -6,8 +6,8 @@
 //! the set is a single position.
 //!
 //! Each worker has its own row on the target. In the same transaction as the data, the worker writes to its
-//! row all transactions that it knows to be committed, and those that it is about to commit. A crash loses
-//! some of the last commits, in the order of the target's redo log. The union of the remaining rows is
+//! row all transactions that it knows to be committed, and those that it is about to commit. A crash of the
+//! target may lose its last commits: those at the end of its redo log. The union of the remaining rows is
 //! exactly the set that the target has ([`AppliedSet::merge`]).
 
 use std::collections::BTreeMap;
@@ -153,7 +153,7 @@ impl AppliedSet {
         let low = LogPosition { segment: cursor.number()?, offset: cursor.number()? };
         let count = cursor.number()?;
         if count > (cursor.rest() / INTERVAL_BYTES_MIN) as u64 {
-            return Err(cursor.error("more intervals than the bytes can hold"));
+            return Err(cursor.error("it declares more intervals than its bytes can hold"));
         }
         let mut applied = Self::new(low);
         let mut last = low;
@@ -164,7 +164,7 @@ impl AppliedSet {
             last = end;
         }
         if cursor.rest() != 0 {
-            return Err(cursor.error("bytes after the end"));
+            return Err(cursor.error("more bytes follow its end"));
         }
         Ok(applied)
     }
@@ -205,17 +205,17 @@ impl ProgressCursor<'_> {
             let byte = self.byte()?;
             let bits = u64::from(byte & 0x7f);
             if shift == 63 && bits > 1 {
-                return Err(self.error("a number with more than 64 bits"));
+                return Err(self.error("a number has more than 64 bits"));
             }
             number |= bits << shift;
             if byte & 0x80 == 0 {
                 if byte == 0 && shift > 0 {
-                    return Err(self.error("a number with unnecessary bytes"));
+                    return Err(self.error("a number has unnecessary bytes"));
                 }
                 return Ok(number);
             }
         }
-        Err(self.error("a number with more than 64 bits"))
+        Err(self.error("a number has more than 64 bits"))
     }
 
     fn position_after(&mut self, last: LogPosition) -> Result<LogPosition, ProgressError> {

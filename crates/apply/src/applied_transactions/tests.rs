@@ -76,15 +76,15 @@ fn malformed_progress_is_rejected_with_a_reason() {
     let refused: &[(&[u8], usize, &str)] = &[
         (&[], 0, "it ends too early"),
         (&[9, 0, 0, 0], 0, "unknown version"),
-        (&[1, 1, 4, 0, 0], 4, "bytes after the end"),
-        (&[1, 1, 4, 1], 4, "more intervals than the bytes can hold"),
-        (&[1, 1, 4, 0xff, 0xff, 0xff, 0xff, 0x0f], 8, "more intervals than the bytes can hold"),
+        (&[1, 1, 4, 0, 0], 4, "more bytes follow its end"),
+        (&[1, 1, 4, 1], 4, "it declares more intervals than its bytes can hold"),
+        (&[1, 1, 4, 0xff, 0xff, 0xff, 0xff, 0x0f], 8, "it declares more intervals than its bytes can hold"),
         (&[1, 1, 4, 1, 0, 0, 0, 4], 6, "intervals are out of order"),
-        (&[1, 1, 0x84, 0x00, 0], 4, "a number with unnecessary bytes"),
+        (&[1, 1, 0x84, 0x00, 0], 4, "a number has unnecessary bytes"),
         (
             &[1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0],
             12,
-            "a number with more than 64 bits",
+            "a number has more than 64 bits",
         ),
     ];
     for (bytes, offset, reason) in refused {

@@ -69,8 +69,8 @@ impl<'a> BatchTable<'a> {
         // The target executes foreign key cascades itself, and the log does not contain their changes.
         let alone = target.parents.is_empty() && target.children.is_empty();
         let generated = target.columns.iter().any(|column| column.generated);
-        // MariaDB shows the period columns of a system-versioned table as generated columns. Its history rows
-        // have the same key as the current row.
+        // MariaDB shows the period columns of a system-versioned table as generated columns. A history row in
+        // such a table has the same key as the current row.
         let versioned =
             target.flavour == Flavour::MariaDb && target.columns.iter().any(|column| column.stored);
         // The planner does not compare intermediate values of an AUTO_INCREMENT column that is not in the
@@ -80,8 +80,8 @@ impl<'a> BatchTable<'a> {
             counted
                 .any(|(index, _)| key.bitmap.get(index / 8).is_none_or(|byte| byte >> (index % 8) & 1 == 0))
         });
-        // Rows of some tables have a full-text document identifier, which must be written in log order. So
-        // their rows must not move, and their changes must not be merged.
+        // Rows with a full-text document identifier must be written in log order. So the rows of such a table
+        // must not move, and their changes must not be merged.
         let in_order = target.is_written_in_order();
         Self {
             mapped,
@@ -93,7 +93,7 @@ impl<'a> BatchTable<'a> {
                 && !in_order,
             counts: target.columns.iter().any(|column| column.auto_increment),
             // A generated column may be indexed, and the server computes its old value from the full before
-            // image.
+            // image. So the before images of such a table must not be cut.
             cut_images: options.cut_images && key.is_some() && !generated,
             ranking: Ranking::of(&mapped.map, target).filter(|_| key.is_some() && !versioned && !in_order),
             key,

@@ -1,10 +1,10 @@
 //! Finds updates of one event that change a row which an earlier update of the same event has written.
 //!
-//! MySQL can log them: an `UPDATE` may reach a row twice, through two aliases of its table or through the
-//! index whose key it changes. If the before images have no primary key, a server that applies the event
-//! looks up all its rows at once. MySQL (seen with 9.7) then leaves the later update of such a row out
-//! without an error, if the two versions of the row differ only in TEXT or BLOB columns. So the later update
-//! must be in another event.
+//! MySQL can log such updates: an `UPDATE` may reach a row twice, through two aliases of its table or through
+//! the index whose key it changes. If the before images have no primary key, a server that applies the event
+//! looks up all its rows at once. MySQL (seen with 9.7) then silently skips the later update of such a row,
+//! if the two versions of the row differ only in TEXT or BLOB columns. So the later update must be in another
+//! event.
 
 use std::hash::Hasher;
 
@@ -19,7 +19,7 @@ use crate::source_transaction::RowChanges;
 #[derive(Debug, Default)]
 pub(super) struct WrittenRows {
     hashes: FxHashSet<u64>,
-    /// Whether a row was written whose columns are unknown. It may be any row.
+    /// Whether an update has written a row whose values are unknown. This row may be equal to any other row.
     unknown: bool,
 }
 

@@ -4,9 +4,9 @@
 //! change can then move to just before the second, so that both become one change. The row's other unique
 //! keys may differ between the two, because the merged change accesses all keys of both.
 //!
-//! A row that is inserted and deleted within a batch is not written at all, unless its table has an
-//! AUTO_INCREMENT column. If such a table skipped the insert, the target would assign the same number again
-//! once clients write to it.
+//! A row that is inserted and deleted within a batch is not written, unless its table has an AUTO_INCREMENT
+//! column. If such a table skipped the insert, the target would assign the same number again once clients
+//! write to it.
 //!
 //! Two changes affect the same row if the bytes of their primary keys are equal. Rows with equal hashes, or
 //! with keys that are equal only in a collation, conflict and keep their order.
@@ -23,7 +23,8 @@ use crate::source_transaction::RowChanges;
 use crate::writeset::Access;
 
 /// The maximum number of key accesses that a merged change may have in addition to those of its last part.
-/// Without a limit, a counter whose unique key changes each time would collect all its earlier values.
+/// Without a limit, a row whose unique key changes with every update would collect all earlier values of that
+/// key.
 const TOUCHED_MAX: usize = 16;
 
 /// The latest pending change of a row. It may be merged from several changes, its parts.

@@ -15,7 +15,7 @@ const MIXED: u32 = u32::MAX;
 /// The highest level of the rows that access a key, and the class of the rows with that level.
 #[derive(Debug, Clone, Copy, Default)]
 struct KeyTouch {
-    /// The level after that of these rows; 0 if there are no rows.
+    /// The level of these rows plus 1; 0 if there are no rows.
     next_level: u32,
     /// The class of these rows.
     class: u32,
@@ -80,7 +80,7 @@ struct Index {
 pub(super) struct ConflictLevels {
     keys: FxHashMap<WritesetKey, LastTouches>,
     indexes: FxHashMap<IndexId, Index>,
-    /// The level after the levels of all rows.
+    /// The highest level of all rows plus 1.
     next_level: u32,
     /// The lowest level that a row may have: the level after the last row with unknown keys.
     fence: u32,
@@ -157,8 +157,8 @@ impl ConflictLevels {
         key.max(index.any.lowest_for(access.shared, class))
     }
 
-    /// Returns whether no later row conflicts with row `number` and its accesses. The row could then be the
-    /// last of all rows.
+    /// Returns whether no row after row `number` conflicts with the accesses of row `number`. This row could
+    /// then move to the end of the batch.
     pub fn is_last<'b>(&self, number: u32, mut accesses: impl Iterator<Item = &'b Access>) -> bool {
         self.fence_last <= number
             && accesses.all(|access| {

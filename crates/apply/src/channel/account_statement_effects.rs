@@ -1,5 +1,5 @@
-//! Corrects the effects of statements about accounts or routines. They differ from native replication because
-//! the channel's account runs the statement.
+//! Corrects the effects of statements about accounts or routines. These effects differ from native
+//! replication, because the channel's account runs the statement.
 //!
 //! A server's replication thread runs the statement as the account in the event, and has all privileges. The
 //! channel runs the statement in a client session with its own account. The server then records the channel's
@@ -97,8 +97,8 @@ impl AccountEffects {
                     rows.rows.iter().map(|row| row.get_str(0).unwrap_or_default().to_owned()).collect(),
                 ),
                 Err(error) => {
-                    // The channel's account may lack the privilege to read `mysql`. The grant itself still
-                    // takes effect.
+                    // The channel's account may lack the privilege to read schema `mysql`. The grant itself
+                    // still takes effect.
                     ignore_refusal(error)?;
                     before.clear();
                     break;
@@ -152,7 +152,7 @@ impl AccountEffects {
 
     /// Grants the creator of a routine the privileges on it (`automatic_sp_privileges`).
     async fn grant_to_creator(&mut self, routine: &Routine) -> Result<(), ApplyError> {
-        // Split the account as `information_schema` writes it.
+        // Split the account, which is written as in `information_schema`: `user@host`.
         let (user, host) = self.grantor.rsplit_once('@').unwrap_or((&self.grantor, ""));
         let grantee = portable_literal(&format!("'{user}'@'{host}'"));
         let database = portable_literal(&routine.database);

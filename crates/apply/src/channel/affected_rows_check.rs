@@ -11,8 +11,8 @@
 //! that were committed without a check.
 //!
 //! On MySQL, any client's `FLUSH STATUS` resets the counters of all sessions. The check recognizes that by
-//! `Com_select`, which each query raises by one. Rows that were sent before and after a reset cannot be
-//! counted.
+//! `Com_select`, which each query raises by one. If a reset happens between two readings, the rows that were
+//! sent between them cannot be checked.
 
 use std::time::{Duration, Instant};
 
@@ -119,7 +119,7 @@ impl RowCount {
         self.query.is_some() && self.tally.is_due(Instant::now())
     }
 
-    /// Reads the counters before the pushed statements run, unless the counters are already known.
+    /// Reads the counters before the next statements run, unless the counters are already known.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -129,7 +129,8 @@ impl RowCount {
         }
         match self.is_due() {
             true => self.tally.counted = self.read_counters(connection).await?,
-            // Without the counters from before these rows, their changes cannot be counted.
+            // The counters from before these rows are unknown, so the changes of these rows cannot be
+            // counted.
             false => self.tally.sent = 0,
         }
         Ok(())

@@ -29,9 +29,9 @@ impl AppliedScan {
     /// is the GTID set that the target had before the channel.
     ///
     /// A power failure can remove the end of the newest segment. Then there are two cases. The same source
-    /// sends the same bytes to the same positions again. Or the log continues in another segment, and this
-    /// segment ends before the transactions that the target has applied from it. Comparing positions detects
-    /// the second case, also for transactions without GTIDs.
+    /// sends the same bytes to the same positions again. Or the log continues in another segment, and the
+    /// truncated segment ends before transactions that the target has applied from it. Comparing positions
+    /// detects the second case, also for transactions without GTIDs.
     ///
     /// # Errors
     /// [`ApplyError::Log`].

@@ -187,7 +187,11 @@ mod tests {
         applied.add(LogSpan { start: at(4), end: at(10) });
         progress.apply(&[at(10)], applied.low());
         for text in ["0-1-3", "5-1-1"] {
-            assert!(progress.gtids().contains(&mariadb(text)), "{text} of {}", progress.gtids());
+            assert!(
+                progress.gtids().contains(&mariadb(text)),
+                "the applied GTIDs {1} do not contain {text}",
+                progress.gtids()
+            );
         }
         assert!(!progress.gtids().contains(&mariadb("0-1-4")));
     }

@@ -38,8 +38,8 @@ use crate::writeset::Writeset;
 /// How often the applied GTIDs are set on the target. At the same interval, the position up to which the log
 /// may be purged advances.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
-/// A GTID set with a longer text is published only at the interval. With a slow source, the long text would
-/// otherwise be built for each transaction.
+/// A GTID set whose text is longer is published only once per [`PUBLISH_INTERVAL`]. With a slow source, the
+/// long text would otherwise be built for each transaction.
 const GTIDS_IMMEDIATE_BYTES_MAX: usize = 4 << 10;
 
 /// How a run ended without an error.
@@ -336,7 +336,7 @@ impl ChannelRun {
         until.is_some_and(|gtid| self.progress.gtids().contains(gtid))
     }
 
-    /// Gives a batch to each idle worker, as long as the scheduler has one.
+    /// Gives a batch to each idle worker, as long as the scheduler has batches.
     async fn dispatch(&mut self) {
         while self.pool.has_idle() {
             let Some(batch) = self.scheduler.next() else { return };

@@ -38,7 +38,8 @@ pub(super) async fn acquire(
             Some("0") if shared.stop.is_cancelled() => return Ok(false),
             // Another connection holds the lock. Its statement may run for days.
             Some("0") => {
-                // If another process has taken this channel over, it keeps the lock: then stop with an error.
+                // If the lock is held by another process that has taken this channel over, stop with an
+                // error.
                 shared.claim.check(connection).await?;
                 if !std::mem::replace(&mut waited, true) {
                     info!(
@@ -48,7 +49,7 @@ pub(super) async fn acquire(
                 }
             }
             _ => {
-                let reason = format!("the target does not return the holder of the lock {lock:?} (GET_LOCK)");
+                let reason = format!("GET_LOCK on the target returned neither 0 nor 1 for the lock {lock:?}");
                 return Err(ApplyError::ProgressRecord { channel: channel.clone(), reason });
             }
         }

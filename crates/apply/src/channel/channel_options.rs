@@ -16,8 +16,8 @@ use crate::source_table_columns::SourceCatalogue;
 #[serde(rename_all = "lowercase")]
 pub enum GtidMode {
     /// The target does not log the transactions. The channel sets the applied GTIDs in `gtid_purged` or
-    /// `gtid_slave_pos`, so that native replication can continue from there. This requires the privilege to
-    /// do so. No other channel may apply the same source to the target.
+    /// `gtid_slave_pos`, so that native replication can continue from there. The channel's account needs the
+    /// privilege to set them. No other channel may apply the same source to the target.
     #[default]
     Log,
     /// The target logs each transaction under its GTID on the source. So each source transaction needs a
@@ -108,9 +108,10 @@ pub struct ChannelOptions {
 }
 
 impl ChannelOptions {
-    /// Returns whether workers write their progress with a row event, which updates an existing row. They do
-    /// not with `gtid = preserve`, because the row does not exist on replicas of the target. They do not
-    /// while differences are tolerated, because the target would then ignore a missing progress row too.
+    /// Returns whether workers write their progress with a row event, which updates an existing row. With
+    /// `gtid = preserve` they write SQL instead, because the row does not exist on replicas of the target.
+    /// While differences are tolerated they also write SQL, because the target would then ignore a missing
+    /// progress row too.
     pub(super) fn records_progress_by_event(&self) -> bool {
         self.gtid != GtidMode::Preserve && self.tolerate_until.is_none()
     }

@@ -25,7 +25,7 @@ pub enum ChannelState {
 pub struct ChannelFault {
     /// The stable error code, such as TW-APP-0002.
     pub code: String,
-    /// The message, with GTID and table if known, and without row values.
+    /// The message, without row values. It names the GTID and the table if the channel knows them.
     pub message: String,
     /// Whether `detail` has a value. The value itself is shown only on request.
     #[serde(default)]
@@ -70,8 +70,8 @@ pub struct ChannelStatus {
     /// Why the channel is [`ChannelState::Stopped`]. Absent in other states.
     #[serde(default, rename = "stopped_because", alias = "stop_reason")]
     pub stop_reason: Option<String>,
-    /// Why the relay does not capture the source. Absent if it does. `lag_seconds` does not include
-    /// transactions that are not in the log.
+    /// Why the relay does not capture the source. Absent if the relay captures it. `lag_seconds` does not
+    /// include transactions that are not in the log.
     #[serde(default, rename = "source_trouble", alias = "capture_problem")]
     pub capture_problem: Option<String>,
     /// Transactions applied since the process started.
@@ -101,8 +101,8 @@ pub struct ChannelStatus {
     /// and no skipped transactions. False (unknown) before the channel has connected to its target.
     #[serde(default, rename = "is_whole", alias = "is_complete")]
     pub is_complete: bool,
-    /// Nontransactional tables on the target that had rows since the channel was started. A rollback does not
-    /// undo the rows of these tables, so a retry writes them a second time.
+    /// Nontransactional tables on the target that transactions have changed since the channel was started. A
+    /// rollback does not undo the rows of these tables, so a retry writes them a second time.
     #[serde(default, rename = "tables_without_transactions", alias = "nontransactional_tables")]
     pub nontransactional_tables: Vec<String>,
     /// The version of the filters in use.
@@ -113,7 +113,8 @@ pub struct ChannelStatus {
 mod tests {
     use super::*;
 
-    /// Managers and load balancers of other versions read these names, so they must not change.
+    /// Managers and load balancers of other versions read these JSON field names, so the names must not
+    /// change.
     #[test]
     fn json_keeps_the_old_field_names_and_reads_the_new_ones() {
         let status = ChannelStatus {

@@ -144,7 +144,7 @@ fn own_account_places<'a>(mut words: SqlTokenizer<'a>, mut before: SqlToken<'a>)
                 previous == SqlToken::Mark(b',')
                     || is(previous, &["TO", "FROM", "FOR", "ADMIN", "ROLE", "EXISTS"])
             }
-            // As in `ALTER USER USER()`.
+            // `USER()` as an account, as in `ALTER USER USER()`.
             () if is(token, &["USER"]) => is(previous, &["USER", "EXISTS"]) && words.clone().accept_call(),
             () => false,
         };
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_needed_account_that_is_unknown_is_an_error() {
+    fn an_unknown_account_is_an_error_if_the_statement_needs_it() {
         let text = b"GRANT SELECT ON d.t TO CURRENT_USER()";
         assert_eq!(with_invoker(text, None, true), Err(UnknownInvoker::NotLogged));
         let invoker = Invoker { user: "é".as_bytes(), host: b"%" };

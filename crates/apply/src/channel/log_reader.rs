@@ -422,7 +422,8 @@ impl ChannelReader {
             }
             _ => false,
         };
-        // If the entry has the DDL flag, `forget_defined` has already done this when the entry was read.
+        // If the entry has the DDL flag, `forget_defined` already removed the cached definitions when the
+        // entry was read.
         if defines && !source.entry.flags.contains(EntryFlags::DDL) {
             self.target.forget_sources(|_, _| true);
         }
@@ -582,8 +583,8 @@ mod tests {
     #[test]
     fn a_thread_that_cannot_start_is_an_error() {
         let huge = std::thread::Builder::new().stack_size(usize::MAX / 4);
-        let error = spawn(huge, || unreachable!("there is no such stack"))
-            .expect_err("a thread with such a stack must not start");
+        let error = spawn(huge, || unreachable!("the thread must not start"))
+            .expect_err("a thread with a stack of a quarter of the address space must not start");
         assert!(matches!(error, ApplyError::Start { .. }), "{error:?}");
         assert!(error.to_string().contains("the channel's reader thread cannot be started: "), "{error}");
     }

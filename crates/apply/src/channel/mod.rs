@@ -467,7 +467,7 @@ impl Supervisor {
                 let failed = self.status.borrow().state == ChannelState::Failed;
                 let refused = self.refused_gtid.clone().filter(|_| failed);
                 let until = until.or(refused).ok_or_else(|| ApplyError::Start {
-                    reason: "it has not failed at a transaction; give a GTID".to_owned(),
+                    reason: "it has not failed at a transaction, so a GTID must be given".to_owned(),
                 })?;
                 self.wait_for_durable_log().await?;
                 blocking(|| target_gtid_queries::position_of(&self.log, &until))?;

@@ -51,7 +51,7 @@ impl Packets {
         }
     }
 
-    /// Adds to the count of changes, each of which a server logs separately if the table is nontransactional.
+    /// Adds to the count of changes. In a nontransactional table, a server logs each change separately.
     pub(crate) fn count_changes(&mut self, changes: usize) {
         self.changes += changes;
     }

@@ -15,7 +15,7 @@ pub(super) struct NontransactionalRows {
     sent: usize,
     /// Whether a statement with rows of nontransactional tables has succeeded.
     written: bool,
-    /// Whether the target ignores a row that it already has.
+    /// Whether the target ignores a row that is sent a second time.
     ignored_if_repeated: bool,
     /// The table of the last row.
     table: String,
@@ -27,8 +27,8 @@ pub(super) fn table_name(table: &TargetTable) -> String {
 }
 
 impl NontransactionalRows {
-    /// Returns the counter of a new transaction. `ignored_if_repeated` is whether the target ignores a row
-    /// that it already has.
+    /// Returns the counter of a new transaction. `ignored_if_repeated` states whether the target ignores a
+    /// row that is sent a second time.
     pub(super) fn new(ignored_if_repeated: bool) -> Self {
         Self { ignored_if_repeated, ..Self::default() }
     }

@@ -141,7 +141,10 @@ fn table(flavour: Flavour) -> Result<MappedTable, WireError> {
         cascades: Vec::new(),
     };
     MappedTable::new(map, body.into(), Arc::new(target)).map_err(|_| {
-        WireError::malformed("the table map of a channel's progress", "it does not fit its table")
+        WireError::malformed(
+            "the table map of a channel's progress",
+            "it does not match the columns of the progress table",
+        )
     })
 }
 

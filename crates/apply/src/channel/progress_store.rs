@@ -9,9 +9,9 @@
 //! Opening the store takes the channel over. The takeover waits until running transactions have committed,
 //! and no earlier process can commit after it. If a connection breaks during a commit, the channel takes
 //! itself over again and then reads whether the commit succeeded. Workers update their row by a [row
-//! event](super::progress_row). The key of the row contains the channel's incarnation, so after a takeover an
-//! earlier worker finds no row. If an SQL statement writes the progress, the row has incarnation 0. The
-//! statement then checks that no other process has taken the channel over.
+//! event](super::progress_row_event). The key of the row contains the channel's incarnation, so after a
+//! takeover an earlier worker finds no row. If an SQL statement writes the progress, the row has incarnation
+//! 0. The statement then checks that no other process has taken the channel over.
 //!
 //! The target logs the progress if it logs the data, so that replicas of the target have the progress too. It
 //! never logs the other tables.
@@ -134,7 +134,7 @@ pub(super) struct ChannelRecord {
     pub(super) intent_gtids: Vec<String>,
 }
 
-/// The right to commit for a channel, which a takeover by another process ends. Each worker has a copy.
+/// The right to commit for a channel. A takeover by another process ends this right. Each worker has a copy.
 #[derive(Debug, Clone)]
 pub(super) struct Claim {
     channel: String,
@@ -257,11 +257,18 @@ impl ChannelStore {
             .await?;
         connection.execute("COMMIT").await?;
         let row = row.first().ok_or_else(|| {
-            record_error(channel, "its row in tailwater.apply_channel was deleted during the takeover")
+            record_error(
+                channel,
+                "the channel's row in tailwater.apply_channel was deleted during the takeover",
+            )
         })?;
         let text = |column: usize| row.get_str(column).unwrap_or_default().to_owned();
-        let incarnation =
-            text(0).parse().map_err(|_| record_error(channel, "its incarnation is not a number"))?;
+        let incarnation = text(0).parse().map_err(|_| {
+            record_error(
+                channel,
+                "the incarnation in the channel's row in tailwater.apply_channel is not a number",
+            )
+        })?;
         let (source, origin_gtids, target_gtids, filters) = (text(1), text(2), text(3), text(4));
         let mut store = Self { connection, channel: channel.to_owned(), mode, has_progress };
         let claim = Claim { channel: channel.to_owned(), incarnation };
@@ -381,8 +388,8 @@ impl ChannelStore {
         if self.mode != GtidMode::Log {
             // The origin and the progress are stored in separate transactions, because the target never logs
             // the origin but may log the progress. The origin comes first: if the progress is missing after a
-            // crash, a new channel starts again from the origin. A seek that is interrupted between the two
-            // must be repeated.
+            // crash, a new channel starts again from the origin. A seek that is interrupted between these two
+            // transactions must be repeated.
             self.connection.execute(&origin).await?;
             // Run CREATE TABLE even if the tables exist, because MySQL logs the statement in that case too.
             // MariaDB does not, so replicas of a MariaDB target must be copies of the target.
@@ -549,8 +556,8 @@ async fn schema_version(connection: &mut Connection) -> Result<Option<u32>, Sess
 }
 
 /// Creates missing tables. MariaDB stores views, accounts and other objects outside InnoDB. These objects
-/// survive a crash that loses InnoDB's newest commits, so on MariaDB the intents must survive it too. MySQL
-/// stores all objects in InnoDB.
+/// survive a crash that loses InnoDB's newest commits, so on MariaDB the intents must survive such a crash
+/// too. MySQL stores all objects in InnoDB.
 async fn create(connection: &mut Connection, tables: &[&str]) -> Result<(), SessionError> {
     let intent_engine = match connection.server().flavour {
         Flavour::MySql => "InnoDB",

@@ -8,7 +8,7 @@ use crate::transaction_decoder::statement_classifier::wrapped;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RerunResult {
     /// The second run fails with an error that shows that the first run took effect
-    /// ([`is_already_done`](super::fingerprint::is_already_done)).
+    /// ([`is_already_done`](super::ddl_object_fingerprint::is_already_done)).
     AlreadyDone,
     /// The second run succeeds and changes nothing, but the target logs it again.
     Unchanged,

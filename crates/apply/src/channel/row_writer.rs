@@ -19,7 +19,7 @@ use crate::source_transaction::RowChanges;
 /// lower.
 const STATEMENT_BYTES_MAX: usize = 1 << 20;
 
-/// A row of at least this many bytes is not copied where this can be avoided.
+/// Rows of at least this many bytes are copied only where a copy cannot be avoided.
 pub(super) const LONG_ROW_BYTES: usize = 4 << 20;
 
 /// Connects to the target, with a session that is set up to apply rows.
@@ -50,7 +50,7 @@ enum StatementCharset {
     /// UTF-8: the statements may contain any text.
     Utf8,
     /// ASCII text, such as base64. If the character set has multi-byte characters, servers check each
-    /// character of a statement. That was 5 % of the total cost of applying (MariaDB 10.11, target and
+    /// character of a statement. This check took 5 % of the total cost of applying (MariaDB 10.11, target and
     /// Tailwater together).
     Ascii,
 }
@@ -331,8 +331,8 @@ impl RowWriter {
         Ok(())
     }
 
-    /// As [`RowWriter::push_rows`], and writes progress after the rows: in the same statement, unless the
-    /// rows need several statements.
+    /// Does the same as [`RowWriter::push_rows`], and then adds the change of the progress row: to the
+    /// statement of the rows, unless the rows need several statements.
     ///
     /// # Errors
     /// As [`RowWriter::push_rows`].

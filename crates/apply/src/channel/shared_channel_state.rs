@@ -27,7 +27,7 @@ pub(super) struct ChannelShared {
     /// Batches newer than this one must release their locks. In source order they roll back until their turn.
     /// In independent order they commit the part that waits for nothing, and return the rest.
     pub(super) yield_to: watch::Sender<Option<BatchId>>,
-    /// Nontransactional tables on the target that had rows in this run.
+    /// Nontransactional tables on the target that transactions of this run change.
     pub(super) nontransactional: Mutex<BTreeSet<String>>,
     /// Cancelled when the run stops. This also ends waits that could otherwise take days.
     pub(super) stop: CancellationToken,

@@ -3,8 +3,8 @@
 //!
 //! One connection runs the statements of all workers, because temporary tables belong to a connection. Within
 //! that connection, the source's thread ID identifies them. The connection holds a server lock (`GET_LOCK`)
-//! with the channel's name. A process that takes the channel over waits for this lock, and so until an
-//! earlier statement has ended. Then it decides whether that statement has run.
+//! with the channel's name. A process that takes the channel over waits for this lock, and so for the end of
+//! an earlier statement. Then it decides whether that statement has run.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -312,7 +312,7 @@ impl RunnerSession {
         run: &mut TransactionRun,
     ) -> Result<(), ApplyError> {
         self.flush(run).await?;
-        // This checks the rows only if the counters from before the rows were read.
+        // The rows are checked only if the counters were read before the rows were sent.
         let counted = self.source.writer.count_rows().await;
         counted.map_err(|error| error.of_transaction(&transaction.gtid_text()))?;
         self.source.writer.row_count().reset();
@@ -465,7 +465,7 @@ impl RunnerSession {
             Err(error) => error,
         };
         if let Err(failed) = self.record_failure(shared, transaction, statement, before, &error).await {
-            debug!("the intent of a statement that has not run stays: {failed}");
+            debug!("cannot record that a statement has failed, so its intent stays on the target: {failed}");
         }
         Err(error)
     }

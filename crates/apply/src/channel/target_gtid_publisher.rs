@@ -70,7 +70,7 @@ impl GtidPublisher {
                     return Ok(());
                 }
                 Err(SessionError::Server { error, .. }) => {
-                    self.unpublished_reason = Some(format!("the target rejected them: {error}"));
+                    self.unpublished_reason = Some(format!("the target rejected the GTIDs: {error}"));
                     if is_first {
                         warn!(channel = options.name, "the target rejected the applied GTIDs: {error}");
                     }

@@ -75,7 +75,8 @@ struct CommitPart<'b> {
 pub(super) struct ApplyWorker {
     number: usize,
     writer: RowWriter,
-    /// Set if a row event among those of the data writes the progress. If not, a statement writes it.
+    /// The row that a row event, sent together with the data, changes to record progress. `None` if an SQL
+    /// statement records the progress.
     progress_row: Option<ProgressRow>,
     shared: Arc<ChannelShared>,
     /// Runs transactions with statements. All workers share it.

@@ -200,7 +200,7 @@ mod tests {
     async fn a_worker_that_panics_is_an_error() {
         let mut pool = WorkerPool::spawn(vec!["one", "two"], |_, name, mut batches, results| async move {
             while let Some(batch) = batches.recv().await {
-                assert!(name == "one", "the worker fails");
+                assert!(name == "one", "this worker panics");
                 if results.send((0, (batch, Ok(BatchOutcome::Returned)))).await.is_err() {
                     return;
                 }
@@ -215,10 +215,13 @@ mod tests {
             alone: false,
         };
         pool.submit(batch(1)).await;
-        let dead =
-            pool.next_result().await.expect_err("the last worker must get the first batch").to_string();
+        let dead = pool
+            .next_result()
+            .await
+            .expect_err("the last worker must get the first batch and panic")
+            .to_string();
         assert!(
-            dead.starts_with("a worker has ended unexpectedly: ") && dead.contains("the worker fails"),
+            dead.starts_with("a worker has ended unexpectedly: ") && dead.contains("this worker panics"),
             "{dead}"
         );
         pool.submit(batch(2)).await;

@@ -78,7 +78,7 @@ impl TargetType {
         members.iter().zip(&self.members).all(is_same)
     }
 
-    /// Returns whether it is a geometry type.
+    /// Returns whether this is a geometry type.
     pub(crate) fn is_geometry(&self) -> bool {
         matches!(
             self.name.as_str(),

@@ -106,7 +106,7 @@ fn changed_document(
     let Some(BinlogValue::Json(document)) = before else {
         return Err(PrintError::NotExact {
             what: format!("column {}", place.quoted),
-            reason: "the log has a partial update without the document before it".to_owned(),
+            reason: "the log has a partial JSON update without the document that it changes".to_owned(),
         });
     };
     Ok(diffs.apply(document, VALUE_BYTES_MAX)?)

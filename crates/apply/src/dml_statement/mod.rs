@@ -49,7 +49,7 @@ pub struct SqlStatement {
     pub rows: Option<u64>,
 }
 
-/// A statement whose long values are not copied before it is sent.
+/// A statement whose long values are copied only while it is sent.
 #[derive(Debug)]
 pub struct LongSqlStatement<'v> {
     text: statement_text::SqlText<'v>,
@@ -63,7 +63,7 @@ impl LongSqlStatement<'_> {
         self.text.len()
     }
 
-    /// Returns the text before the first long value.
+    /// Returns the start of the statement, up to the first long value.
     pub fn start(&self) -> &[u8] {
         self.text.start()
     }

@@ -1,25 +1,25 @@
-//! The text of a statement. Long values are inserted only when it is sent.
+//! The text of an SQL statement. Long values are inserted only while the statement is sent.
 
 use tailwater_wire::event_printer::sql_literal::put_hex;
 
 /// Values of at least this many bytes are not copied into the text.
 const KEPT_BYTES_MIN: usize = 1 << 20;
 
-/// Length of one piece of a value that is not copied, in bytes.
+/// Number of bytes of a long value that one piece of the statement contains.
 const PIECE_BYTES: usize = 32 << 10;
 
-/// The text of a statement that is being written.
+/// The text of an SQL statement that is being built.
 #[derive(Debug, Default)]
 pub(super) struct SqlText<'v> {
-    /// The text without the values that are not copied.
+    /// The statement's text without its long values.
     pub(super) bytes: Vec<u8>,
-    /// The values that are not copied, each with its offset in `bytes`.
+    /// The long values, each with the offset in `bytes` at which it belongs.
     kept: Vec<(usize, &'v [u8])>,
     keeps: bool,
 }
 
 impl<'v> SqlText<'v> {
-    /// Returns an empty text that does not copy long values.
+    /// Returns an empty text that does not copy long values but refers to them.
     pub(super) fn keeping() -> Self {
         Self { keeps: true, ..Self::default() }
     }
@@ -33,7 +33,7 @@ impl<'v> SqlText<'v> {
         self.bytes.extend_from_slice(text.as_ref());
     }
 
-    /// Returns whether a value is not copied.
+    /// Returns whether the text refers to this value, because it is long, instead of copying it.
     pub(super) fn is_kept(&self, value: &[u8]) -> bool {
         self.keeps && value.len() >= KEPT_BYTES_MIN
     }
@@ -46,18 +46,19 @@ impl<'v> SqlText<'v> {
         }
     }
 
-    /// Returns the length in bytes, including values that are not copied.
+    /// Returns the length of the statement in bytes, including its long values.
     pub(super) fn len(&self) -> usize {
         self.bytes.len() + self.kept.iter().map(|(_, value)| literal_bytes(value)).sum::<usize>()
     }
 
-    /// Returns the text before the first value that is not copied.
+    /// Returns the start of the statement, up to its first long value; the whole statement if it has no long
+    /// value.
     pub(super) fn start(&self) -> &[u8] {
         let end = self.kept.first().map_or(self.bytes.len(), |(start, _)| *start);
         self.bytes.get(..end).unwrap_or_default()
     }
 
-    /// Returns the whole text in pieces. Values that are not copied are returned in short pieces.
+    /// Returns the whole statement in pieces. Its long values are split into short pieces.
     pub(super) fn pieces(&self) -> impl Iterator<Item = Vec<u8>> + Send + use<'_, 'v> {
         let ends = self.kept.iter().map(|(end, _)| *end).chain([self.bytes.len()]);
         let starts = std::iter::once(0).chain(ends.clone());

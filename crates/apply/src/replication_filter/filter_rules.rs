@@ -20,7 +20,8 @@ pub struct FilterSet {
     pub ignore_case: bool,
 }
 
-/// Tables and operations. A pattern without operations means all operations.
+/// A rule of a filter: a pattern for tables, and the operations on them. In the configuration, a pattern
+/// without operations means all operations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "RuleText", into = "RuleText")]
 pub struct Rule {

@@ -225,14 +225,14 @@ fn an_edit_takes_effect_at_its_transaction_and_survives_a_restart() {
     assert_eq!(versions.edit(at(2, 4), None, edit("c.*")), Ok(4));
     let error = versions
         .edit(at(1, 900), None, FilterSet::default())
-        .expect_err("the edit must not precede an earlier one");
+        .expect_err("an edit at a position before the last edit must be rejected");
     assert_eq!(
         error.to_string(),
         "filter: an edit that takes effect at 1:900 cannot follow an edit at 2:4; the earliest possible position is 2:4"
     );
     assert!(versions.edit(at(3, 4), None, edit("nonsense")).is_err());
 
-    let json = serde_json::to_string(&versions).expect("cannot convert to JSON");
+    let json = serde_json::to_string(&versions).expect("the filters must be convertible to JSON");
     let mut again: VersionedFilters = serde_json::from_str(&json).expect(&json);
     assert_eq!(again, versions);
     let numbers = |versions: &VersionedFilters| {
@@ -350,7 +350,7 @@ proptest! {
             prop_assert_eq!(filters.route(schema, table, operation), expected);
         }
         // Rules that are converted to JSON and back give the same decisions.
-        let json = serde_json::to_string(&set).expect("cannot convert to JSON");
-        prop_assert_eq!(serde_json::from_str::<FilterSet>(&json).expect("cannot read the JSON back"), set);
+        let json = serde_json::to_string(&set).expect("the filters must be convertible to JSON");
+        prop_assert_eq!(serde_json::from_str::<FilterSet>(&json).expect("the filters must be readable from their JSON"), set);
     }
 }

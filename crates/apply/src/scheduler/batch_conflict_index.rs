@@ -34,9 +34,9 @@ pub(super) struct BatchKeys {
 struct KeyHolders {
     /// The batch with exclusive access to [`WritesetKey::ANY`].
     any_exclusive: Option<BatchSlot>,
-    /// Batches with shared access to [`WritesetKey::ANY`] since that exclusive access.
+    /// Batches with shared access to [`WritesetKey::ANY`] since the last exclusive access to it.
     any_shared: BatchSlots,
-    /// Batches with exclusive access to a single key since that exclusive access.
+    /// Batches with exclusive access to a single key since the last exclusive access to [`WritesetKey::ANY`].
     some_exclusive: BatchSlots,
     some_shared: BatchSlots,
 }
@@ -205,7 +205,7 @@ impl ConflictIndex {
     }
 
     /// Adds an access of the batch `slot`. That batch waits for all conflicting batches, or commits after
-    /// them, or is the only batch. `new` means that the access is of the batch's first transaction.
+    /// them, or is the only batch. `new` means that the access belongs to the first transaction of the batch.
     pub fn add(&mut self, access: Access, slot: BatchSlot, new: bool, held: &mut BatchKeys) {
         let Access { key, shared } = access;
         let index = self.indexes.entry(key.index).or_default();

@@ -11,16 +11,17 @@ const EXECUTE_US_MIN: u64 = 200_000;
 /// The highest limit of the execution time, in microseconds. A batch holds its locks for that time, and a
 /// retry takes that time again.
 const EXECUTE_US_MAX: u64 = 5_000_000;
-/// The lowest row limit, because a batch is often slow for other reasons than its number of rows.
+/// The lowest row limit. There is a minimum because a batch is often slow for other reasons than its number
+/// of rows.
 const ROWS_MIN: u64 = 16;
 /// Each new batch reduces the weight of earlier measurements by an eighth.
 const FORGET: u64 = 8;
 /// The maximum value of one measurement, in microseconds.
 const MEASURED_US_MAX: u64 = 3_600_000_000;
 
-/// How many transactions make a batch large enough for a commit; at most a quarter of the batch limit. In
-/// independent order, this many consecutive transactions stay in one batch. This leaves fewer gaps for each
-/// commit to record, and brings rows of one table together.
+/// A batch with this many transactions is large enough to be worth a commit; a quarter of the batch limit is
+/// enough if that is less. In independent order, this many consecutive transactions stay in one batch. Each
+/// commit then has fewer gaps to record, and more rows of one table are together.
 const WORTH_TRANSACTIONS: usize = 256;
 
 /// The current size limits of a batch.
@@ -28,7 +29,7 @@ const WORTH_TRANSACTIONS: usize = 256;
 pub(super) struct BatchLimits {
     pub transactions_max: usize,
     pub bytes_max: usize,
-    /// The maximum number of rows, from measurements: see [`BatchSizing`].
+    /// The maximum number of rows, computed from measurements: see [`BatchSizing`].
     pub rows_max: usize,
     pub workers: usize,
     /// How many batches must overlap so that execution and in-order commits are both always busy.
@@ -52,7 +53,7 @@ impl BatchLimits {
                 && held.rows.saturating_add(more.rows) <= self.rows_max)
     }
 
-    /// Returns how many transactions are worth a commit.
+    /// Returns how many transactions make a batch large enough to be worth a commit.
     pub fn worth_transactions(&self) -> usize {
         (self.transactions_max / 4).clamp(1, WORTH_TRANSACTIONS)
     }

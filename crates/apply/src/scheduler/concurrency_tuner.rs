@@ -6,8 +6,8 @@
 
 use super::transaction_batch::BatchTiming;
 
-/// The minimum number of concurrent batches. If only one batch ran, its wait for another client's lock would
-/// hold up all others.
+/// The minimum number of concurrent batches. If only one batch ran at a time and waited for another client's
+/// lock, all other batches would wait too.
 const MIN: usize = 2;
 /// A trial with more concurrent batches must reach this percentage of the current throughput. More batches
 /// cost memory, hold more locks, and leave more gaps in the applied transactions.
@@ -53,9 +53,9 @@ impl ThroughputSample {
 #[derive(Debug, Clone, Copy)]
 struct WorkerTrial {
     at_a_time: usize,
-    /// How many batches that started before the trial are still to be ignored.
+    /// Number of batches that started before the trial and have not ended. They do not count for the trial.
     skip: usize,
-    /// Number of batches at whose end too few batches ran concurrently.
+    /// Number of batches at whose end fewer batches ran concurrently than the trial requires.
     unfilled: usize,
     measured: ThroughputSample,
 }
@@ -77,8 +77,8 @@ pub(super) struct Parallelism {
 
 impl Parallelism {
     /// Starts with few concurrent batches. If batches only use the CPU, a short backlog would end before a
-    /// number that is too large is reduced. If batches wait, measuring a few of them is enough to raise the
-    /// number.
+    /// number that is too large could be reduced. If batches wait for disks or commits, the number rises
+    /// after a few measured batches.
     pub fn new(workers: usize) -> Self {
         let workers = workers.max(1);
         Self {

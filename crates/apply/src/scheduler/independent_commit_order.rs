@@ -8,9 +8,8 @@ use super::shared_key_batches::KeyedBatches;
 use super::source_order_runs::{AcceptedRun, LogRuns, StartedRun};
 use super::transaction_batch::{BatchId, BatchTotals, Scheduled, TransactionBatch};
 
-/// How often to check whether the waiting batches have yielded. After this many checks, other batches no
-/// longer wait for a batch that has not yielded, because that batch executes a long statement or is held up
-/// itself.
+/// How often to check whether the waiting batches have yielded. A batch that has not yielded after this many
+/// checks executes a long statement or is held up itself. The other batches then stop waiting for it.
 const CHECKS_MAX: u32 = 6;
 /// If batches have fewer transactions than this, committing in order costs more than runs gain.
 const RUN_TRANSACTIONS_MIN: usize = 64;
@@ -18,8 +17,8 @@ const RUN_TRANSACTIONS_MIN: usize = 64;
 /// The independent commit order.
 ///
 /// Groups wait only where they must, but they are small. While there is more work than the workers can
-/// handle, waits cost nothing. The log is then applied in [runs](super::runs). Runs are several times as
-/// large, because transactions that conflict with the previous run move to the end of a run.
+/// handle, waits cost nothing. The log is then applied in [runs](super::source_order_runs). Runs are several
+/// times as large, because transactions that conflict with the previous run move to the end of a run.
 ///
 /// A run that is held up holds up all later runs. In that case, the workers of the later runs commit the part
 /// that need not wait, and give back the rest. The rest, the running runs, and the runs that are not
@@ -31,7 +30,8 @@ pub(super) struct IndependentOrder<T> {
     /// The runs of the log. Empty while only groups are in use. No run is dispatched before the last group is
     /// done.
     runs: LogRuns<T>,
-    /// Dispatched runs that are neither done nor given back. Their state is in `runs` or in `groups`.
+    /// Runs that are dispatched, and that the worker has neither finished nor given back. Their state is in
+    /// `runs` or in `groups`.
     in_turn: BTreeSet<BatchId>,
     /// Whether batches that wait for their turn must commit what they can, and give back the rest.
     can_yield: bool,
@@ -43,8 +43,8 @@ enum Mode {
     KeyedBatches,
     /// New transactions are added to runs of the log.
     LogRuns,
-    /// As [`Mode::LogRuns`], but no run is dispatched until the running runs have given back the transactions
-    /// that they have not executed. `checks` is the number of checks in this mode.
+    /// Like [`Mode::LogRuns`], but no run is dispatched until the workers of the running runs have given back
+    /// the transactions that they have not executed. `checks` counts the checks since this mode began.
     DrainRuns { checks: u32 },
 }
 
@@ -157,8 +157,8 @@ impl<T: Scheduled> IndependentOrder<T> {
         if !self.in_turn.contains(&id) {
             return None;
         }
-        // The turn of this batch is never announced, so later batches would wait for it forever. It may have
-        // yielded because of an older signal, before these later batches were dispatched.
+        // The turn of this batch is never announced, so later batches would wait for it forever. The batch
+        // may have yielded because of an earlier signal, before these later batches were dispatched.
         self.can_yield = true;
         if self.mode == Mode::LogRuns {
             self.mode = Mode::DrainRuns { checks: 0 };

@@ -120,7 +120,7 @@ impl<T: Scheduled> Scheduler<T> {
         }
     }
 
-    /// Returns whether batches that executed `first` and wait for their turn may commit `first` and [give
+    /// Returns whether a batch that has executed `first` and waits for its turn may commit `first` and [give
     /// back](Self::give_back) the rest.
     pub fn can_yield(&self) -> bool {
         matches!(&self.core, Core::Independent(core) if core.can_yield())

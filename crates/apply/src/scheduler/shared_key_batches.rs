@@ -68,7 +68,7 @@ struct KeyedBatch<T> {
     waits: Vec<BatchSlot>,
     waiters: Vec<BatchSlot>,
     alone: bool,
-    /// The number of the last search that found this batch.
+    /// The number of the last search for conflicts that found this batch.
     found: u64,
 }
 
@@ -207,8 +207,8 @@ impl<T: Scheduled> KeyedBatches<T> {
         found
     }
 
-    /// Chooses the open batch for a transaction. Seals conflicting batches that cannot take the transaction,
-    /// and adds them to `closed`.
+    /// Chooses the open batch for a transaction. Seals open batches that conflict with the transaction but
+    /// have no room for it, and adds them to `closed`.
     fn place(
         &mut self,
         limits: &BatchLimits,
@@ -319,7 +319,7 @@ impl<T: Scheduled> KeyedBatches<T> {
 
     fn seal(&mut self, slot: BatchSlot) {
         let open = |waited: &BatchSlot| self.at(*waited).state == BatchState::Open;
-        assert!(!self.at(slot).waits.iter().any(open), "a sealed batch waits for an open one");
+        assert!(!self.at(slot).waits.iter().any(open), "a sealed batch waits for an open batch");
         self.open.retain(|own| *own != slot);
         let group = self.group(slot);
         group.state = BatchState::Sealed;
@@ -370,9 +370,9 @@ impl<T: Scheduled> KeyedBatches<T> {
         into
     }
 
-    /// Returns whether a batch should wait to grow before it runs. It should if it is small, other batches
-    /// are running, and some batches wait for those: they can join this batch later. If no other batch waits,
-    /// there is no backlog, and waiting would only add delay.
+    /// Returns whether a batch should wait to grow before it runs. It should wait if it is small, other
+    /// batches are running, and further batches wait for the running ones: these further batches can join
+    /// this batch later. If no other batch waits, there is no backlog, and waiting would only add delay.
     fn may_grow(&self, slot: BatchSlot, limits: &BatchLimits) -> bool {
         let others = self.groups.len() - self.free.len() - 1;
         !self.running.is_empty() && others > self.running.len() && !self.at(slot).is_worth_running(limits)

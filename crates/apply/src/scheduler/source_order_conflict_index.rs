@@ -24,7 +24,7 @@ pub(super) struct ConflictingRuns {
 }
 
 impl ConflictingRuns {
-    /// Returns each key with its exclusive and shared accesses.
+    /// Returns the exclusive and shared accesses of the run to each key.
     pub fn accesses(&self) -> impl Iterator<Item = Access> + '_ {
         self.accesses.iter().copied()
     }
@@ -49,7 +49,7 @@ struct IndexRunKeys {
 struct Recent {
     last: u64,
     before: u64,
-    /// The earlier run for which the transactions of the last run that access the key must wait.
+    /// The earlier run for which those transactions of the last run must wait that access the key.
     last_after: u64,
 }
 

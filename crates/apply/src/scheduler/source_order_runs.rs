@@ -52,7 +52,7 @@ struct DispatchedRun<T> {
 pub(super) struct AcceptedRun<T> {
     /// The runs up to the last running one, in log order.
     pub started: Vec<StartedRun<T>>,
-    /// The transactions after these runs, in log order.
+    /// The transactions after the runs in `started`, in log order.
     pub waiting: Vec<T>,
 }
 
@@ -110,7 +110,7 @@ impl<T: Scheduled> LogRuns<T> {
         } else {
             self.index.add(&writeset.accesses, self.next_run, &mut self.open.touched)
         };
-        assert!(after < self.next_run, "a run waits for itself or a later one");
+        assert!(after < self.next_run, "a run waits for itself or for a later run");
         let alone = writeset.barrier;
         self.open.transactions.push((after, payload));
         self.open.weight.add(weight);
@@ -141,9 +141,9 @@ impl<T: Scheduled> LogRuns<T> {
         Some(self.hand_out(run))
     }
 
-    /// Returns whether the open run should be dispatched now although it has room for more transactions. It
-    /// keeps growing while the maximum number of overlapping runs is active, so that more transactions share
-    /// a commit. It also keeps growing while none of its transactions could execute yet.
+    /// Returns whether the open run should be dispatched now although it has room for more transactions. The
+    /// open run keeps growing while the maximum number of runs overlap, so that more transactions share a
+    /// commit. It also keeps growing while none of its transactions could be executed yet.
     fn open_is_ripe(&self, limits: BatchLimits) -> bool {
         self.dispatched.is_empty()
             || (self.dispatched.len() < limits.overlap
@@ -205,7 +205,7 @@ impl<T: Scheduled> LogRuns<T> {
             .filter(|(_, run)| !run.done)
             .map(|(id, DispatchedRun { totals, touched, rest, .. })| StartedRun { id, totals, touched, rest })
             .collect();
-        // All runs after the last running one were given back, so their transactions simply wait again.
+        // All runs after the last running run were given back, so their transactions simply wait again.
         let after_running =
             started.split_off(started.iter().rposition(|run| run.rest.is_none()).map_or(0, |last| last + 1));
         let mut waiting: Vec<_> = after_running.into_iter().filter_map(|run| run.rest).flatten().collect();

@@ -12,7 +12,7 @@ pub struct DecodeLimits {
     pub event_bytes_max: usize,
     /// The maximum length of a transaction that is kept in memory, in bytes of its events. A longer
     /// transaction becomes
-    /// [`TransactionContent::Streamed`](crate::transaction::TransactionContent::Streamed). So does a
+    /// [`TransactionContent::Streamed`](crate::source_transaction::TransactionContent::Streamed). So does a
     /// transaction whose decoded size is more than four times this limit.
     pub transaction_bytes_max: usize,
 }
@@ -27,8 +27,8 @@ impl Default for DecodeLimits {
 /// Decodes the transactions of one log, in order.
 ///
 /// Rows are mapped to the target's tables as they are defined when the rows are decoded. So a statement that
-/// is not [`Statement::dml`](crate::transaction::Statement::dml) must be executed before later entries are
-/// decoded. Then [`Decoder::forget`] must be called.
+/// is not [`Statement::dml`](crate::source_transaction::Statement::dml) must be executed before later entries
+/// are decoded. Then [`Decoder::forget`] must be called.
 #[derive(Debug)]
 pub struct Decoder {
     pub(super) flavour: Flavour,

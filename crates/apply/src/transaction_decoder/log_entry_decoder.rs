@@ -59,7 +59,8 @@ impl Decoder {
         self.decode(entry, span, events, tables, false)
     }
 
-    /// Decodes the entry that prepared an XA transaction. The changes become those of the XA commit.
+    /// Decodes the entry that prepared an XA transaction. The channel applies these changes with the XA
+    /// commit.
     ///
     /// # Errors
     /// As [`Decoder::transaction`].
@@ -139,9 +140,8 @@ impl Decoder {
     }
 }
 
-/// How many times larger than
-/// [`DecodeLimits::transaction_bytes_max`](super::DecodeLimits::transaction_bytes_max) the decoded
-/// transaction may be.
+/// The maximum size of a decoded transaction, as a multiple of
+/// [`DecodeLimits::transaction_bytes_max`](super::DecodeLimits::transaction_bytes_max).
 const DECODED_FACTOR_MAX: usize = 4;
 
 /// The steps of a transaction that were read so far.
@@ -152,7 +152,7 @@ struct TransactionBuilder {
     statements: usize,
     /// Number of `SAVEPOINT` statements.
     savepoints: usize,
-    /// Whether there is a `ROLLBACK TO`.
+    /// Whether the transaction contains a `ROLLBACK TO` a savepoint.
     rolls_back: bool,
     /// Memory of the steps, in bytes.
     bytes: usize,

@@ -67,7 +67,8 @@ fn with_digits(column_type: ColumnType, fraction: u8) -> ColumnType {
 }
 
 /// Sets the digits of the columns with the old layout.
-/// [`MappedTable::new`](crate::mapped_table::MappedTable::new) reports columns that the target does not have.
+/// [`MappedTable::new`](crate::source_to_target_table::MappedTable::new) reports columns that the target does
+/// not have.
 ///
 /// # Errors
 /// The first column whose digits are not certain.

@@ -23,7 +23,7 @@ async fn refused(channel: &Channel) -> Result<ChannelFault> {
         ensure!(found.state == ChannelState::Connecting, "{:?}", found.fault);
         Ok(found.fault)
     };
-    let fault = in_time("the disk is full", full).await?;
+    let fault = in_time("the channel reports that the target's disk is full", full).await?;
     fault.ok_or_else(|| anyhow::anyhow!("the channel reports no fault"))
 }
 
@@ -86,7 +86,7 @@ async fn a_disk_fills_up(kind: ServerKind) -> Result<()> {
         disk.fill()?;
         rig.source.sql(changes).await?;
         let fault = refused(&channel).await?;
-        eprintln!("{kind}: the disk is full and the channel reports {fault:?}");
+        eprintln!("{kind}: the target's disk is full, and the channel reports {fault:?}");
         disk.make_room()?;
         rig.wait_applied(&channel).await?;
     }
@@ -134,9 +134,10 @@ async fn target_binlog_fills_up(kind: ServerKind) -> Result<()> {
             before = now;
         }
     };
-    in_time("the binlog is full", waits_for_space).await?;
+    in_time("the channel makes no more progress because the target's binlog cannot grow", waits_for_space)
+        .await?;
     let all = tokio::time::timeout(Duration::from_secs(1), rig.wait_applied(&channel)).await;
-    ensure!(all.is_err(), "the disk had room for all rows");
+    ensure!(all.is_err(), "the target's disk had room for all rows, so it was never full");
     disk.make_room()?;
     rig.wait_applied(&channel).await?;
     ensure!(logged_bytes(&rig).await? > logged, "the target must log the applied rows");

@@ -158,7 +158,7 @@ async fn run_once(kind: ServerKind) -> Result<()> {
         rig.ensure_equal(&[&format!("d{round}")]).await?;
     }
     let (wanted, found) = (defined(&rig.source).await?, defined(&rig.target).await?);
-    ensure!(wanted == found, "{wanted:#?}\n{found:#?}");
+    ensure!(wanted == found, "the definitions differ\nsource: {wanted:#?}\ntarget: {found:#?}");
     eprintln!("{kind}: {appliers} appliers and {targets} targets killed during DDL statements");
     applier.end().await;
     Ok(())

@@ -48,7 +48,7 @@ async fn streamed(kind: ServerKind, doublings: u32) -> Result<()> {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        in_time("rows arrive", midway).await?;
+        in_time("rows arrive on the target", midway).await?;
         applier.kill();
         ensure!(
             rig.target.sql("SELECT COUNT(*) FROM large.t").await? == ["0"],

@@ -67,7 +67,7 @@ async fn a_deadlock_is_met(rig: &Rig, channel: &Channel) -> Result<()> {
     in_time("the channel locks the first row", has_first).await?;
     // The client gets this row only if the channel releases it.
     other.execute("UPDATE tally.knot SET n=7 WHERE id=1").await?;
-    ensure!(deadlocks(rig).await? > met, "there was no deadlock");
+    ensure!(deadlocks(rig).await? > met, "the target reports no new deadlock");
     other.execute("ROLLBACK").await?;
     rig.wait_applied(channel).await?;
     channel.pause().await?;
@@ -201,7 +201,7 @@ async fn stop_does_not_wait_for_an_earlier_statement(kind: ServerKind) -> Result
     let mut predecessor = Connection::connect(&rig.target.connect_options()).await?;
     // The target may need time to notice that the earlier client has disconnected.
     let got = predecessor.query("SELECT GET_LOCK('tailwater.hasty', 60)").await?;
-    ensure!(got.scalar() == Some("1"), "the lock is not available");
+    ensure!(got.scalar() == Some("1"), "the test cannot get the lock of the earlier connection");
     let channel = rig.channel(rig.options("hasty"));
     rig.source.sql("CREATE TABLE busy.t (id INT PRIMARY KEY); INSERT INTO busy.t VALUES (1)").await?;
     let waits = "SELECT COUNT(*) FROM information_schema.processlist WHERE state='User lock'";

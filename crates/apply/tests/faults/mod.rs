@@ -48,7 +48,8 @@ pub fn seeded(test: &str) -> StdRng {
 /// A channel in its own runtime. It can end like a killed process: at any point, and without a message to the
 /// target.
 pub struct Applier {
-    // Must be dropped first, so that no task of the runtime notices that the channel is dropped.
+    // The runtime must be dropped before the channel, so that no task of the runtime notices that the channel
+    // is dropped.
     runtime: Abrupt,
     pub channel: Channel,
 }
@@ -197,7 +198,7 @@ async fn count(source: ConnectOptions, client: u64, seed: u64, enough: Cancellat
 pub async fn in_time<T>(what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::time::timeout(crate::channel_test_servers::PATIENCE, work)
         .await
-        .with_context(|| format!("timed out: {what}"))?
+        .with_context(|| format!("timed out before this happened: {what}"))?
 }
 
 /// Waits until a query returns a value.

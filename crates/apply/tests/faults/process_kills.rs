@@ -131,7 +131,10 @@ async fn play((kind, order, gtid): Cast, random: &mut StdRng, rounds: u32) -> Re
             Some(fault) => *fault,
             None => *all.choose(random).unwrap_or(&Fault::KillApplier),
         };
-        eprintln!("{kind} {order:?} {gtid:?}, {:?} log: {fault:?} after {pause:?}", play.rig.ack);
+        eprintln!(
+            "{kind}, commit order {order:?}, GTID mode {gtid:?}, ACK mode {:?}: injecting {fault:?} after {pause:?}",
+            play.rig.ack
+        );
         play.fault(fault).await?;
     }
     let transactions = load.stop().await?;
@@ -145,7 +148,10 @@ async fn play((kind, order, gtid): Cast, random: &mut StdRng, rounds: u32) -> Re
         }
         applier.end().await;
     }
-    eprintln!("{kind} {order:?} {gtid:?}: {transactions} transactions, {:?}", play.kills);
+    eprintln!(
+        "{kind}, commit order {order:?}, GTID mode {gtid:?}: the clients committed {transactions} transactions; faults: {:?}",
+        play.kills
+    );
     Ok(())
 }
 
@@ -195,7 +201,8 @@ async fn mysql_loses_nothing_when_killed_under_the_sources_gtids() -> Result<()>
     rounds((ServerKind::Mysql97, CommitOrder::Independent, GtidMode::Preserve)).await
 }
 
-/// A target that logged the source's GTIDs and then lost the transactions must not count as having them.
+/// A target that logged transactions under the source's GTIDs and then lost them in a crash must not count as
+/// having them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transactions_that_a_mysql_target_logged_and_lost_are_detected() -> Result<()> {
     let Some(mut rig) = Rig::start(ServerKind::Mysql97, &[], FORGETFUL).await? else { return Ok(()) };

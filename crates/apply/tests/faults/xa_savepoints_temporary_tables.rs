@@ -218,7 +218,10 @@ async fn mixed(kind: ServerKind) -> Result<()> {
     channel.pause().await?;
     rig.ensure_equal(&["mix"]).await?;
     let rows = "SELECT * FROM virtual_columns.v ORDER BY id; SELECT id FROM virtual_columns.v FORCE INDEX (g) WHERE g=14";
-    ensure!(rig.source.sql(rows).await? == rig.target.sql(rows).await?, "virtual columns differ");
+    ensure!(
+        rig.source.sql(rows).await? == rig.target.sql(rows).await?,
+        "the virtual columns of the target differ from the source"
+    );
     channel.shut_down().await;
     Ok(())
 }

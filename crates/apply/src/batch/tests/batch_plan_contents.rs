@@ -129,7 +129,7 @@ fn rows_of_tables_without_a_key_stay_in_separate_events() {
 #[test]
 fn a_row_that_one_event_updates_twice_is_in_two_events() {
     let cells = |value: i32| vec![Some(value), Some(7)];
-    // Bit 3: the change is in the event of the previous change. Bits 0 and 1: with minimal images.
+    // Bit 3 puts the change into the event of the previous change. Bits 0 and 1 select minimal images.
     for how in [8, 8 | 3] {
         let mut history = History::new(u64::MAX, u8::MAX);
         for value in [1, 2, 9] {
@@ -138,7 +138,7 @@ fn a_row_that_one_event_updates_twice_is_in_two_events() {
         for (before, after) in [(9, 8), (1, 3), (3, 4), (2, 5)] {
             history.change(KEYLESS, Some(cells(before)), Some(cells(after)), how);
         }
-        assert_eq!(history.changes.len(), 4, "all updates are in one event");
+        assert_eq!(history.changes.len(), 4, "all updates must be in one event");
         assert_eq!(planned(&history, PlanOptions::default()), [(Write, 3), (Update, 2), (Update, 2)]);
     }
 }

@@ -158,14 +158,14 @@ impl Store {
                 for row in rows {
                     let key: Cells = index.iter().map(|column| row[*column]).collect();
                     if !key.contains(&None) && !seen.insert(key.clone()) {
-                        return Err(format!("t{table}: duplicate {key:?}"));
+                        return Err(format!("table t{table} has the key {key:?} twice"));
                     }
                 }
             }
         }
         for row in &self.tables[CHILD] {
             if row[1].is_some() && !self.tables[PARENT].iter().any(|parent| parent[0] == row[1]) {
-                return Err(format!("child {row:?} has no parent"));
+                return Err(format!("the child row {row:?} has no parent row"));
             }
         }
         Ok(())
@@ -175,18 +175,18 @@ impl Store {
         self.tables[table]
             .iter()
             .position(|row| image.iter().all(|(column, value)| row[*column] == *value))
-            .ok_or_else(|| format!("t{table}: no row {image:?}"))
+            .ok_or_else(|| format!("table t{table} has no row with the values {image:?}"))
     }
 
     /// Applies a row as a server does. If the row must be rejected, returns the reason.
     pub fn apply(&mut self, group: &RowGroup<'_>, row: &PlannedRow<'_>) -> Result<(), String> {
         let table =
             SHAPES.iter().enumerate().position(|(index, _)| group.table.target.table == format!("t{index}"));
-        let table = table.ok_or("no such table")?;
+        let table = table.ok_or("the model has no table with the name of the group's table")?;
         let bytes = row.image.to_bytes();
         let (first, rest) = read(&group.columns_present, &bytes);
         if !rest.is_empty() {
-            return Err(format!("{} bytes left over", rest.len()));
+            return Err(format!("{} bytes follow the row image", rest.len()));
         }
         let rows = &mut self.tables[table];
         match group.kind {
@@ -203,7 +203,7 @@ impl Store {
                 let bytes = row.after.to_bytes();
                 let (after, rest) = read(&group.columns_present_after, &bytes);
                 if !rest.is_empty() {
-                    return Err(format!("{} bytes left over", rest.len()));
+                    return Err(format!("{} bytes follow the row image", rest.len()));
                 }
                 let found = self.find(table, &first)?;
                 after.iter().for_each(|(column, value)| self.tables[table][found][*column] = *value);
@@ -437,7 +437,7 @@ impl History {
     }
 }
 
-/// Generates up to `count_max` random requests.
+/// Generates up to `count_max` random requests for changes.
 pub fn wishes(count_max: usize) -> impl Strategy<Value = Vec<Wish>> {
     let wish = (0u8..5, 0u8..4, proptest::array::uniform4(0u8..5), 0u8..32)
         .prop_map(|(table, kind, values, how)| Wish { table, kind, values, how });

@@ -29,7 +29,7 @@ const TIME_MAX: Duration = Duration::from_secs(2);
 /// How much of the log is scanned if rows are written as SQL, in bytes.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// How much of the log is scanned while no rows that must be written as SQL are found, in bytes.
+/// How much of the log is scanned, in bytes, as long as the scan finds no rows that must be written as SQL.
 const BYTES_MAX_SAME_SHAPE: u64 = 4 << 20;
 
 /// The limits of the preflight, and how much of each limit is used.

@@ -18,7 +18,7 @@ const DEFINITION_BYTES_MAX: u32 = 64 << 20;
 /// The DDL statements in a part of the log.
 #[derive(Debug)]
 pub(super) struct DefinitionScan {
-    /// Start of the part; `to` is its end.
+    /// Start of this part of the log; `to` is its end.
     pub(super) from: LogPosition,
     pub(super) to: LogPosition,
     pub(super) format: FormatDescription,

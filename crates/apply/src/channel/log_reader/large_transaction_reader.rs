@@ -90,7 +90,7 @@ impl ChannelReader {
             if ran.await.is_err() {
                 return Ok(false);
             }
-            // The cache may contain an earlier table of that name.
+            // The cache may contain the definition of an earlier table with the same name.
             self.target.forget();
             self.decoder.forget();
         }

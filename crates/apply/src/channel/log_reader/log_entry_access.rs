@@ -6,8 +6,10 @@ use tailwater_wire::binlog_event::EventType;
 use crate::channel::target_gtid_queries::FIRST_EVENT_OFFSET;
 use crate::error::ApplyError;
 
-/// Returns the format description event of the segment that contains `start`, where reading begins. `None` if
-/// reading begins before that event, or if the segment has no such event before its first transaction.
+/// Returns the format description event that applies to the events from `start` on, where the channel begins
+/// to read. It is the one before the first transaction of the segment that contains `start`. Returns `None`
+/// if that segment has no such event, or if `start` is not after the event, so that the channel will read it
+/// anyway.
 pub(super) fn format_description(log: &LogHandle, start: LogPosition) -> Result<Option<Vec<u8>>, ApplyError> {
     if start.offset <= FIRST_EVENT_OFFSET {
         return Ok(None);
@@ -28,8 +30,9 @@ pub(super) fn format_description(log: &LogHandle, start: LogPosition) -> Result<
     Ok(None)
 }
 
-/// Returns a log reader that has just returned `entry`. That entry was read before, and [is
-/// durable](super::ChannelReader::wait_until_durable) now.
+/// Opens a new log reader that has just returned `entry`, so that the channel can read the events of that
+/// entry a second time. The caller has [waited until the entry is
+/// durable](super::ChannelReader::wait_until_durable).
 ///
 /// # Errors
 /// [`ApplyError::ProgressRecord`] if another entry is at that position; [`ApplyError::Log`].
@@ -38,6 +41,9 @@ pub(super) fn reopen(log: &LogHandle, entry: &LogEntry, channel: &str) -> Result
     if reader.try_next()?.as_ref() == Some(entry) {
         return Ok(reader);
     }
-    let reason = format!("the log has changed at {}", entry.position);
+    let reason = format!(
+        "the log has another entry at {} than when the channel first read that position",
+        entry.position
+    );
     Err(ApplyError::ProgressRecord { channel: channel.to_owned(), reason })
 }

@@ -19,7 +19,7 @@ use crate::transaction_decoder::{DeclaredColumns, OldTimeDigits};
 
 /// How long the source may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// How long the relay may take to capture the log up to the source's position from the answer.
+/// How long the relay may take to capture the log up to the binlog position in the source's answer.
 const CAPTURE_MAX: Duration = Duration::from_secs(10);
 /// How often the log's position is checked while the reader waits for that capture.
 const CAPTURE_POLL: Duration = Duration::from_millis(5);
@@ -113,7 +113,7 @@ impl ChannelReader {
         }
     }
 
-    /// Waits until the log contains the source's position from the answer.
+    /// Waits until the log contains everything up to `position`, the binlog position in the source's answer.
     async fn until_captured(&self, position: &MariadbPosition) -> Result<(), String> {
         let started = Instant::now();
         loop {

@@ -17,7 +17,8 @@ pub(in crate::channel) type StepReceiver = mpsc::Receiver<StreamedStep>;
 /// A part of a streamed transaction.
 #[derive(Debug)]
 pub(in crate::channel) enum StreamedStep {
-    /// The next step. `done` is sent once the step has run. `memory` is freed with it.
+    /// The next step. The worker sends a message on `done` once the step has run. `memory` is freed together
+    /// with the step.
     ApplyStep { step: Box<ApplyStep>, done: Option<oneshot::Sender<()>>, memory: OwnedSemaphorePermit },
     /// The end of the transaction. If the channel of steps closes without `End`, the reader could not read
     /// the rest.

@@ -128,8 +128,8 @@ struct Simulation<'a> {
     turn: BatchId,
     store: SimulatedStore,
     applied: Vec<bool>,
-    /// This counter and the next one show whether the test cases contain yields and batches that commit in
-    /// turn.
+    /// The counters `given_back` and `in_turn` show whether the test cases contain yields and batches that
+    /// commit in turn.
     given_back: usize,
     in_turn: usize,
 }
@@ -233,7 +233,7 @@ impl<'a> Simulation<'a> {
         assert_eq!(
             seen,
             self.load.seen[number - 1],
-            "transaction {number} read other values than in serial execution"
+            "transaction {number} read values that differ from serial execution"
         );
         self.running[at].executed.push((number, seen));
         true
@@ -322,7 +322,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Makes one possible step at random. Returns false if no step is possible.
+    /// Makes one of the possible steps, chosen at random. Returns false if no step is possible.
     fn act(&mut self, rng: &mut StdRng) -> bool {
         let start = rng.random_range(0..5);
         (0..5).any(|turn| match (start + turn) % 5 {
@@ -398,6 +398,6 @@ fn simulations_cover_runs_and_yields_in_independent_order() {
     }
     assert!(
         in_turn > 300 && given_back > 100 && cases > 20,
-        "too few runs or yields: {in_turn} runs, {given_back} returned transactions, {cases} cases with a yield"
+        "the simulations have too few runs or yields: {in_turn} runs, {given_back} returned transactions, {cases} cases with a yield"
     );
 }

@@ -94,7 +94,7 @@ fn logged(value: &BinlogValue<'_>, digits: u8) -> (BinlogValue<'static>, Vec<u8>
             bytes.extend(big_endian(u64::from(micros / unit), usize::from(digits.div_ceil(2))));
             (cut, bytes)
         }
-        _ => unreachable!("not a temporal value"),
+        _ => unreachable!("the test value is not a temporal value"),
     }
 }
 
@@ -221,9 +221,9 @@ fn a_changed_table_is_rejected() {
     );
 }
 
-/// If the target's column has another type, the target declares no digits, so those of the source count.
-/// Hidden columns are compared without their layout, which `information_schema` does not show. Without
-/// verification, the digits of the target count.
+/// If the target's column has another type, the target declares no digits, so the source's digits are used.
+/// Hidden columns are compared without their layout, because `information_schema` does not show it. Without
+/// verification, the target's digits are used.
 #[test]
 fn the_source_determines_the_digits_if_the_target_declares_none() {
     let set = |own: &str, digits: &OldTimeDigits| {

@@ -54,8 +54,8 @@ pub(super) struct PreflightScan {
     filters: Filters,
     /// The bodies of the table maps of the current transaction, by table ID.
     maps: FxHashMap<u64, Vec<u8>>,
-    /// The table maps for which a table was already returned, without their table ID, each with the operation
-    /// on the rows.
+    /// The tables that the scan has already returned: the operation on the rows, and the table map without
+    /// its table ID.
     met: FxHashSet<(Operation, Vec<u8>)>,
     /// The objects that DDL statements have changed, in lower case: a database with one table, or with all
     /// tables.
@@ -95,7 +95,7 @@ impl PreflightScan {
         self.met.clear();
     }
 
-    /// Resets the state that belongs to one transaction. Call this before the events of the next one.
+    /// Resets the state that belongs to one transaction. Call this before the events of the next transaction.
     pub(super) fn begin(&mut self) {
         self.maps.clear();
     }
