@@ -318,7 +318,7 @@ async fn a_blocked_backlog_stops_without_gaps() -> Result<()> {
         released?;
         Ok(())
     };
-    in_time("it stops", stop).await?;
+    in_time("the channel stops", stop).await?;
     let (rows, newest) = look().await?;
     ensure!(
         rows == newest && rows < BACKLOG,

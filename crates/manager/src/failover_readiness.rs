@@ -58,7 +58,7 @@ fn answer(
                 ActionOutcome::AckerState { acker: acker.clone(), before: before.clone() }
             }
             Some(Err(reason)) => ActionOutcome::Unknown(reason.clone()),
-            None => ActionOutcome::Unknown("it has not answered yet".to_owned()),
+            None => ActionOutcome::Unknown("the acker has not answered yet".to_owned()),
         },
         RunAction::ProbeCandidates => ActionOutcome::Candidates(servers.to_vec()),
         _ => ActionOutcome::Done,

@@ -50,7 +50,7 @@ pub enum SafetyRefusal {
     Unfenced {
         /// The old primary.
         primary: String,
-        /// Why it may acknowledge further commits.
+        /// Why the old primary may acknowledge further commits.
         reason: String,
     },
     /// The logs of two ackers contradict each other.
@@ -77,7 +77,7 @@ pub enum SafetyRefusal {
     CandidateUnfit {
         /// The requested server.
         server: String,
-        /// The reasons that exclude it.
+        /// The reasons that exclude this server.
         reasons: String,
     },
     /// The primary is alive, or only one observer reports that it is dead.
@@ -149,7 +149,7 @@ pub enum SafetyRefusal {
     RejoinUnsafe {
         /// The former primary.
         server: String,
-        /// Why it may hold such commits.
+        /// Why the former primary may hold such commits.
         reason: String,
     },
 }

@@ -107,14 +107,14 @@ fn missing_transactions_come_from_the_log() {
 #[test]
 fn a_server_is_excluded_if_no_server_can_send_what_it_lacks() {
     let log = log("old:1-10", "old:1-6");
-    check_with(&log, &[replica("a", "old:1-4")], Err("it lacks"));
+    check_with(&log, &[replica("a", "old:1-4")], Err("the server lacks"));
     // Another replica can fill the gap if its binlog still has the transactions, but not if it has purged
     // them.
     let giver = CandidateServer { promotion: Promotion::MustNot, ..replica("giver", "old:1-10") };
     let choice = check_with(&log, &[replica("a", "old:1-4"), giver.clone()], Ok("a"));
     assert_eq!(choice.ranked[0].backfills[0].from, "giver");
     let purged = CandidateServer { purged: Some(mysql("old:1-5")), ..giver };
-    check_with(&log, &[replica("a", "old:1-4"), purged], Err("it lacks"));
+    check_with(&log, &[replica("a", "old:1-4"), purged], Err("the server lacks"));
 }
 
 #[test]

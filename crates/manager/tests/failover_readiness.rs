@@ -79,7 +79,7 @@ fn refused(readiness: &FailoverReadiness, rule: &str, words: &[&str]) {
     };
     assert_eq!(found, rule, "{reason}");
     for word in words {
-        assert!(reason.contains(word), "{word} is missing in: {reason}");
+        assert!(reason.contains(word), "the reason does not contain {word:?}: {reason}");
     }
 }
 
@@ -153,7 +153,7 @@ fn a_refusal_becomes_a_finding_when_it_has_lasted_long_enough() {
     assert_eq!(
         refused_by(&cluster_state, 4_000).as_deref(),
         Some("TW-MGR-0033"),
-        "the time counts from the first refusal, even by another rule"
+        "the time must count from the first refusal, even if it came from another rule"
     );
     cluster_state.set_readiness(5_000, FailoverReadiness::Ready { server: "db2".to_owned() });
     assert_eq!(refused_by(&cluster_state, 5_000), None);

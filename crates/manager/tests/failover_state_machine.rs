@@ -266,7 +266,11 @@ fn run(
             },
         };
         let primaries = world.primaries();
-        assert!(primaries.len() <= 1, "two primaries, {primaries:?}, after {act}: {}", failover.audit());
+        assert!(
+            primaries.len() <= 1,
+            "there are two primaries, {primaries:?}, after {act}: {}",
+            failover.audit()
+        );
         for server in primaries.iter().filter(|server| **server != "old") {
             let (received, executed) = world.servers[*server];
             assert!(
@@ -426,7 +430,7 @@ fn ackers_that_refuse_this_lease_term_are_reported_and_need_no_undo() {
         assert!(missing.contains("term 4711") && missing.contains("raise-terms"), "{missing}");
         let starts = RunAction::StartAcker { acker: "relay1".to_owned() };
         let is_it = |step: &AuditEntry| matches!(&step.note, AuditEvent::ActionOrdered { what, .. } if *what == starts);
-        assert!(!audit.steps.iter().any(is_it), "the acker did nothing that must be undone: {audit}");
+        assert!(!audit.steps.iter().any(is_it), "an acker that refused needs no undo action: {audit}");
     }
 }
 

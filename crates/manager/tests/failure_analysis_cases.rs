@@ -53,7 +53,7 @@ fn each_scenario_produces_its_expected_findings() -> Result<()> {
         }
         let expected = fs::read_to_string(path.join("expected")).with_context(|| name.clone())?;
         if found != expected {
-            wrong.push(format!("--- {name}: expected\n{expected}--- found\n{found}"));
+            wrong.push(format!("--- {name}: expected findings\n{expected}--- actual findings\n{found}"));
         }
         seen += 1;
     }
@@ -166,7 +166,7 @@ fn step(
             };
             record.add(ObserverReport { at_ms, observer, about: (*about).to_owned(), saw: read_saw(what)? });
         }
-        _ => bail!("the line is not understood"),
+        _ => bail!("the scenario has a line with an unknown form"),
     }
     Ok(())
 }
@@ -192,7 +192,7 @@ fn read_saw(words: &[&str]) -> Result<Observed> {
                 Observed::Failed(kind, failure(outcome)?)
             }
         }
-        _ => bail!("the line is not understood"),
+        _ => bail!("the scenario has a line with an unknown form"),
     })
 }
 
@@ -273,7 +273,7 @@ fn read_vitals(about: &str, parts: &[&str]) -> Result<ServerHealth> {
                 match key {
                     "semi" => {
                         let (clients, needed) =
-                            value.split_once('/').context("semi= needs CLIENTS/NEEDED")?;
+                            value.split_once('/').context("the value of semi= must be CLIENTS/NEEDED")?;
                         (semi_sync.clients, semi_sync.acks_needed) = (clients.parse()?, needed.parse()?);
                     }
                     "enabled" => semi_sync.enabled = yes,

@@ -82,7 +82,7 @@ impl Store {
                 self.held = Some((manager, time + ttl_ms, token));
                 LeaseAnswer::Renewed { ttl_ms }
             }
-            (_, Some(_)) => LeaseAnswer::Expired { reason: "it has ended".to_owned() },
+            (_, Some(_)) => LeaseAnswer::Expired { reason: "the lease term has ended".to_owned() },
         }
     }
 }
@@ -113,7 +113,7 @@ fn any_way() -> impl Strategy<Value = (Option<u64>, Option<u64>)> {
 }
 
 /// Simulates three managers. Returns the number of lease terms. Returns `Err` with the time if two managers
-/// acted at once, or if a lease term had no higher number than an earlier one.
+/// acted at once, or if the number of a lease term was not higher than that of an earlier term.
 fn simulate(
     fates: &[Fate],
     ways: &[(Option<u64>, Option<u64>)],
@@ -530,7 +530,7 @@ async fn require_login(endpoint: &str, authority: &Path) -> anyhow::Result<()> {
         let url = format!("{endpoint}/v3/auth/{method}");
         let answer = client.post(url).body(body.to_string()).send().await?;
         let (status, text) = (answer.status(), answer.text().await?);
-        anyhow::ensure!(status.is_success(), "{method}: {status}: {text}");
+        anyhow::ensure!(status.is_success(), "etcd refused {method}: {status}: {text}");
     }
     Ok(())
 }

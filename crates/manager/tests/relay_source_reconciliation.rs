@@ -67,13 +67,13 @@ fn a_relay_that_a_failover_has_stopped_is_not_started_before_the_failover_has_en
     assert_eq!(
         leader(&RecordedPrimary::NeverChanged, &relays),
         "unknown",
-        "another failover in that lease term may have stopped the relay"
+        "the primary must be unknown, because another failover in that lease term may have stopped the relay"
     );
     let decision = PrimaryRecord::of(&decided(7, "db2"), &relays, (1, LeaseToken(9))).expect("db2 leads");
     assert_eq!(decision.server, "db2");
     assert!(
         decision.needs_repoint(&relays[1]),
-        "the same failover stopped the relay and could not repoint it"
+        "a relay that the same failover stopped and could not repoint must be repointed now"
     );
     assert!(!decision.needs_repoint(&relays[0]) && !decision.needs_repoint(&assignment(5, "db2", 5)));
     for since in
@@ -151,8 +151,8 @@ fn after_an_undone_failover_the_earlier_audit_record_decides() {
     }
     let dry = Audit { dry_run: true, ..audit("b", 4, None) };
     assert_eq!(of(&[&dry, &first]), decided(3, "db2"));
-    // The last failover or switchover was interrupted, or left to an operator. Another one then completes it,
-    // or does not.
+    // The last failover or switchover was interrupted, or left to an operator. Another manager then completes
+    // it, or does not.
     for open in [None, left()] {
         let open = audit("b", 4, open);
         let resumed = |token, outcome| Audit { resumes: Some("b".to_owned()), ..audit("c", token, outcome) };

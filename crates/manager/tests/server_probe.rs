@@ -89,7 +89,7 @@ impl Pair {
             if is_so(replica) {
                 return Ok(cluster);
             }
-            ensure!(started.elapsed() < PATIENCE, "{what}: {replica:#?}");
+            ensure!(started.elapsed() < PATIENCE, "the replica was not {what} in time: {replica:#?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -129,11 +129,11 @@ async fn the_topology_of_real_servers_is_observed(kind: ServerKind) -> Result<()
     let stop = statement(kind, "STOP REPLICA SQL_THREAD", "STOP SLAVE SQL_THREAD");
     pair.replica.sql(stop).await?;
     pair.primary.sql("INSERT INTO shop.t VALUES (1)").await?;
-    let cluster = pair.until("one behind", |node| has(node, ProblemCode::SqlStopped)).await?;
+    let cluster = pair.until("one transaction behind", |node| has(node, ProblemCode::SqlStopped)).await?;
     let behind = find(&cluster, "db2")?.gtid_state.as_ref().map(|state| state.behind);
     ensure!(behind == Some(1), "{behind:?}");
     pair.replica.sql(statement(kind, "START REPLICA", "START SLAVE")).await?;
-    pair.until("in step again", in_step).await?;
+    pair.until("up to date again", in_step).await?;
 
     // The replica gets an errant transaction.
     pair.replica.sql("INSERT INTO shop.t VALUES (100)").await?;
@@ -242,12 +242,15 @@ async fn the_probe_predicts_whether_semi_sync_survives_a_restart(kind: ServerKin
         return Ok(());
     }
     let mut server = Server::start(ServerSpec::new(kind).name("restarted").semi_sync_source()).await?;
-    ensure!(waits(&server).await? == (true, true), "semi-sync was enabled on the command line");
+    ensure!(
+        waits(&server).await? == (true, true),
+        "semi-sync from the command line must be active, and must count as surviving a restart"
+    );
     if kind.flavour() == Flavour::MariaDb {
         server.restart(None).await?;
         ensure!(
             waits(&server).await? == (true, true),
-            "semi-sync was enabled on the command line, and the server restarted"
+            "semi-sync from the command line must be active after a restart"
         );
     }
     // If all settings are already in place, a promotion does not change them: see `make_source`.
@@ -269,34 +272,46 @@ async fn the_probe_predicts_whether_semi_sync_survives_a_restart(kind: ServerKin
     server.sql(&format!("SET GLOBAL {side}_timeout = 2000000000")).await?;
     ensure!(
         waits(&server).await? == (true, false),
-        "a value set by a statement hides the one from the option file"
+        "a value that a statement has set must count as lost at a restart"
     );
     if kind.flavour() == Flavour::MySql {
         server.sql("SET GLOBAL rpl_semi_sync_source_timeout = DEFAULT").await?;
         server.sql("SET PERSIST rpl_semi_sync_source_timeout = 2000000000").await?;
-        ensure!(waits(&server).await? == (true, true), "the persisted value applies after a restart");
+        ensure!(waits(&server).await? == (true, true), "a persisted value must count as surviving a restart");
         server.sql("SET PERSIST_ONLY rpl_semi_sync_source_enabled = 0").await?;
-        ensure!(waits(&server).await? == (true, false), "the persisted value contradicts the command line");
+        ensure!(
+            waits(&server).await? == (true, false),
+            "semi-sync must not count as surviving a restart if a persisted value contradicts the command line"
+        );
         server.sql("RESET PERSIST").await?;
     }
 
     server.restart(Some(Vec::new())).await?;
     server.enable_semi_sync_source().await?;
-    ensure!(waits(&server).await? == (true, false), "semi-sync was enabled by a statement");
+    ensure!(
+        waits(&server).await? == (true, false),
+        "semi-sync that a statement has enabled must count as lost at a restart"
+    );
     let mut connection = Connection::connect(&server.connect_options()).await?;
     let (_, note) = make_source(&mut connection, 1).await?;
     connection.close().await;
     let keeps = kind.flavour() == Flavour::MySql;
     ensure!(note.is_none() == keeps, "{note:?}");
-    ensure!(waits(&server).await? == (true, keeps), "semi-sync was enabled as in a failover");
+    ensure!(
+        waits(&server).await? == (true, keeps),
+        "semi-sync that was enabled as in a failover must be active, and must survive a restart only on MySQL"
+    );
     if kind.flavour() == Flavour::MySql {
         server.restart(None).await?;
         ensure!(
             waits(&server).await? == (true, true),
-            "semi-sync was enabled as in a failover, and the server restarted"
+            "semi-sync that was enabled as in a failover must be active after a restart of MySQL"
         );
         server.sql("RESET PERSIST; SET GLOBAL rpl_semi_sync_source_enabled = 1").await?;
-        ensure!(waits(&server).await? == (true, false), "the value is no longer persisted");
+        ensure!(
+            waits(&server).await? == (true, false),
+            "semi-sync must count as lost at a restart after RESET PERSIST"
+        );
         return Ok(());
     }
     server.restart(None).await?;
@@ -354,7 +369,7 @@ async fn pings_detect_each_kind_of_failure(kind: ServerKind) -> Result<()> {
     let failure = pinger.ping(PingKind::Insert).await.outcome.err().map(|unreached| unreached.failure);
     ensure!(failure == Some(ProbeFailure::ReadOnly), "{failure:?}");
 
-    // A server that denies the login is alive.
+    // A server that denies the login counts as alive.
     let stranger = ConnectOptions { user: "nobody".into(), ..server.connect_options() };
     let failure = Pinger::new(&stranger, "m", TIMEOUT).ping(PingKind::Select).await.outcome.err();
     ensure!(failure.as_ref().map(|unreached| unreached.failure) == Some(ProbeFailure::Denied), "{failure:?}");
@@ -368,8 +383,8 @@ async fn pings_detect_each_kind_of_failure(kind: ServerKind) -> Result<()> {
     let failure = hasty.ping(PingKind::Connect).await.outcome.err().map(|unreached| unreached.failure);
     ensure!(failure == Some(ProbeFailure::TimedOut), "{failure:?}");
     server.resume()?;
-    // The refused connection of a killed process is enough for a failover. The pings before it must cause no
-    // finding.
+    // A connection that is refused because the process was killed is enough for a failover. The pings before
+    // that must cause no finding.
     let mut record = ObservationHistory::new(
         ClusterMembers { primary: "pinged".into(), ..ClusterMembers::default() },
         AnalysisSettings::default(),

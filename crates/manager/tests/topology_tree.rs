@@ -62,8 +62,8 @@ pub fn unanswered(question: OptionalQuery) -> UnansweredQuery {
     }
 }
 
-/// A running channel that reads from a host. `source` is the number of the server behind that host, if it was
-/// ever reached.
+/// A running channel that reads from a host. `source` is the number of the server at that host; `None` if the
+/// channel never reached it.
 pub fn from(host: &str, port: u16, source: Option<u32>) -> ReplicaChannel {
     ReplicaChannel {
         name: String::new(),
@@ -335,7 +335,7 @@ fn each_problem_of_a_replica_is_reported() {
 
 /// The state that a refused query would show is unknown. It counts neither as good nor as bad.
 #[test]
-fn the_state_behind_a_refused_query_is_unknown() {
+fn the_state_that_a_refused_query_would_show_is_unknown() {
     let blind = |id: u32| {
         let questions = [
             OptionalQuery::Replication,
@@ -355,7 +355,8 @@ fn the_state_behind_a_refused_query_is_unknown() {
     for word in ["from where it replicates is not known", "REPLICA MONITOR", "tailwater grants", "denied"] {
         assert!(text.contains(word), "{word}: {text}");
     }
-    // Nothing depends on these queries on a primary that is only captured from, so it has no problem.
+    // On a primary from which Tailwater only captures, nothing depends on these queries. So the primary has
+    // no problem.
     assert_eq!(problems(&cluster, "db1"), []);
     assert!(find(&cluster, "db1").notes.iter().any(|note| note.contains("needs")), "{cluster:#?}");
 

@@ -66,7 +66,7 @@ mod tests {
     fn check(flavour: Flavour, server: &str, log: &str, expected: &str) {
         let parse = |text| GtidSet::parse(flavour, text).expect("the GTIDs must be valid");
         let both = common(&parse(server), &parse(log)).expect("the sets must have one flavour");
-        assert_eq!(both, parse(expected), "{server} and {log}");
+        assert_eq!(both, parse(expected), "wrong common GTIDs of the server ({server}) and the log ({log})");
     }
 
     #[test]
@@ -86,7 +86,7 @@ mod tests {
     fn own_transactions_have_this_server_as_their_origin() {
         let uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
         let gtid = Gtid::parse(Flavour::MySql, &format!("{uuid}:7")).expect("the GTID must be valid");
-        let Gtid::MySql(mysql) = &gtid else { unreachable!("the GTID is of MySQL") };
+        let Gtid::MySql(mysql) = &gtid else { unreachable!("the GTID must be a MySQL GTID") };
         assert!(Identity { uuid: Some(mysql.uuid), server_id: 3 }.is_own(&gtid));
         assert!(!Identity { uuid: Some([0; 16]), server_id: 1 }.is_own(&gtid));
         let gtid = Gtid::parse(Flavour::MariaDb, "0-1-7").expect("the GTID must be valid");

@@ -3,8 +3,8 @@
 //!
 //! A storage engine that changes its own dictionary flushes its log, and with it all earlier commits. The
 //! server stores other objects in files, without this flush. On MariaDB these are accounts, views, routines,
-//! triggers and databases; in both flavours also the flags of a MyISAM table. This test shows on real servers
-//! which statements flush: `crates/rejoin/tests/tables_behind_binlog_after_crash.rs`.
+//! triggers and databases. In both flavours they also include the flags of a MyISAM table. The test
+//! `crates/rejoin/tests/tables_behind_binlog_after_crash.rs` shows on real servers which statements flush.
 
 use std::collections::HashSet;
 
@@ -19,7 +19,7 @@ pub(crate) enum DdlEvidence {
     /// All commits before the statement are durable.
     Flushed,
     /// The statement proves nothing. It changes neither rows nor table definitions, so the rejoin can write
-    /// lost rows from before the statement after it.
+    /// rows that were lost before the statement although the statement has already run.
     Unrelated,
     /// What the statement proves is unknown.
     Unknown,

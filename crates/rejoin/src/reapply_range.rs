@@ -68,8 +68,8 @@ impl ScannedTransaction {
 /// Computes the redo range from the transactions of the log, which it takes in order.
 #[derive(Debug, Default)]
 struct RedoScan {
-    /// End of the last statement for which the server's engine flushed its log, and with it all earlier
-    /// commits.
+    /// Log position at which the last DDL statement ends for which the server's storage engine flushed its
+    /// own log. That flush made all earlier commits durable. `None` if there is no such statement.
     certain: Option<LogPosition>,
     /// Commit time of the newest transaction that the server has, in microseconds since 1970.
     last_us: u64,
@@ -153,7 +153,7 @@ pub fn find(
             if seen.blocks_redo() {
                 return Err(RejoinError::Irreversible {
                     gtid: gtid.map_or_else(|| "without GTID".to_owned(), Gtid::to_string),
-                    reason: "it is a DDL statement in the range to reapply, and how much of it the server has is unknown"
+                    reason: "it is a DDL statement in the range to reapply, and it is unknown how much of its effect the server has"
                         .to_owned(),
                 });
             }
@@ -415,7 +415,7 @@ mod tests {
     ];
 
     proptest! {
-        /// The range must contain every commit that the server lost, however few it has kept.
+        /// The range must contain every commit that the server lost, however few commits it still has.
         #[test]
         fn the_redo_range_contains_all_lost_commits(
             kinds in proptest::collection::vec(0..WRITTEN.len(), 1..40),
@@ -432,7 +432,7 @@ mod tests {
             let (first, until) = from(&log, 1_000_000);
             let begins = first.unwrap_or(u64::MAX);
             for lacking in &log[durable..] {
-                prop_assert!(begins <= lacking.position.offset, "{kinds:?}: the range starts at {begins}, after the durable commits, which end at {durable}");
+                prop_assert!(begins <= lacking.position.offset, "the range starts at {begins}, but the durable commits end at {durable}: {kinds:?}");
             }
             prop_assert_eq!(until, log.last().map(|last| last.end.offset));
             // Commits that the engine had to flush must not be reapplied.
@@ -446,7 +446,10 @@ mod tests {
     fn a_lost_or_uncertain_ddl_statement_blocks_the_redo() {
         let of = |has, definition| ScannedTransaction { definition, ..seen(10, 100, has, true, false) };
         for definition in [DdlEvidence::Flushed, DdlEvidence::Unrelated, DdlEvidence::Unknown] {
-            assert!(of(false, Some(definition)).blocks_redo(), "{definition:?} is lost");
+            assert!(
+                of(false, Some(definition)).blocks_redo(),
+                "a lost DDL statement must block the redo: {definition:?}"
+            );
         }
         assert!(of(true, Some(DdlEvidence::Unknown)).blocks_redo());
         assert!(!of(true, Some(DdlEvidence::Unrelated)).blocks_redo() && !of(true, None).blocks_redo());

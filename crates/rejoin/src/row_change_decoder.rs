@@ -70,7 +70,7 @@ impl RejoinRowReader {
         })
     }
 
-    /// Sets the format description event for the transactions of a tail.
+    /// Sets the format description event for the transactions of the server's binlog tail.
     pub(crate) fn format_of_tail(&mut self, event: &[u8]) -> Result<(), RejoinError> {
         self.decoder.format_description(event).map_err(RejoinError::rows)
     }

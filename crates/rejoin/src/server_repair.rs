@@ -44,8 +44,8 @@ pub struct RejoinOptions {
     pub primary: ConnectOptions,
     /// The `server_id` under which the rejoin reads the server's binlog. No replica of the server may use it.
     pub server_id: u32,
-    /// The server's tables certainly contain every commit that is older than the end of the server's binlog
-    /// by more than this. `None` derives the value from the server's settings: zero with full durability,
+    /// Commits that are older than the end of the server's binlog by more than this duration are certainly in
+    /// the server's tables. `None` derives the value from the server's settings: zero with full durability,
     /// otherwise [`RejoinOptions::WINDOW`].
     pub window: Option<Duration>,
     /// Whether the rejoin may undo transactions that only this server has. The caller knows that no client
@@ -53,7 +53,8 @@ pub struct RejoinOptions {
     pub may_undo: bool,
     /// The maximum total size of the transactions that only this server has, in bytes.
     pub tail_bytes_max: usize,
-    /// The binlog file to which the rejoin saves these transactions before it undoes them.
+    /// The binlog file to which the rejoin saves the transactions that only this server has, before it undoes
+    /// them.
     pub tail_file: PathBuf,
 }
 
@@ -484,7 +485,8 @@ impl RejoinServer {
         let row = rows.first().ok_or_else(|| refused("the server returned no row for its variables"))?;
         let text = |column: usize| row.get_str(column).unwrap_or_default().replace('\n', "");
         let set = |column: usize| {
-            GtidSet::parse(flavour, &text(column)).map_err(|error| refused(&format!("its GTIDs: {error}")))
+            GtidSet::parse(flavour, &text(column))
+                .map_err(|error| refused(&format!("the GTIDs of the server cannot be parsed: {error}")))
         };
         let (replicated, logged) = (set(2)?, set(3)?);
         let has = replicated.union(&logged).unwrap_or(replicated);

@@ -28,9 +28,9 @@ pub enum RejoinStep {
     Started,
     /// The transactions that only this server had are undone.
     Undone,
-    /// The lost transactions are reapplied. The GTIDs must still be set to `keeps`.
+    /// The lost transactions are reapplied. The server's GTIDs must still be set to [`RejoinRecord::keeps`].
     Reapplied,
-    /// The GTIDs are set to `keeps`.
+    /// The server's GTIDs are set to [`RejoinRecord::keeps`].
     GtidsSet,
 }
 

@@ -5,10 +5,10 @@
 //! delete of a missing row, and a write replaces an existing row. An update therefore becomes a delete and a
 //! write.
 //!
-//! The result is then the same, whichever of the changes the server has kept. The only condition is that the
-//! server's rows are those of some moment between the first change and the last. The last write of each row
-//! gives it its final state. A write may delete another row that has the same unique value. The deleted row
-//! had that value at another moment, and a later change writes it again.
+//! The result is then the same, whichever of the changes the server already has. The only condition is that
+//! the server's rows are those of some moment between the first change and the last. The last write of each
+//! row gives it its final state. A write may delete another row that has the same unique value. The deleted
+//! row had that value at another moment, and a later change writes it again.
 //!
 //! [`IdempotentSession`]: tailwater_apply::channel::IdempotentSession
 
@@ -35,10 +35,9 @@ pub enum EngineState {
 
 /// Returns the changes that undo a transaction: the inverse of its changes, with the newest first.
 ///
-/// # Errors
-/// [`RejoinError::Irreversible`] for changes without before images: DDL, statements, row images that are not
-/// full, cascades of foreign keys, partial XA transactions. The same error for a table without a key, if the
-/// server may have lost some of the table's rows.
+/// # Errors [`RejoinError::Irreversible`] for changes without before images: DDL, statements, row images that
+/// are not full, cascades of foreign keys, partial XA transactions. Also returned for a table without a key,
+/// if the server may have lost some of the table's rows.
 pub fn inverse(transaction: &Transaction, kept: EngineState) -> Result<Vec<RowChanges>, RejoinError> {
     let mut undone = Vec::new();
     for changes in rows_of(transaction)?.iter().rev() {
@@ -229,9 +228,9 @@ enum InverseSide {
     After,
 }
 
-/// Converts one row of an event to a change of another kind. An event may change a row twice, so the changes
-/// of one row stay together; the batch planner merges them with the rest again. Foreign key checks are off
-/// while the rows are written, because the final rows satisfy the foreign keys again.
+/// Converts one row of an event to a change of another kind. An event may change a row twice, so each row of
+/// the event becomes its own change. The batch planner later joins these changes into groups. Foreign key
+/// checks are off while the rows are written, because the final rows satisfy the foreign keys again.
 fn one(
     changes: &RowChanges,
     index: usize,

@@ -23,7 +23,7 @@ use crate::error::RejoinError;
 /// A transaction that only this server has.
 #[derive(Debug, Clone)]
 pub struct TailTransaction {
-    /// The transaction's index entry, as a log has one for each transaction. Its position is the offset in
+    /// An index entry for the transaction, like those of a log. The position of the entry is the offset in
     /// the dump stream.
     pub entry: LogEntry,
     /// The events of the transaction.

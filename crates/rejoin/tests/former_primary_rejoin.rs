@@ -149,7 +149,7 @@ async fn rows_of_every_type_are_undone(kind: ServerKind) -> Result<()> {
     for (table, rows) in &before {
         ensure!(
             after.get(table) == Some(rows),
-            "{table}: rows {rows:#?} before the changes, but {:#?} after the undo",
+            "{table} had the rows {rows:#?} before the changes, but has {:#?} after the undo",
             after.get(table)
         );
     }
@@ -289,7 +289,7 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
     if kind.flavour() == Flavour::MariaDb {
         ensure!(rig.source.sql(mode).await? == ["STRICT"], "slave_exec_mode is not restored");
     }
-    // This row would be deleted if the transactions were undone a second time.
+    // A second undo of the transactions would delete this row.
     rig.source
         .sql("SET sql_log_bin=0; RENAME TABLE shop.away TO shop.c; SET GLOBAL read_only=0; INSERT INTO shop.b (id, v) VALUES (7, 8)")
         .await?;

@@ -207,7 +207,7 @@ async fn stop_does_not_wait_for_an_earlier_statement(kind: ServerKind) -> Result
     let waits = "SELECT COUNT(*) FROM information_schema.processlist WHERE state='User lock'";
     for _ in 0..2 {
         until(&rig.target, waits, "1").await?;
-        in_time("it stops", async { Ok(channel.pause().await?) }).await?;
+        in_time("the channel stops", async { Ok(channel.pause().await?) }).await?;
         let status = channel.status().borrow().clone();
         ensure!(status.state == ChannelState::Stopped && status.fault.is_none(), "{status:?}");
         ensure!(

@@ -187,7 +187,10 @@ pub(super) async fn run(comparison: &Comparison, channel: &Channel) -> Result<()
     if comparison.flavour == Flavour::MariaDb {
         let lent = format!("SELECT role FROM mysql.roles_mapping WHERE user='{CHANNEL_USER}'");
         let lent = comparison.rig.target.sql(&lent).await?;
-        ensure!(lent.is_empty(), "the channel has kept roles: {lent:?}");
+        ensure!(
+            lent.is_empty(),
+            "the channel's account has kept roles that it received for one statement: {lent:?}"
+        );
     }
     Ok(())
 }

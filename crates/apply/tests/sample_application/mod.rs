@@ -207,9 +207,12 @@ async fn sample_application_is_applied(kind: ServerKind) -> Result<()> {
     let mut random = seeded(&format!("rentals, {kind}"));
     trade(&rig.source, &mut random).await?;
     let rentals = rig.source.sql("SELECT COUNT(*) FROM rentals.rental").await?.concat();
-    ensure!(rentals.parse::<u32>()? > 10, "{rentals} rentals are too few to compare");
+    ensure!(
+        rentals.parse::<u32>()? > 10,
+        "the clients made only {rentals} rentals, which are too few to compare"
+    );
     let gone = rig.source.sql("SELECT COUNT(*) FROM rentals.journal WHERE what='customer'").await?.concat();
-    eprintln!("{kind}: {rentals} rentals, {gone} customers deleted");
+    eprintln!("{kind}: the clients made {rentals} rentals and deleted {gone} customers");
     for (name, order, batch) in
         [("independent", CommitOrder::Independent, 50), ("ordered", CommitOrder::Source, 2000)]
     {

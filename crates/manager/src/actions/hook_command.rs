@@ -140,7 +140,7 @@ impl HookPurpose {
 /// its process group are killed.
 pub async fn run(hook: &Hook, situation: &HookContext) -> HookOutcome {
     let Some((program, arguments)) = hook.command.split_first() else {
-        return HookOutcome::Failed(format!("hook {}: no command", hook.name));
+        return HookOutcome::Failed(format!("hook {} has no command", hook.name));
     };
     let mut command = Command::new(program);
     command.args(arguments).envs(situation.environment(hook));
@@ -153,7 +153,9 @@ pub async fn run(hook: &Hook, situation: &HookContext) -> HookOutcome {
     command.process_group(0).kill_on_drop(true);
     let mut child = match command.spawn() {
         Ok(child) => child,
-        Err(error) => return HookOutcome::Failed(format!("hook {}: {program}: {error}", hook.name)),
+        Err(error) => {
+            return HookOutcome::Failed(format!("hook {}: cannot start {program}: {error}", hook.name));
+        }
     };
     let outputs = [child.stdout.take().map(keep), child.stderr.take().map(keep)];
     let ended = tokio::time::timeout(hook.time_limit, child.wait()).await;
@@ -171,7 +173,10 @@ pub async fn run(hook: &Hook, situation: &HookContext) -> HookOutcome {
             HookOutcome::Failed(format!("hook {}: {status}: {printed}", hook.name))
         }
         Ok(Ok(status)) => HookOutcome::Unknown(format!("hook {}: {status}: {printed}", hook.name)),
-        Ok(Err(error)) => HookOutcome::Unknown(format!("hook {}: {error}: {printed}", hook.name)),
+        Ok(Err(error)) => HookOutcome::Unknown(format!(
+            "hook {}: cannot read its exit status: {error}: {printed}",
+            hook.name
+        )),
         Err(_) => HookOutcome::Unknown(format!(
             "hook {}: killed after {} s: {printed}",
             hook.name,

@@ -25,8 +25,8 @@ pub(super) struct InFlightActions {
 /// The actions in flight on one server.
 #[derive(Debug, Default)]
 struct ServerActions {
-    /// Number of undo actions so far on this server. An undo action cancels the guards that were created in
-    /// earlier rounds.
+    /// Number of undo actions so far on this server (the round). An undo action cancels the guards of earlier
+    /// rounds.
     round: watch::Sender<u64>,
     /// Sessions with a statement that the server has not answered yet, each with the round of its guard.
     sessions: BTreeMap<u32, u64>,
@@ -85,7 +85,7 @@ impl ActionGuard<'_> {
         let mut servers = self.in_flight.lock();
         let there = servers.get_mut(self.server).filter(|there| *there.round.borrow() == self.round);
         let Some(there) = there else {
-            let reason = "it was undone".to_owned();
+            let reason = "an undo action has cancelled the action".to_owned();
             return Err(failed(connection, "executing an action", reason));
         };
         there.sessions.insert(connection.server().connection_id, self.round);

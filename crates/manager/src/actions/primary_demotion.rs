@@ -32,9 +32,13 @@ pub(super) async fn demote(
     let started = Instant::now();
     let flavour = connection.server().flavour;
     let wanted = RequiredGtids::read(flavour, has)
-        .ok_or_else(|| failed(connection, DOING, format!("{has:?} names no transactions of {flavour}")))?;
+        .ok_or_else(|| failed(connection, DOING, format!("{has:?} is not a set of {flavour} GTIDs")))?;
     if read_only_switch::is_writable(connection).await? {
-        return Err(failed(connection, DOING, "clients may write to it: make it read-only first".to_owned()));
+        return Err(failed(
+            connection,
+            DOING,
+            "clients may write to this server: make it read-only first".to_owned(),
+        ));
     }
     // The server may be a replica already, from an earlier attempt that failed later.
     let is_done = |channel: ReplicaChannel| {
@@ -46,7 +50,8 @@ pub(super) async fn demote(
     end_clients(connection, patience).await?;
     let now = executed(connection).await?;
     if let Some(more) = wanted.lacks(&now) {
-        let reason = format!("it has executed {more}, which no acker acknowledged; run: tailwater rejoin");
+        let reason =
+            format!("the server has executed {more}, which no acker acknowledged; run: tailwater rejoin");
         return Err(failed(connection, DOING, reason));
     }
     semi_sync_source::disable_source(connection, semi_sync_source::SemiSyncSides::default()).await?;

@@ -28,7 +28,7 @@ const PROMOTING: &str = "becoming primary";
 pub(super) struct PromotionState {
     /// All transactions that the server had executed at the end of its drain.
     pub(super) executed: GtidSet,
-    /// Set when the server waits for ACKs: how many ACKs, and the semi-sync state before.
+    /// Set once the server waits for ACKs: the number of ACKs, and the semi-sync state before that.
     waits: Option<(u32, semi_sync_source::SemiSyncSides)>,
     /// Semi-sync settings that are prepared and not yet persisted by [`persist_source`].
     unsettled: Option<semi_sync_source::PreparedSource>,
@@ -38,7 +38,7 @@ pub(super) struct PromotionState {
 
 impl fmt::Display for PromotionState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "it has executed {}", self.executed.to_string().replace('\n', ""))?;
+        write!(f, "the server has executed {}", self.executed.to_string().replace('\n', ""))?;
         if let Some((acks, _)) = &self.waits {
             write!(f, ", waits for {acks} ACKs")?;
         }
@@ -90,17 +90,17 @@ async fn drain_channel(
     patience: Duration,
 ) -> Result<GtidSet, ManagerError> {
     if !feed.keeps_gtids() {
-        let reason = "its channel writes with its own GTIDs; run: tailwater channel set NAME --gtid log";
+        let reason = "the channel of this server writes under the target's own GTIDs; run: tailwater channel set NAME --gtid log";
         return Err(failed(connection, DRAINING, reason.to_owned()));
     }
     if !feed.is_whole() {
-        let reason = "its channel has filters or skipped transactions, so it is not a copy of the primary";
+        let reason = "the channel of this server has filters or skipped transactions, so the server is not a copy of the primary";
         return Err(failed(connection, DRAINING, reason.to_owned()));
     }
     let brought = feed.pause().await.map_err(|error| channel_failed(connection, "stop", error))?;
     relay_log_drain::wait_executed(connection, &brought, patience).await?;
     if let Some(own) = beyond(connection, &brought).await? {
-        let reason = format!("it has transactions that its channel did not apply: {own}");
+        let reason = format!("the server has transactions that its channel did not apply: {own}");
         return Err(failed(connection, DRAINING, reason));
     }
     executed(connection).await
@@ -124,7 +124,7 @@ pub(super) async fn make_source(
     patience: Duration,
 ) -> Result<(PromotionState, Option<String>), ManagerError> {
     let mut ready = ready.ok_or_else(|| {
-        not_prepared(connection, "this failover or switchover has not drained its relay log")
+        not_prepared(connection, "this failover or switchover has not drained the relay log of the server")
     })?;
     if read_only_switch::is_writable(connection).await? {
         read_only_switch::make_read_only(connection, patience).await?;
@@ -150,7 +150,7 @@ pub(super) async fn persist_source(
     ready: Option<PromotionState>,
 ) -> Result<(PromotionState, Option<String>), ManagerError> {
     let mut ready = ready.ok_or_else(|| {
-        not_prepared(connection, "this failover or switchover has not drained its relay log")
+        not_prepared(connection, "this failover or switchover has not drained the relay log of the server")
     })?;
     forget(connection).await?;
     let note = match ready.unsettled {
@@ -168,13 +168,16 @@ pub(super) async fn make_writable(
     ready: Option<PromotionState>,
 ) -> Result<PromotionState, ManagerError> {
     let mut ready = ready.ok_or_else(|| {
-        not_prepared(connection, "this failover or switchover has not drained its relay log")
+        not_prepared(connection, "this failover or switchover has not drained the relay log of the server")
     })?;
     let Some((acks, _)) = ready.waits else {
-        return Err(not_prepared(connection, "this failover or switchover has not made it wait for ACKs"));
+        return Err(not_prepared(
+            connection,
+            "this failover or switchover has not made the server wait for ACKs",
+        ));
     };
     if ready.unsettled.is_some() {
-        return Err(not_prepared(connection, "it would not wait for ACKs after a restart"));
+        return Err(not_prepared(connection, "the server would not wait for ACKs after a restart"));
     }
     if ready.writable && read_only_switch::is_writable(connection).await? {
         return Ok(ready);
@@ -204,7 +207,7 @@ pub(super) async fn disable_source(
     patience: Duration,
 ) -> Result<(), ManagerError> {
     if read_only_switch::is_writable(connection).await? {
-        return Err(not_prepared(connection, "clients may write to it: make it read-only first"));
+        return Err(not_prepared(connection, "clients may write to this server: make it read-only first"));
     }
     let before = ready.and_then(|ready| ready.waits).map(|(_, before)| before).unwrap_or_default();
     semi_sync_source::disable_source(connection, before).await?;
@@ -225,7 +228,7 @@ async fn unchanged(connection: &mut Connection, ready: &PromotionState) -> Resul
         return Ok(());
     }
     let more = now.subtract(&ready.executed).map(|more| more.to_string()).unwrap_or_default();
-    let reason = format!("it has executed {more} since it was drained: a client writes to it");
+    let reason = format!("the server has executed {more} since its drain: a client writes to the server");
     Err(failed(connection, PROMOTING, reason))
 }
 

@@ -172,10 +172,19 @@ async fn step_by_step(
         }
         if started.elapsed() >= patience {
             let left = received.subtract(&has).map(|left| left.to_string()).unwrap_or_default();
-            return Err(too_long(connection, DOING, patience, format!("it has not executed {left} yet")));
+            return Err(too_long(
+                connection,
+                DOING,
+                patience,
+                format!("the server has not executed {left} yet"),
+            ));
         }
         let Some(now) = status(connection).await? else {
-            return Err(failed(connection, DOING, "its replication source was removed".to_owned()));
+            return Err(failed(
+                connection,
+                DOING,
+                "the replication source of the server was removed".to_owned(),
+            ));
         };
         channel = now;
         received = received.union(&channel.received).unwrap_or(received);
@@ -216,12 +225,17 @@ pub async fn wait_executed(
         }
         if started.elapsed() >= patience {
             let left = wanted.subtract(&has).map(|left| left.to_string()).unwrap_or_default();
-            return Err(too_long(connection, DOING, patience, format!("it has not executed {left} yet")));
+            return Err(too_long(
+                connection,
+                DOING,
+                patience,
+                format!("the server has not executed {left} yet"),
+            ));
         }
         if wait_executed_for(connection, wanted, started, patience).await? {
             continue;
         }
-        // The transactions are not executed yet; perhaps because the applier has stopped.
+        // The transactions are not executed yet. The applier may have stopped.
         if let Some(error) =
             status(connection).await?.filter(|channel| !channel.sql_running).and_then(|c| c.sql_error)
         {
@@ -294,8 +308,8 @@ async fn restore(
     run(connection, &words.change(&first.name, &[uses_gtids, delay])).await
 }
 
-/// Whether one relay log position can describe what the replica has executed. It cannot with several domains,
-/// which MariaDB executes in parallel.
+/// Whether one relay log position can describe what the replica has executed. With several domains it cannot,
+/// because MariaDB executes them in parallel.
 async fn has_single_position(connection: &mut Connection, received: &GtidSet) -> Result<bool, ManagerError> {
     let GtidSet::MariaDb(state) = received else { return Ok(true) };
     if state.position().iter().count() <= 1 {
@@ -324,6 +338,10 @@ async fn relay_log_position(
         .zip(value("Relay_Log_Pos").and_then(|position| position.parse().ok()));
     match place {
         Some((file, position)) => Ok((file.to_owned(), position)),
-        None => Err(failed(connection, DOING, "it does not report its position in the relay log".to_owned())),
+        None => Err(failed(
+            connection,
+            DOING,
+            "the replica does not report its position in the relay log".to_owned(),
+        )),
     }
 }

@@ -128,7 +128,7 @@ pub async fn status(connection: &mut Connection) -> Result<Option<ReplicaChannel
             })
             .collect();
         let reason = format!(
-            "it replicates on several channels ({}); keep only one of them, or change its source by hand",
+            "the server replicates on several channels ({}); keep only one of them, or change its source by hand",
             names.join(", ")
         );
         return Err(failed(connection, "reading its replication status", reason));
@@ -139,16 +139,14 @@ pub async fn status(connection: &mut Connection) -> Result<Option<ReplicaChannel
 /// Returns all executed transactions. On MariaDB these are the replicated transactions and those in the
 /// binlog state.
 ///
-/// # Errors
-/// Those of the session, and [`ManagerError::UnexpectedAnswer`].
+/// # Errors [`ManagerError::Session`]; [`ManagerError::UnexpectedAnswer`].
 pub async fn executed(connection: &mut Connection) -> Result<GtidSet, ManagerError> {
     Ok(server_probe::executed(connection).await?)
 }
 
 /// Stops the receiver thread of the replica. The applier continues.
 ///
-/// # Errors
-/// As [`status`], and those of the session.
+/// # Errors As [`status`]; [`ManagerError::Session`].
 pub async fn stop_receiving(connection: &mut Connection) -> Result<(), ManagerError> {
     let Some(channel) = status(connection).await? else { return Ok(()) };
     if channel.io != IoState::Stopped {
@@ -171,7 +169,7 @@ pub(super) async fn within<T>(
     const GRACE: Duration = Duration::from_secs(2);
     let waited = patience + GRACE;
     tokio::time::timeout(waited, work).await.unwrap_or_else(|_| {
-        let reason = "it did not answer a statement".to_owned();
+        let reason = "the server did not answer a statement".to_owned();
         Err(ManagerError::ActionTimeout { server: endpoint, doing, waited_ms: millis(waited), reason })
     })
 }
@@ -179,16 +177,15 @@ pub(super) async fn within<T>(
 /// Starts both replication threads. If both are stopped on MariaDB, this drops the relay logs, and the
 /// replica requests their transactions again.
 ///
-/// # Errors
-/// As [`status`], and those of the session.
+/// # Errors As [`status`]; [`ManagerError::Session`].
 pub async fn start(connection: &mut Connection) -> Result<(), ManagerError> {
     let Some(channel) = status(connection).await? else { return Ok(()) };
     let words = ReplicationDialect::of(connection);
     run(connection, &words.verb(words.start, "", &channel.name)).await
 }
 
-/// Makes the server a running replica of `from`, and returns when it receives. Does nothing if the server
-/// already replicates from `from`.
+/// Makes the server a running replica of `from`, and returns once it receives from there. Does nothing if the
+/// server already replicates from `from`.
 ///
 /// # Errors
 /// [`ManagerError::ActionFailed`] if the server has unexecuted transactions (nothing is changed), if the
@@ -250,7 +247,7 @@ async fn stop_drained(
         }
         let left = received.subtract(&has).map(|left| left.to_string()).unwrap_or_default();
         let reason = format!(
-            "it has received {left} and not executed it; a change of source would drop that: drain it first"
+            "the server has received {left} but has not executed it; a change of its source would drop these transactions: drain the server first"
         );
         return Err(failed(connection, "changing its source", reason));
     }
@@ -272,11 +269,15 @@ pub async fn forget(connection: &mut Connection) -> Result<(), ManagerError> {
 /// Waits until the replica receives from its source. Returns an error at once if the source refuses the
 /// replica.
 async fn wait_until_receiving(connection: &mut Connection, patience: Duration) -> Result<(), ManagerError> {
-    const DOING: &str = "waiting until it receives";
+    const DOING: &str = "waiting until the replica receives";
     let started = Instant::now();
     loop {
         let Some(channel) = status(connection).await? else {
-            return Err(failed(connection, DOING, "its replication source was removed".to_owned()));
+            return Err(failed(
+                connection,
+                DOING,
+                "the replication source of the server was removed".to_owned(),
+            ));
         };
         refused_by_source(connection, &channel, DOING)?;
         // MySQL reports the receiver as running before its first request to the source. The name of the
@@ -286,7 +287,7 @@ async fn wait_until_receiving(connection: &mut Connection, patience: Duration) -
         }
         if started.elapsed() >= patience {
             let last = channel.io_error.map(|error| format!("{} {}", error.number, error.message));
-            let reason = last.unwrap_or_else(|| "its source does not answer".to_owned());
+            let reason = last.unwrap_or_else(|| "the source of the replica does not answer".to_owned());
             return Err(too_long(connection, DOING, patience, reason));
         }
         pause(started).await;

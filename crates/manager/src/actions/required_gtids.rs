@@ -26,7 +26,7 @@ impl RequiredGtids {
         self.0.is_subset_of(held)
     }
 
-    /// Returns the transactions in `held` that are not required, if any.
+    /// Returns the transactions in `held` that are not among the required ones, if any.
     pub fn lacks(&self, held: &GtidSet) -> Option<String> {
         match held.is_subset_of(&self.0) {
             true => None,

@@ -82,9 +82,8 @@ impl PreparedSource {
 /// (`AFTER_SYNC`). Commits wait even while no acker is connected. Loads the plugin if needed, and disables
 /// the replica side. Returns which sides were enabled before, and a note for the operator, if any.
 ///
-/// # Errors
-/// [`ManagerError::ActionFailed`] if the server cannot wait for so many ACKs, or does not wait afterwards;
-/// those of the session.
+/// # Errors [`ManagerError::ActionFailed`] if the server cannot wait for so many ACKs, or does not wait
+/// afterwards; [`ManagerError::Session`].
 pub async fn make_source(
     connection: &mut Connection,
     acks: u32,
@@ -155,7 +154,7 @@ pub async fn settle(
 async fn set_up(connection: &mut Connection, acks: u32) -> Result<SemiSyncNames, ManagerError> {
     let flavour = connection.server().flavour;
     if !(1..=ACKS_MAX).contains(&acks) {
-        let reason = format!("a commit cannot wait for {acks} ACKs: 1 to {ACKS_MAX}");
+        let reason = format!("a commit cannot wait for {acks} ACKs: the number must be 1 to {ACKS_MAX}");
         return Err(failed(connection, MAKING, reason));
     }
     if flavour == Flavour::MariaDb && acks != 1 {
@@ -205,10 +204,10 @@ pub async fn verify_waiting(connection: &mut Connection, acks: u32) -> Result<()
         }
     };
     hold(source.enabled && source.active, "semi-sync is not in force");
-    hold(source.wait_point == WaitPoint::AfterSync, "it does not wait before the engine commits");
-    hold(source.wait_no_replica, "it does not wait while no acker is connected");
-    hold(source.timeout_ms >= SEMI_SYNC_TIMEOUT_MS_MIN, "its time-out is too short");
-    hold(source.acks_needed == acks, "it waits for a different number of ACKs");
+    hold(source.wait_point == WaitPoint::AfterSync, "the server does not wait before the engine commits");
+    hold(source.wait_no_replica, "the server does not wait while no acker is connected");
+    hold(source.timeout_ms >= SEMI_SYNC_TIMEOUT_MS_MIN, "the semi-sync time-out is too short");
+    hold(source.acks_needed == acks, "the server waits for a different number of ACKs");
     match wrong.is_empty() {
         true => Ok(()),
         false => Err(failed(connection, MAKING, wrong.join(", "))),
@@ -232,14 +231,13 @@ pub async fn restore_waiting(connection: &mut Connection, acks: u32) -> Result<O
 /// Undoes [`make_source`]: restores the sides that were enabled before, or disables waiting if that is
 /// unknown. Changes nothing while commits wait, because they would be reported to clients without an ACK.
 ///
-/// # Errors
-/// [`ManagerError::ActionFailed`] if commits wait; those of the session.
+/// # Errors [`ManagerError::ActionFailed`] if commits wait; [`ManagerError::Session`].
 pub async fn disable_source(connection: &mut Connection, before: SemiSyncSides) -> Result<(), ManagerError> {
     let (source, _) = server_probe::semi_sync(connection).await?;
     if let Some(state) = source.filter(|state| state.enabled && !before.source) {
         if state.waiting_sessions > 0 {
             let reason = format!(
-                "{} commits wait for ACKs and would be reported to clients without any; end those sessions first",
+                "{} commits wait for ACKs and would be reported to clients without an ACK; end those sessions first",
                 state.waiting_sessions
             );
             return Err(failed(connection, UNMAKING, reason));
@@ -258,8 +256,7 @@ pub async fn disable_source(connection: &mut Connection, before: SemiSyncSides) 
 /// Ensures that a replica does not wait for ACKs after a restart: no acker would send them, and its applier
 /// would block. MariaDB persists no settings, so there the option file decides.
 ///
-/// # Errors
-/// Those of the session.
+/// # Errors [`ManagerError::Session`].
 pub async fn disable_after_restart(connection: &mut Connection) -> Result<(), ManagerError> {
     match spelling(connection).await? {
         Some(SemiSyncNames { source, persists: true, .. }) => {

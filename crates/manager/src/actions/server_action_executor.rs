@@ -145,7 +145,7 @@ impl ServerExecutor {
         };
         if let Err(error) = again.await {
             // The drain has already failed, and its error is returned. This second error is only logged.
-            warn!(server = server.subject.name, %error, "server does not resume reading from the log");
+            warn!(server = server.subject.name, %error, "the server does not resume reading from the log");
         }
     }
 
@@ -302,16 +302,18 @@ impl ServerExecutor {
         let Some(wanted) = RequiredGtids::read(self.setup.flavour, what) else {
             return ActionOutcome::Failed(format!("{what:?} is not a GTID set"));
         };
-        let mut last = "it did not answer".to_owned();
+        let mut last = "the acker did not answer".to_owned();
         let work = async {
             loop {
                 match port.read().await {
                     Ok(AckerReport { acker, .. }) => {
-                        let Some(holds) = acker.holds else { return "its log cannot be read".to_owned() };
+                        let Some(holds) = acker.holds else {
+                            return "the log of the acker cannot be read".to_owned();
+                        };
                         if wanted.is_held_by(&holds) {
                             return String::new();
                         }
-                        last = format!("it lacks {}", wanted.missing_in(&holds));
+                        last = format!("the acker lacks {}", wanted.missing_in(&holds));
                     }
                     Err(AckerError::Refused(reason)) => return reason,
                     Err(AckerError::Unknown(reason)) => last = reason,
@@ -335,7 +337,7 @@ impl ServerExecutor {
         change(&mut ready);
         match ready.get(name) {
             Some(state) => info!(server = name, "promotion state: {state}"),
-            None => info!(server = name, "promotion state dropped"),
+            None => info!(server = name, "the promotion state of the server was removed"),
         }
     }
 
@@ -418,7 +420,7 @@ impl ActionExecutor for ServerExecutor {
         let limits = self.setup.limits;
         match act {
             RunAction::CheckLease | RunAction::ConfirmFailure => {
-                ActionOutcome::Failed(format!("{act}: only the driver executes this"))
+                ActionOutcome::Failed(format!("only the driver executes this action: {act}"))
             }
             RunAction::StopAcker { acker }
             | RunAction::ReadAcker { acker }
@@ -482,7 +484,7 @@ async fn run_guarded<T>(guard: &ActionGuard<'_>, work: impl Future<Output = T>) 
 }
 
 fn undone_before_done() -> ActionOutcome {
-    ActionOutcome::Unknown("it was undone before it took effect".to_owned())
+    ActionOutcome::Unknown("the action was undone before it took effect".to_owned())
 }
 
 /// Records that the server has answered all statements of the session, unless that is uncertain.
@@ -514,7 +516,7 @@ fn second(subject: &ProbeTarget) -> ProbeTarget {
 fn not_gtids(connection: &Connection, what: &str) -> ManagerError {
     ManagerError::UnexpectedAnswer(TopologyError::UnexpectedAnswer {
         server: connection.endpoint().to_owned(),
-        what: "the GTID set that it must have",
+        what: "the GTID set that the server must have",
         value: what.chars().take(200).collect(),
     })
 }

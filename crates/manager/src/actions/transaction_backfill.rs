@@ -29,7 +29,7 @@ pub(super) async fn supply(
     let started = Instant::now();
     let flavour = connection.server().flavour;
     let wanted = RequiredGtids::read(flavour, what)
-        .ok_or_else(|| failed(connection, DOING, format!("{what:?} names no transactions of {flavour}")))?;
+        .ok_or_else(|| failed(connection, DOING, format!("{what:?} is not a set of {flavour} GTIDs")))?;
     if let Some(feed) = &server.feed {
         return from_channel(connection, feed.as_ref(), &wanted, patience).await;
     }
@@ -92,7 +92,11 @@ async fn wait_until_received(
 ) -> Result<(), ManagerError> {
     loop {
         let Some(channel) = status(connection).await? else {
-            return Err(failed(connection, DOING, "its replication source was removed".to_owned()));
+            return Err(failed(
+                connection,
+                DOING,
+                "the replication source of the server was removed".to_owned(),
+            ));
         };
         // `executed` is read after the channel status. Otherwise a transaction that is executed between the
         // two queries would be missing from both answers.
@@ -103,7 +107,7 @@ async fn wait_until_received(
         }
         refused_by_source(connection, &channel, DOING)?;
         if started.elapsed() >= patience {
-            let reason = format!("{} has not arrived", wanted.missing_in(&received));
+            let reason = format!("the server has not received {}", wanted.missing_in(&received));
             return Err(too_long(connection, DOING, patience, reason));
         }
         pause(started).await;
@@ -127,8 +131,8 @@ async fn from_channel(
         if started.elapsed() >= patience {
             let missing = progress.map(|progress| wanted.missing_in(&progress));
             let reason = match missing {
-                Some(missing) => format!("its channel has not applied {missing}"),
-                None => "its channel does not report its progress".to_owned(),
+                Some(missing) => format!("the channel of the server has not applied {missing}"),
+                None => "the channel of the server does not report its progress".to_owned(),
             };
             return Err(too_long(connection, DOING, patience, reason));
         }

@@ -28,9 +28,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// connection `setter` waits for the server; `other` monitors the process list and kills. Statements that
 /// delay the pause are killed after `grace`.
 ///
-/// # Errors
-/// [`ManagerError::ActionTimeout`] if sessions delayed the pause for longer than `within`, with their number.
-/// The server then takes writes again, unless the message says that the attempt does not end.
+/// # Errors [`ManagerError::ActionTimeout`] if sessions delayed the pause for longer than `within`, with
+/// their number. The server then takes writes again, unless the message says that the attempt to pause writes
+/// does not end.
 pub(super) async fn hold_writes(
     setter: &mut Connection,
     other: &mut Connection,
@@ -75,7 +75,7 @@ pub(super) async fn hold_writes(
             read_only_switch::make_writable(other).await?;
             ""
         }
-        Err(ManagerError::ActionTimeout { .. }) => ", and the attempt does not end",
+        Err(ManagerError::ActionTimeout { .. }) => ", and the attempt to pause writes does not end",
         Err(error) => return Err(error),
     };
     let waiting = holding.iter().filter(|session| session.waits_for_acks()).count();
@@ -88,9 +88,9 @@ pub(super) async fn hold_writes(
 /// the first commit is reported to a client, commits wait for at least `acks` ACKs. Returns a note for the
 /// operator, if any.
 ///
-/// # Errors
-/// [`ManagerError::ActionFailed`] if commits do not wait, in which case nothing is changed, or if clients
-/// cannot write afterwards; those of [`read_only_switch::make_writable`] and of the session.
+/// # Errors [`ManagerError::ActionFailed`] if commits do not wait, in which case nothing is changed, or if
+/// clients cannot write afterwards; the errors of [`read_only_switch::make_writable`];
+/// [`ManagerError::Session`].
 pub(super) async fn release_writes(
     connection: &mut Connection,
     acks: u32,
@@ -98,7 +98,7 @@ pub(super) async fn release_writes(
     let note = semi_sync_source::restore_waiting(connection, acks).await?;
     read_only_switch::make_writable(connection).await?;
     if !read_only_switch::is_writable(connection).await? {
-        return Err(failed(connection, "resuming writes", "it is still read-only".to_owned()));
+        return Err(failed(connection, "resuming writes", "the server is still read-only".to_owned()));
     }
     Ok(note)
 }

@@ -68,22 +68,22 @@ impl fmt::Display for ExclusionReason {
             Self::NotReached { reason } => write!(f, "it cannot be reached: {reason}"),
             Self::Failed { reason } => write!(f, "an attempt to promote it failed: {reason}"),
             Self::MustNot => f.write_str("promotion = \"must_not\""),
-            Self::Unknown => f.write_str("its received transactions are unknown (its account may lack a privilege: `tailwater grants`)"),
+            Self::Unknown => f.write_str("its received transactions are unknown (the account may lack a privilege: `tailwater grants`)"),
             Self::Errant { gtids } => write!(f, "it has transactions that are not in the log: {gtids}"),
             Self::Gap { gtids, log } => {
                 write!(
                     f,
-                    "it lacks {gtids}, which is before the beginning of {log} and which no other server can send"
+                    "the server lacks {gtids}, which is before the beginning of {log} and which no other server can send"
                 )
             }
             Self::OtherRegion { region } => write!(f, "it is in another region ({region})"),
-            Self::OtherFlavour => f.write_str("it is of the other flavour"),
+            Self::OtherFlavour => f.write_str("it is a server of the other flavour (MySQL or MariaDB)"),
             Self::NoBinlog => f.write_str("log_bin is off"),
             Self::NoReplicaUpdates => f.write_str("log_replica_updates is off"),
             Self::NoSemiSync { reason } => {
                 write!(f, "semi-sync is not loaded and cannot be loaded, so it could not wait for ACKs: {reason}")
             }
-            Self::Partial => f.write_str("its channel has filters or skipped transactions, so it is not a copy of the primary"),
+            Self::Partial => f.write_str("its channel has filters or skipped transactions, so the server is not a copy of the primary"),
             Self::OwnGtids => f.write_str(
                 "its channel writes with its own GTIDs, from which no replica can continue; run: tailwater channel set NAME \
                  --gtid log",
@@ -145,15 +145,19 @@ impl fmt::Display for Drawback {
             Self::NotPreferred => f.write_str("promotion = \"prefer_not\""),
             Self::OtherRegion { region } => write!(f, "it is in another region ({region})"),
             Self::CannotFollow { server, version } => {
-                write!(f, "{server} is older ({version}) and could not follow it")
+                write!(f, "{server} is older ({version}) and could not replicate from this server")
             }
-            Self::OlderThanPrimary { version } => write!(f, "it is older ({version}) than the primary was"),
+            Self::OlderThanPrimary { version } => {
+                write!(f, "the server is older ({version}) than the old primary")
+            }
             Self::NotDurable => f.write_str(
-                "it could lose commits in a power cut (sync_binlog, innodb_flush_log_at_trx_commit)",
+                "the server could lose commits in a power cut (sync_binlog, innodb_flush_log_at_trx_commit)",
             ),
-            Self::Behind { ms } => write!(f, "it needs about {ms} ms to execute what it has received"),
+            Self::Behind { ms } => {
+                write!(f, "the server needs about {ms} ms to execute what it has received")
+            }
             Self::Slow { ms } => {
-                write!(f, "it needs about {ms} ms to execute what it has received, which is too long")
+                write!(f, "the server needs about {ms} ms to execute what it has received, which is too long")
             }
             Self::LeavesBehind { servers } => {
                 write!(
@@ -186,10 +190,10 @@ impl fmt::Display for Advantage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Preferred => "promotion = \"prefer\"",
-            Self::ReceivedAll => "it has received everything",
-            Self::ExecutedAll => "it has executed all that it received",
-            Self::Durable => "it survives a power cut",
-            Self::SameRegion => "it is in the old primary's region",
+            Self::ReceivedAll => "the server has received all known transactions",
+            Self::ExecutedAll => "the server has executed everything that it received",
+            Self::Durable => "commits on the server survive a power cut",
+            Self::SameRegion => "the server is in the old primary's region",
         })
     }
 }

@@ -72,7 +72,7 @@ pub struct ClusterState {
     /// The last observation of each server, successful or not.
     latest: BTreeMap<String, Observation>,
     relays: BTreeMap<String, RelayProbeResult>,
-    /// Relays that have been probed, whether they answered or not.
+    /// Relays that have been probed at least once, whether they answered or not.
     asked: BTreeSet<String>,
     holds: BTreeMap<String, GtidSet>,
     /// The last report of each acker, or why there was none.
@@ -84,8 +84,8 @@ pub struct ClusterState {
     ack_policies: Option<AckPolicyHistory>,
     /// Whether the recording of ack policies is stopped.
     is_frozen: bool,
-    /// The checkpoint of the previous manager, when it was restored, and its age at that time. Dropped at the
-    /// first observation of the primary.
+    /// The checkpoint of the previous manager, the time at which it was restored, and its age at that time.
+    /// Removed at the first observation of the primary.
     memory: Option<(WatchCheckpoint, u64, u64)>,
     /// When the primary last showed a sign of life.
     alive_ms: Option<u64>,
@@ -439,8 +439,8 @@ impl ClusterState {
     ///
     /// The primary may still count a relay that just lost its stream or was just stopped, so only a range for
     /// the number is known. If the previous number is within this range, it is returned again. If the primary
-    /// died at this moment, no later observation could correct a wrong number, which would prevent the
-    /// failover. A replica that was not connected before is always counted.
+    /// died at this moment, no later observation could correct a wrong number, and that number would prevent
+    /// the failover. A replica that was not connected before is always counted.
     fn unconfigured_replicas(&self, at_ms: u64, state: &ServerState, clients: u32) -> u32 {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let primary = &self.cluster.plan.primary.name;

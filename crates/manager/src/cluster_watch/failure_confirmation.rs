@@ -64,7 +64,7 @@ impl FailureConfirmation {
                 self.shared.apply(ClusterEvent::Pinged(self.primary.name.clone(), ping));
             }
             if self.trigger == FailoverTrigger::DryRun {
-                let state = if answered { "it answers" } else { "it does not answer" };
+                let state = if answered { "the primary answers" } else { "the primary does not answer" };
                 return Ok(format!("a dry run: {state}"));
             }
             let findings = self.shared.analyse_now();
@@ -80,10 +80,10 @@ impl FailureConfirmation {
                     seen.map(|one| format!("{}: {}", one.code, one.evidence.join("; "))).collect();
                 return Err(match (answered, seen.is_empty()) {
                     (true, true) => {
-                        "it answers and is healthy; to replace a healthy primary, run `tailwater switchover`"
+                        "the primary answers and is healthy; to replace a healthy primary, run `tailwater switchover`"
                             .to_owned()
                     }
-                    (false, true) => "it does not answer, but has not been silent for long enough".to_owned(),
+                    (false, true) => "the primary does not answer, but has not been silent for long enough".to_owned(),
                     (_, false) => seen.join("; "),
                 });
             }

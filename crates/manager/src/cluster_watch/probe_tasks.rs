@@ -264,7 +264,7 @@ async fn analyse_now(shared: Arc<WatchShared>) {
         }
         for (code, server, _) in &reported {
             if !findings.iter().any(|finding| finding.code == *code && finding.server == *server) {
-                tracing::info!(%code, server, "{code} of {server} is over");
+                tracing::info!(%code, server, "the finding {code} of {server} has ended");
             }
         }
         reported = now;

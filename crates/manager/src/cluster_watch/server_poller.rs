@@ -241,7 +241,11 @@ mod tests {
         assert_eq!(none.due("db1", last, &none), None);
         let clients = |until| PollDemand { clients: Some((POLL / 2, until)), ..PollDemand::default() };
         assert_eq!(clients(now + POLL).due("db1", last, &none), Some(now + POLL / 2));
-        assert_eq!(clients(now).due("db1", last, &none), None, "the request is over");
+        assert_eq!(
+            clients(now).due("db1", last, &none),
+            None,
+            "no probe must be due after the request has ended"
+        );
         let watch = watched(0, false, 0);
         assert_eq!(watch.due("db1", last, &watch), Some(now + POLL));
         let both = PollDemand { watch: watch.watch.clone(), ..clients(now + POLL) };
@@ -258,6 +262,10 @@ mod tests {
         assert!(is_at_once(watched(1, false, 0).due("db1", last, &before)));
         assert!(is_at_once(trouble.due("db2", last, &before)));
         assert_eq!(trouble.due("db2", last, &trouble), Some(ended + FAILURE_POLL));
-        assert_eq!(trouble.due("db1", last, &before), Some(ended + POLL), "the primary keeps its interval");
+        assert_eq!(
+            trouble.due("db1", last, &before),
+            Some(ended + POLL),
+            "the primary must keep its probe interval"
+        );
     }
 }

@@ -135,7 +135,7 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
                     let mut late: Vec<u32> = numbers.drain().map(|(_, number)| number).collect();
                     late.sort_unstable();
                     for number in late {
-                        let answer = ActionOutcome::Unknown("it was not finished at the deadline".to_owned());
+                        let answer = ActionOutcome::Unknown("the action was not finished at the deadline".to_owned());
                         orders.extend(machine.answer(at_ms(), number, answer));
                     }
                 }

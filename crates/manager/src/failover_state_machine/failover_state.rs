@@ -25,7 +25,7 @@ pub struct RunState {
     pub(crate) promoted: bool,
     /// Actions after the promotion that failed.
     pub(crate) remaining: Vec<RunAction>,
-    /// Why the failover or switchover does not continue, if so.
+    /// Why the failover or switchover does not continue; `None` while it continues.
     pub(crate) refusal: Option<SafetyRefusal>,
     /// The audit record so far.
     pub(crate) audit: Audit,

@@ -123,7 +123,7 @@ pub trait RunProcedure: fmt::Debug + Clone + Send + Sync {
     fn apply(&mut self, run: &mut RunState, at_ms: u64, act: &RunAction, answer: ActionOutcome) -> Applied;
 
     /// Returns what follows an action that did not fail, while other actions of its phase may be in flight.
-    /// With `None`, the phase decides.
+    /// If this returns `None`, the phase decides.
     fn follow_up(&mut self, _run: &RunState, _at_ms: u64, _act: &RunAction) -> Option<NextStep> {
         None
     }
@@ -138,8 +138,8 @@ pub trait RunProcedure: fmt::Debug + Clone + Send + Sync {
         Decision::Continue
     }
 
-    /// Called when an action failed before a server may have become primary. With `None`, the failover or
-    /// switchover is refused.
+    /// Called when an action failed before a server may have become primary. If this returns `None`, the
+    /// failover or switchover is refused.
     fn recover_from(&mut self, _run: &mut RunState, _act: &RunAction, _reason: &str) -> Option<Decision> {
         None
     }
@@ -165,7 +165,7 @@ pub trait RunProcedure: fmt::Debug + Clone + Send + Sync {
             NextStep::Action(act) => act.to_string(),
             NextStep::Phase(phase) => phase.to_string(),
         };
-        SafetyRefusal::StepFailed { step, reason: "it was not finished at the deadline".to_owned() }
+        SafetyRefusal::StepFailed { step, reason: "the step was not finished at the deadline".to_owned() }
     }
 
     /// Whether actions are executed even if their record cannot be stored. Undo actions, and actions after

@@ -76,7 +76,8 @@ impl EtcdClient {
         if options.endpoints.is_empty() || options.endpoints.iter().any(|url| !url.starts_with("http")) {
             return Err(failed("an endpoint must begin with http:// or https://".to_owned()));
         }
-        // Fails only if the process already has a crypto provider, which works equally well.
+        // Ignore an error: it means that the process already has a crypto provider, and that one works
+        // equally well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = trusting(&options)
             .map_err(failed)?
@@ -153,7 +154,7 @@ impl EtcdClient {
         let url = format!("{endpoint}/v3/auth/authenticate");
         let answer = ask(&self.client, &url, &body, None).await;
         let answer = answer.map_err(|trouble| EtcdRequestError {
-            reason: format!("login of {:?}: {}", user.name, trouble.reason),
+            reason: format!("the login of {:?} failed: {}", user.name, trouble.reason),
             ..trouble
         })?;
         let token = answer["token"].as_str().and_then(|token| HeaderValue::from_str(token).ok());

@@ -75,7 +75,7 @@ impl EtcdLease {
                 Some(text) => text
                     .trim()
                     .parse::<u64>()
-                    .map_err(|_| format!("{above} in etcd is not a number: {text:?}"))?,
+                    .map_err(|_| format!("the value of the key {above} in etcd is not a number: {text:?}"))?,
                 None => 0,
             };
             return Ok(LeaseAnswer::Granted { token: LeaseToken(lowest.saturating_add(revision)), ttl_ms });

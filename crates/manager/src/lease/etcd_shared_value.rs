@@ -42,7 +42,8 @@ impl EtcdValue {
         let answer = self.ask("kv/range", &body).await?;
         let Some(found) = answer["kvs"].get(0) else { return Ok(EtcdStored { bytes: None, revision: 0 }) };
         let bytes = STANDARD.decode(found["value"].as_str().unwrap_or_default());
-        let bytes = bytes.map_err(|error| self.failed(&format!("its answer is not base64: {error}")))?;
+        let bytes =
+            bytes.map_err(|error| self.failed(&format!("the answer of etcd is not base64: {error}")))?;
         let revision =
             number(&found["mod_revision"]).ok_or_else(|| self.failed("etcd returned no revision"))?;
         Ok(EtcdStored { bytes: Some(bytes), revision })

@@ -174,14 +174,14 @@ impl LeaseHolder {
         if now < until {
             return None;
         }
-        let reason = self.trouble.take().unwrap_or_else(|| "it was not renewed in time".to_owned());
+        let reason = self.trouble.take().unwrap_or_else(|| "the lease was not renewed in time".to_owned());
         self.record_lease_loss(now, token, reason)
     }
 
     /// Gives up a lease term that has not expired, so that a new one can begin.
     pub fn give_up(&mut self, now: BootTime) -> Option<LeaseChange> {
         let HolderState::Holding { token, .. } = self.state else { return None };
-        self.record_lease_loss(now, token, "it was given up to start a new lease term".to_owned())
+        self.record_lease_loss(now, token, "the lease was given up to start a new lease term".to_owned())
     }
 
     /// Returns what to do at `now`. Must be called after [`LeaseHolder::tick`].

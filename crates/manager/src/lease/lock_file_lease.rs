@@ -80,7 +80,7 @@ impl FileLease {
             // If the lock file was removed, another manager could create and lock a new one.
             Some((file, held)) if *held == token => match is_at(file, &self.path)? {
                 true => Ok(LeaseAnswer::Renewed { ttl_ms: self.ttl_ms }),
-                false => gone(format!("{} was removed or replaced", self.path.display())),
+                false => gone(format!("the lock file {} was removed or replaced", self.path.display())),
             },
             _ => gone("this manager does not hold the lock".to_owned()),
         }

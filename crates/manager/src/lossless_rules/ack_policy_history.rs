@@ -130,8 +130,8 @@ impl SemiSyncWait {
         note(!self.active, "semi-sync is off or has fallen back");
         note(!self.after_sync, "the wait point is not AFTER_SYNC");
         note(self.timeout_ms < SEMI_SYNC_TIMEOUT_MS_MIN, "the time-out is too short");
-        note(!self.waits_without_ackers, "it does not wait when there are too few ackers");
-        note(self.acks_required == 0, "it needs no ACK");
+        note(!self.waits_without_ackers, "the server does not wait when there are too few ackers");
+        note(self.acks_required == 0, "a commit needs no ACK");
         if problems.is_empty() {
             AckRequirement::Required(self.acks_required)
         } else {

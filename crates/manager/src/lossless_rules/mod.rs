@@ -166,9 +166,9 @@ pub fn assess_loss(evidence: &LossEvidence<'_>) -> LossVerdict {
 fn not_verified(evidence: &LossEvidence<'_>) -> Option<SafetyRefusal> {
     let refuse = |reason| Some(SafetyRefusal::NotVerified { primary: evidence.primary.to_owned(), reason });
     match evidence.ack_policies {
-        None => refuse("it was never observed".to_owned()),
+        None => refuse("no manager has ever observed the primary".to_owned()),
         Some(_) if evidence.primary_state_age_ms > evidence.primary_state_max_age_ms => refuse(format!(
-            "its last observation was {} ms before its last sign of life, and {} ms are allowed",
+            "the last observation of the primary was {} ms before its last sign of life, and at most {} ms are allowed",
             evidence.primary_state_age_ms, evidence.primary_state_max_age_ms
         )),
         Some(_) => None,
@@ -246,7 +246,7 @@ fn unfenced(evidence: &LossEvidence<'_>, ack_policies: &AckPolicyHistory) -> Opt
     let refuse = |reason| Some(SafetyRefusal::Unfenced { primary: evidence.primary.to_owned(), reason });
     let policy = ack_policies.current();
     let AckRequirement::Required(acks) = &policy.acks else {
-        return refuse("it did not wait for ackers".to_owned());
+        return refuse("the primary did not wait for ackers".to_owned());
     };
     if !ack_policies.waits_after_restart() {
         return refuse(
@@ -272,7 +272,7 @@ fn unfenced(evidence: &LossEvidence<'_>, ack_policies: &AckPolicyHistory) -> Opt
             policy.unconfigured_replicas
         );
     }
-    refuse(format!("it needs {acks} ACKs, and {left_count} ackers are not stopped: {names}"))
+    refuse(format!("the primary needs {acks} ACKs, and {left_count} ackers are not stopped: {names}"))
 }
 
 /// Returns the log that contains all other logs. There is one, because all logs are prefixes of the same

@@ -56,7 +56,7 @@ impl SwitchoverProcedure {
         }
     }
 
-    /// Returns when the write pause must end; `None` before the pause begins.
+    /// Returns the time at which the write pause must end; `None` before the pause begins.
     pub(super) fn pause_end_ms(&self) -> Option<u64> {
         Some(self.paused_at_ms?.saturating_add(self.order.write_pause_ms_max))
     }

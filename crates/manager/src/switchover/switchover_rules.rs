@@ -17,8 +17,8 @@ impl SwitchoverProcedure {
         let order = &self.order;
         let mut reasons = Vec::new();
         match &self.primary {
-            None => reasons.push("it was not observed".to_owned()),
-            Some(primary) if !primary.writable => reasons.push("it takes no writes".to_owned()),
+            None => reasons.push("the primary was not observed".to_owned()),
+            Some(primary) if !primary.writable => reasons.push("the primary takes no writes".to_owned()),
             Some(primary) => {
                 let acks = primary.waiting.as_ref().map(crate::lossless_rules::SemiSyncWait::acks);
                 if !matches!(acks, Some(AckRequirement::Required(_))) {
@@ -37,7 +37,7 @@ impl SwitchoverProcedure {
                     reasons.push(format!("{name} {}", stale_term_text(*term, *seen)));
                 }
                 Some((acker, _)) if !acker.durable => {
-                    reasons.push(format!("{name} acknowledges before it is durable"));
+                    reasons.push(format!("{name} acknowledges transactions before they are durable"));
                 }
                 Some((acker, _)) if acker.holds.is_none() => {
                     reasons.push(format!("the log of {name} cannot be read"));
@@ -48,7 +48,7 @@ impl SwitchoverProcedure {
         let ackers = u32::try_from(order.ackers.len()).unwrap_or(u32::MAX);
         if ackers < order.acks_required {
             let needed = order.acks_required;
-            reasons.push(format!("{ackers} ackers cannot give the {needed} ACKs of a commit"));
+            reasons.push(format!("{ackers} ackers cannot send the {needed} ACKs that a commit needs"));
         }
         let (primary, reasons) = (order.primary.clone(), (!reasons.is_empty()).then(|| reasons.join(", "))?);
         Some(SafetyRefusal::NotReady { primary, reasons })
@@ -65,8 +65,9 @@ impl SwitchoverProcedure {
         for server in &mut servers {
             if server.feed != ReplicationKind::Native && !self.choice.is_rejected(&server.name) {
                 // The ackers could not continue from the server's own GTIDs.
-                server.reached =
-                    Err("it is the target of a channel, and its binlog has its own GTIDs".to_owned());
+                server.reached = Err(
+                    "it is the target of a channel, and its binlog has the server's own GTIDs".to_owned(),
+                );
             }
         }
         self.choice.servers = servers;
@@ -102,8 +103,8 @@ impl SwitchoverProcedure {
         })
     }
 
-    /// Verifies that the stopped ackers hold exactly what the primary reported. If an acker holds more,
-    /// something was written after the writes were paused.
+    /// Verifies that the stopped ackers hold exactly what the primary reported. If an acker holds more, an
+    /// account has written to the primary after the writes were paused.
     pub(super) fn position_refusal(&self) -> Option<SafetyRefusal> {
         let position = self.position.as_ref()?;
         for (name, (acker, _)) in &self.ackers {
@@ -113,12 +114,14 @@ impl SwitchoverProcedure {
                     reason,
                 })
             };
-            let Some(holds) = &acker.holds else { return refuse("its log cannot be read".to_owned()) };
+            let Some(holds) = &acker.holds else {
+                return refuse("the log of the acker cannot be read".to_owned());
+            };
             if let AckerStop::Refused { term, seen } = acker.stop {
                 return refuse(stale_term_text(term, seen));
             }
             if acker.stop != AckerStop::Persistent {
-                return refuse("it did not stop permanently".to_owned());
+                return refuse("the acker did not stop permanently".to_owned());
             }
             let more = |one: &GtidSet, than: &GtidSet| match one.subtract(than) {
                 Ok(more) => more.to_string(),
@@ -126,13 +129,13 @@ impl SwitchoverProcedure {
             };
             if !holds.is_subset_of(position) {
                 return refuse(format!(
-                    "it holds {}, written after {} took no more writes; find the account that can write despite read_only",
+                    "the acker holds {}, which was written after {} took no more writes; find the account that can write despite read_only",
                     more(holds, position),
                     self.order.primary
                 ));
             }
             if !position.is_subset_of(holds) {
-                return refuse(format!("it lacks {}", more(position, holds)));
+                return refuse(format!("the acker lacks {}", more(position, holds)));
             }
         }
         None

@@ -116,7 +116,7 @@ pub async fn a_channel_target_becomes_primary(cluster: &mut Cluster) -> Result<(
     // A target with its own GTIDs is refused, because no replica could continue from it.
     channel.keeps_gtids.store(false, Ordering::Relaxed);
     ensure!(look().await?.feed == ReplicationKind::ChannelOwnGtids);
-    fails(&actor, RunAction::DrainRelayLog { server: db3() }, "its own GTIDs").await?;
+    fails(&actor, RunAction::DrainRelayLog { server: db3() }, "the target's own GTIDs").await?;
     channel.keeps_gtids.store(true, Ordering::Relaxed);
 
     // A target with a part of the data is refused too.

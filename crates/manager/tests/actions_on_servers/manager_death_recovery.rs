@@ -275,7 +275,7 @@ async fn a_manager_that_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) 
         let (stored, changed) = trial
             .switch_over(changes)
             .await
-            .with_context(|| format!("the manager dies after {changes} changes"))?;
+            .with_context(|| format!("the run whose manager dies after {changes} changes failed"))?;
         let last = changed.last().context("no action was executed")?.to_string();
         // Before writes are paused, nothing has to be undone.
         let Some(_) = InterruptedRun::of(&stored) else {
@@ -297,21 +297,27 @@ async fn a_manager_that_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) 
             Some(RunOutcome::Undone { .. }) => {
                 undone += 1;
                 let waits = semi_sync_source::verify_waiting(&mut connect(&cluster.primary).await?, 1).await;
-                waits.with_context(|| format!("after {last:?}: {audit}"))?;
+                waits.with_context(|| {
+                    format!("wrong state after the recovery from a death after {last:?}: {audit}")
+                })?;
                 let committed = trial.commits(&cluster.primary, &cluster.replica, id).await;
-                committed.with_context(|| format!("after {last:?}: {stored}{audit}"))?;
+                committed.with_context(|| {
+                    format!("wrong state after the recovery from a death after {last:?}: {stored}{audit}")
+                })?;
             }
             Some(RunOutcome::Promoted { server, left }) => {
                 ensure!(server == "db2" && left.is_empty(), "{audit}");
                 let committed = trial.commits(&cluster.replica, &cluster.primary, id).await;
-                committed.with_context(|| format!("after {last:?}: {stored}{audit}"))?;
+                committed.with_context(|| {
+                    format!("wrong state after the recovery from a death after {last:?}: {stored}{audit}")
+                })?;
                 ensure!(
                     last.contains("writable") && undone >= 5,
-                    "promoted after {last}, after {undone} undone runs: {audit}"
+                    "a server was promoted too early: the last action was {last}, and {undone} runs were undone: {audit}"
                 );
                 return Ok(());
             }
-            _ => bail!("after {last:?}: {stored}{audit}"),
+            _ => bail!("wrong state after the recovery from a death after {last:?}: {stored}{audit}"),
         }
     }
     bail!("no server becomes primary")
@@ -336,21 +342,27 @@ async fn a_manager_that_dies_in_a_failover_leaves_a_primary(kind: ServerKind) ->
         let (stored, changed) = trial
             .fail_over(&order, changes)
             .await
-            .with_context(|| format!("the manager dies after {changes} changes"))?;
+            .with_context(|| format!("the run whose manager dies after {changes} changes failed"))?;
         let last = changed.last().context("no action was executed")?.to_string();
         let audit = trial.recover(&stored).await.with_context(|| last.clone())?;
         let cluster = &trial.cluster;
         match &audit.outcome {
             Some(RunOutcome::Undone { .. }) => {
                 undone += 1;
-                ensure!(!is_writable(&mut client(&cluster.replica).await?).await?, "after {last:?}: {audit}");
+                ensure!(
+                    !is_writable(&mut client(&cluster.replica).await?).await?,
+                    "wrong state after the recovery from a death after {last:?}: {audit}"
+                );
                 // The replica and the log replicate from their previous source again.
                 for server in [&cluster.replica, &cluster.log] {
                     let mut connection = Connection::connect(&as_leader(server)).await?;
                     let channel = replication_setup::status(&mut connection)
                         .await?
                         .context("the server has no replication channel")?;
-                    ensure!(channel.sql_running, "after {last:?}: {channel:?} {audit}");
+                    ensure!(
+                        channel.sql_running,
+                        "the applier is stopped after the recovery from a death after {last:?}: {channel:?} {audit}"
+                    );
                 }
             }
             Some(RunOutcome::Promoted { server, left }) => {
@@ -363,11 +375,11 @@ async fn a_manager_that_dies_in_a_failover_leaves_a_primary(kind: ServerKind) ->
                     .await?;
                 ensure!(
                     last.contains("writable") && undone >= 3,
-                    "promoted after {last}, after {undone} undone runs: {audit}"
+                    "a server was promoted too early: the last action was {last}, and {undone} runs were undone: {audit}"
                 );
                 return Ok(());
             }
-            _ => bail!("after {last:?}: {stored}{audit}"),
+            _ => bail!("wrong state after the recovery from a death after {last:?}: {stored}{audit}"),
         }
     }
     bail!("no server becomes primary")

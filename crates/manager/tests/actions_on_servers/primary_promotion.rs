@@ -57,14 +57,14 @@ pub async fn does(actor: &ServerExecutor, act: RunAction) -> Result<Option<Strin
     match actor.execute(&act, LeaseToken(7)).await {
         ActionOutcome::Done => Ok(None),
         ActionOutcome::DoneWithNote(note) => Ok(Some(note)),
-        other => bail!("{act}: {other:?}"),
+        other => bail!("the action failed: {act}: {other:?}"),
     }
 }
 
 pub async fn fails(actor: &ServerExecutor, act: RunAction, with: &str) -> Result<()> {
     match actor.execute(&act, LeaseToken(7)).await {
         ActionOutcome::Failed(reason) | ActionOutcome::Unknown(reason) if reason.contains(with) => Ok(()),
-        other => bail!("{act}: {other:?} instead of a failure with {with:?}"),
+        other => bail!("the action must fail with {with:?}, but its outcome is {other:?}: {act}"),
     }
 }
 

@@ -150,7 +150,7 @@ proptest! {
                 DrainStep::StopReceiving | DrainStep::Wait => {}
             }
             replica.does(step);
-            prop_assert!(!replica.lost, "{step:?} lost what {initial:?} had received");
+            prop_assert!(!replica.lost, "the step {step:?} lost transactions that {initial:?} had received");
         }
         prop_assert!(false, "the drain does not end: {initial:?}, now {replica:?}");
     }

@@ -21,7 +21,7 @@ pub async fn a_replica_changes_its_source(cluster: &Cluster) -> Result<()> {
         .err()
         .context("the change of source was not refused")?;
     ensure!(
-        matches!(&error, ManagerError::ActionFailed { reason, .. } if reason.contains("drain it first")),
+        matches!(&error, ManagerError::ActionFailed { reason, .. } if reason.contains("drain the server first")),
         "{error}"
     );
     cluster.receive(12).await?;

@@ -340,7 +340,7 @@ fn end_without_manager(world: &mut World, under_way: BinaryHeap<UnderWay>, fates
 /// Checks that at most one server acknowledges commits of clients, and that it lacks none of them.
 pub fn check_primaries(world: &World, audit: &Audit) {
     let primaries = world.primaries();
-    assert!(primaries.len() <= 1, "two primaries, {primaries:?}: {audit}");
+    assert!(primaries.len() <= 1, "there are two primaries, {primaries:?}: {audit}");
     assert!(!world.old_writable || world.writable.is_empty(), "two servers are writable: {audit}");
     if let Some(server) = primaries.iter().find(|server| **server != "old") {
         assert!(world.servers[*server] >= world.acknowledged, "{server} lacks a commit: {audit}");

@@ -3,7 +3,7 @@
 //! A refused connection proves that the process does not exist. The decision then waits no longer, unless an
 //! observer still receives from the primary. Silence alone proves nothing, because the manager may be cut
 //! off. The silence must last, another observer must have lost the primary too, no observer may have received
-//! from it since, and most observers must be reachable.
+//! from the primary since then, and most observers must be reachable.
 //!
 //! If all observers are reachable and agree, a shorter silence suffices: see [`unanimous_death`].
 
@@ -87,7 +87,7 @@ const STALL_FACTOR: u64 = 3;
 
 /// Returns the reports of the observers if all of them agree, before `detect_after_ms`, that the primary is
 /// dead. The primary must answer neither on the open connection nor on a new one. Every stream on which a
-/// heartbeat is due must be lost, or silent for as long.
+/// heartbeat is due must be lost, or must have been silent for as long.
 fn unanimous_death(
     history: &ObservationHistory,
     server: &ServerHistory,
@@ -100,7 +100,8 @@ fn unanimous_death(
     let enough_ms = stall_ms.max(settings.unanimous_detect_after_ms);
     let lasted = |since_ms: u64, enough_ms: u64| now_ms.saturating_sub(since_ms) >= enough_ms;
     let is_silent = lasted(streak.since_ms, enough_ms) && lasted(history.running_since_ms, enough_ms);
-    // A new connection is tried later than the open one, so half of the time suffices for it.
+    // The manager tries a new connection only after the open one fails, so half of the time suffices for the
+    // new connection.
     let is_reconnect_silent =
         streak.reconnect_failing_since_ms.is_some_and(|since_ms| lasted(since_ms, enough_ms / 2));
     if !is_silent || !is_reconnect_silent {

@@ -5,12 +5,12 @@ use super::FailureCode;
 use crate::cluster_tree::ProblemCode;
 
 impl FailureCode {
-    /// The code of that name.
+    /// Returns the failure code with this name; `None` if there is none.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.to_string() == name)
     }
 
-    /// What to do.
+    /// Returns what the operator must do about this failure.
     pub fn remedy(self) -> &'static str {
         match self {
             Self::SplitBrainSuspected => {
@@ -23,7 +23,7 @@ impl FailureCode {
                 "check the network between this machine and the primary; if the primary is dead, `tailwater failover`"
             }
             Self::RewoundPrimary => {
-                "let no client write to it: it lost data; find out why before it is used again"
+                "let no client write to the primary: it lost data; find out why before you use it again"
             }
             Self::PrimaryReadOnlyOrFull => "free disk space on the primary, or make it writable",
             Self::SemiSyncBlocked => {
@@ -38,14 +38,14 @@ impl FailureCode {
             Self::DeadReplica => "start the server, and check the network to it",
             Self::ReplicaStopped => "fix the replica's error, then start its replication",
             Self::ReplicaLagging => {
-                "find what slows it down: its load, its disk, or a long transaction; or wait until it has caught up"
+                "find what slows the replica down: its load, its disk, or a long transaction; or wait until it has caught up"
             }
         }
     }
 }
 
 impl ProblemCode {
-    /// What to do, where the text of the problem does not say it.
+    /// Returns what the operator must do about this problem. The text of the problem may say more.
     pub fn remedy(self) -> &'static str {
         match self {
             Self::NotReached => "start the server, check its address and account, and the network to it",
@@ -55,35 +55,41 @@ impl ProblemCode {
                 "fix the error, then start the replica's receiving thread"
             }
             Self::SqlStopped => "fix the error, then start the replica's applying thread",
-            Self::Lagging => "find what slows it down, or wait until it has caught up",
+            Self::Lagging => "find what slows the replica down, or wait until it has caught up",
             Self::Errant => {
                 "move these transactions to the primary or give them up; `tailwater check` finds the rows"
             }
             Self::Ahead => "compare the rows with `tailwater check`; the primary may have lost commits",
             Self::PurgedBeforeRead => {
-                "let it replicate from Tailwater, whose log may have them, or clone it again"
+                "let the server replicate from Tailwater, whose log may have these transactions, or clone the server again"
             }
             Self::NotReplicating => {
-                "start replication on it, or remove its [[server]] from the configuration"
+                "start replication on the server, or remove its [[server]] from the configuration"
             }
-            Self::UnknownSource => "add a [[server]] for its source, or repoint it",
-            Self::NotByGtids => "switch its replication to GTIDs",
-            Self::NoReplicaUpdates => "set log_replica_updates (MariaDB: log_slave_updates) and restart it",
-            Self::NoBinlog => "set log_bin and restart it",
+            Self::UnknownSource => "add a [[server]] for the source of this replica, or repoint the replica",
+            Self::NotByGtids => "switch the replication of the server to GTIDs",
+            Self::NoReplicaUpdates => {
+                "set log_replica_updates (MariaDB: log_slave_updates) and restart the server"
+            }
+            Self::NoBinlog => "set log_bin and restart the server",
             Self::NotDurable => "set innodb_flush_log_at_trx_commit = 1 and sync_binlog = 1",
-            Self::NoSemiSync => "load the semi-sync source plugin on it",
+            Self::NoSemiSync => "load the semi-sync source plugin on the server",
             Self::SemiSyncOff | Self::SemiSyncLossy => {
                 "set semi-sync up on the primary as in docs/how-to/capture.md"
             }
             Self::SemiSyncTooFew => "start the missing relays, or lower the number of ACKs",
-            Self::SameServerId => "give one of them another server_id",
-            Self::OtherFlavour => "feed it by a channel instead of native replication",
-            Self::OlderThanSource => "upgrade it",
+            Self::SameServerId => "give one of the two servers another server_id",
+            Self::OtherFlavour => "feed the server by a channel instead of native replication",
+            Self::OlderThanSource => "upgrade the server",
             Self::PrimaryReplicates => {
-                "stop its replication, or name the present primary in the configuration"
+                "stop the replication of this server, or name the present primary in the configuration"
             }
-            Self::RelayNotRunning => "start `tailwater run` there, and check the network to it",
-            Self::RelayNotStreaming => "fix the reason; `tailwater run` logs each attempt",
+            Self::RelayNotRunning => {
+                "start `tailwater run` on the relay's machine, and check the network to that machine"
+            }
+            Self::RelayNotStreaming => {
+                "remove the cause that the problem names; `tailwater run` logs each attempt"
+            }
             Self::ChannelStopped => "`tailwater channel start`",
             Self::NotAsked => "grant the privilege; `tailwater grants` prints the statements",
         }

@@ -92,8 +92,8 @@ pub(super) fn collect(
                     let ago_ms = now_ms.saturating_sub(heard_ms);
                     reports.alive.push(format!("{observer}: received from it {ago_ms} ms ago"));
                 } else if now_ms.saturating_sub(*at_ms) < settings.detect_after_ms {
-                    // The observer is waited for only if its report is recent. Without a recent report it is
-                    // unreachable.
+                    // The analysis waits for this observer only if its report is recent. An observer without
+                    // a recent report counts as unreachable.
                     reports.undecided.push(observer.to_string());
                 }
             }

@@ -61,7 +61,7 @@ pub enum Observed {
     },
     /// The observer lost the server's stream and cannot reconnect.
     StreamLost(ProbeFailure),
-    /// The observer was ordered to read another server, so it gives no information on this one.
+    /// The observer was ordered to read another server, so it gives no information on this server.
     FollowsOther,
     /// The log of a relay contains transactions that the server has lost. The string names them.
     HistoryRewound(String),
