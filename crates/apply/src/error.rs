@@ -601,7 +601,11 @@ mod tests {
             (1205, "Lock wait timeout exceeded; try restarting transaction"),
             (1037, "Out of memory; restart server and try again (needed 7 bytes)"),
         ] {
-            assert_eq!(class(number, message), ApplyRetry::Later, "{number} {message}");
+            assert_eq!(
+                class(number, message),
+                ApplyRetry::Later,
+                "wrong retry class for error {number}: {message}"
+            );
         }
         for (number, message) in [
             (1062, "Duplicate entry '28' for key 'PRIMARY'"),
@@ -612,7 +616,11 @@ mod tests {
             ),
             (1146, "Table 'd.t' doesn't exist"),
         ] {
-            assert_eq!(class(number, message), ApplyRetry::AfterChange, "{number} {message}");
+            assert_eq!(
+                class(number, message),
+                ApplyRetry::AfterChange,
+                "wrong retry class for error {number}: {message}"
+            );
         }
     }
 }

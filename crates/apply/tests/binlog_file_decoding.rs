@@ -51,7 +51,8 @@ impl File {
     fn read(name: &str) -> Self {
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/fixtures");
         let path = folder.join(format!("{name}.binlog"));
-        let file = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let file =
+            std::fs::read(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
         let events = split(file).unwrap();
         let description = events[0].clone();
         let format = FormatDescription::parse(&description[EVENT_HEADER_BYTES..]).unwrap();
@@ -323,7 +324,7 @@ fn every_transaction_of_real_files_decodes() {
                     refused += 1;
                     continue;
                 }
-                Err(error) => panic!("{place}: {error}"),
+                Err(error) => panic!("cannot decode the transaction in {place}: {error}"),
             };
             assert!(transaction.memory_bytes >= size_of::<Transaction>(), "{place}");
             assert_eq!(transaction.gtid, entry.gtid, "{place}");
@@ -342,7 +343,11 @@ fn every_transaction_of_real_files_decodes() {
                 rows += expected;
                 continue;
             }
-            assert_eq!(rows_in(&transaction.content), expected, "{place}: {transaction:#?}");
+            assert_eq!(
+                rows_in(&transaction.content),
+                expected,
+                "wrong number of rows in {place}: {transaction:#?}"
+            );
             rows += expected;
             check_rows(&place, &transaction);
         }
@@ -420,7 +425,12 @@ fn xa_transactions_are_matched_with_their_commits() {
                 )
             };
             let wanted = names(&transaction.content).then(|| format!("{:?}", transaction.content));
-            assert_eq!(opening.map(|content| format!("{content:?}")), wanted, "{name} at {}", entry.position);
+            assert_eq!(
+                opening.map(|content| format!("{content:?}")),
+                wanted,
+                "wrong part of an XA transaction in {name} at {}",
+                entry.position
+            );
             match &transaction.content {
                 TransactionContent::XaPrepare { xid } => {
                     prepared.push(String::from_utf8_lossy(xid).into_owned())

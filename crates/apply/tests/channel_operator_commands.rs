@@ -255,7 +255,10 @@ async fn edits_under_load(channel: &Channel, load: &mut Load) -> Result<()> {
         load.more(10).await?;
         let status =
             wait_for(channel, "apply more", |status| status.transactions_total > before + 10).await?;
-        ensure!(edit.workers.is_none_or(|workers| workers == status.workers), "{edit:?}: {status:?}");
+        ensure!(
+            edit.workers.is_none_or(|workers| workers == status.workers),
+            "the channel does not have the workers of the edit {edit:?}: {status:?}"
+        );
     }
     Ok(())
 }
@@ -389,7 +392,10 @@ async fn logs_as_the_gtid_mode_says(rig: &Rig, channel: &Channel) -> Result<()> 
         };
         rig.wait_applied(channel).await?;
         let events = logged(&rig.target).await?;
-        ensure!(names_table(&events) == (gtid != GtidMode::Log), "{gtid:?}: {events:#?}");
+        ensure!(
+            names_table(&events) == (gtid != GtidMode::Log),
+            "wrong events in the target's binlog with gtid = {gtid:?}: {events:#?}"
+        );
         let preserved = events.iter().any(|event| event.contains(&newest));
         ensure!(
             preserved == (gtid == GtidMode::Preserve),

@@ -152,7 +152,11 @@ async fn rows_of_every_image_have_keys(
             connection.execute(change).await.with_context(|| change.to_owned())?;
         }
         let decoded = decode_all(server, connection, flavour).await?;
-        ensure!(decoded.len() == CHANGES.len(), "{}: {decoded:#?}", decoded.len());
+        ensure!(
+            decoded.len() == CHANGES.len(),
+            "wrong number of decoded transactions, {}: {decoded:#?}",
+            decoded.len()
+        );
         for (change, transaction) in CHANGES.iter().zip(&decoded) {
             let TransactionContent::Rows(changes) = &transaction.content else {
                 bail!("{change} was not decoded as row changes: {transaction:?}")
@@ -177,7 +181,10 @@ async fn rows_of_every_image_have_keys(
             Flavour::MySql => &["child", "parent"],
             Flavour::MariaDb => &["parent"],
         };
-        ensure!(tables == cascades, "{image}: {tables:?}");
+        ensure!(
+            tables == cascades,
+            "{image} images: wrong tables in the transaction with the cascade: {tables:?}"
+        );
         let conflict = |one: usize, other: usize| decoded[one].writeset.conflicts(&decoded[other].writeset);
         // Each child row must come after its parents. Changes of one row must keep their order. Deleting a
         // parent must wait for the changes of its children.

@@ -77,7 +77,10 @@ async fn is_applied_across_flavours(from: ServerKind, to: ServerKind) -> Result<
     let street = "SET NAMES utf8mb4; SELECT id, HEX(`größe`) FROM shop.`straße` ORDER BY id";
     for content in [CONTENT, "SELECT * FROM shop.keyless ORDER BY 1, 2", street] {
         let (on_source, on_target) = (rig.source.sql(content).await?, rig.target.sql(content).await?);
-        ensure!(on_source == on_target && on_source.len() >= 2, "{on_source:#?}\n{on_target:#?}");
+        ensure!(
+            on_source == on_target && on_source.len() >= 2,
+            "the rows differ\nsource: {on_source:#?}\ntarget: {on_target:#?}"
+        );
     }
 
     rejected_at_the_start(&rig, &channel).await?;
@@ -158,7 +161,7 @@ async fn numbers_are_exact_or_rejected(rig: &Rig, channel: &Channel, to: ServerK
     rig.wait_applied(channel).await?;
     let content = "SELECT a, d, JSON_EXTRACT(j, '$.a[0]') FROM shop.exact ORDER BY a";
     let (ours, theirs) = (rig.target.sql(content).await?, rig.source.sql(content).await?);
-    ensure!(ours == theirs && ours.len() == 2, "{ours:?} {theirs:?}");
+    ensure!(ours == theirs && ours.len() == 2, "the rows differ: target {ours:?}, source {theirs:?}");
 
     let (change, reason) = match (rig.source.kind().flavour(), to.flavour()) {
         (Flavour::MySql, Flavour::MariaDb) => ("(4, -0e0, NULL)", "negative zero"),

@@ -107,7 +107,7 @@ async fn different_digits_stop_the_channel() -> Result<()> {
         let fault = rig.wait_failed(&channel).await?;
         ensure!(fault.code == "TW-APP-0054", "{fault:?}");
         for part in [&format!("old.{table}, column 2"), "a time(1)", "target time(2)", "FORCE"] {
-            ensure!(fault.message.contains(part), "{part}: {fault:?}");
+            ensure!(fault.message.contains(part), "the fault does not contain {part:?}: {fault:?}");
         }
         ensure!(rig.target.sql(&format!("SELECT COUNT(*) FROM old.{table}")).await? == ["0"]);
         // Apply the remedy that the error message names.
@@ -319,7 +319,10 @@ async fn unverified_digits_give_the_values_of_native_replication() -> Result<()>
             );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        ensure!((ours == rig.source.sql(&rows).await?) == (table == "right"), "{table}: {ours:?}");
+        ensure!(
+            (ours == rig.source.sql(&rows).await?) == (table == "right"),
+            "unverified digits gave wrong values in {table}: {ours:?}"
+        );
     }
     channel.shut_down().await;
     Ok(())

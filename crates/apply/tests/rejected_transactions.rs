@@ -152,7 +152,7 @@ async fn a_duplicate_row(rig: &Rig, channel: &Channel, other: &Channel) -> Resul
     let fault = rig.wait_failed(channel).await?;
     ensure!(fault.code == "TW-APP-0002", "{fault:?}");
     for named in [gtid.as_str(), "insert into shop.t", "Duplicate entry '?' for key"] {
-        ensure!(fault.message.contains(named), "{named}: {fault:?}");
+        ensure!(fault.message.contains(named), "the fault does not contain {named:?}: {fault:?}");
     }
     // The message shows row values only on request.
     ensure!(!fault.message.contains("'100'") && !fault.message.contains("id=100"), "{fault:?}");

@@ -100,7 +100,10 @@ async fn pitfalls_are_applied_correctly(kind: ServerKind) -> Result<()> {
         // Like a replica, the target does not get values that the source has cached in memory.
         let sequences = "USE trap_sequences; SELECT * FROM s; SELECT * FROM other";
         let (ours, theirs) = (rig.source.sql(sequences).await?, rig.target.sql(sequences).await?);
-        ensure!(ours == theirs && ours.len() == 2, "{ours:?} {theirs:?}");
+        ensure!(
+            ours == theirs && ours.len() == 2,
+            "the sequences differ: source {ours:?}, target {theirs:?}"
+        );
     }
     let (ours, theirs) = (next_numbers(&rig.source).await?, next_numbers(&rig.target).await?);
     ensure!(

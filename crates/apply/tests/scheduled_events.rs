@@ -53,7 +53,7 @@ async fn come_disabled(kind: ServerKind) -> Result<()> {
     let rest = "SELECT event_name, event_definition, interval_value, interval_field, on_completion, event_comment, \
                 definer, time_zone FROM information_schema.events WHERE event_schema='agenda' ORDER BY 1";
     let (ours, theirs) = (rig.source.sql(rest).await?, rig.target.sql(rest).await?);
-    ensure!(ours == theirs, "{ours:#?}\n{theirs:#?}");
+    ensure!(ours == theirs, "the events differ\nsource: {ours:#?}\ntarget: {theirs:#?}");
     let enabled =
         "SELECT COUNT(*) FROM information_schema.events WHERE event_schema='agenda' AND status='ENABLED'";
     ensure!(rig.source.sql(enabled).await? == ["6"], "the events on the source must stay enabled");

@@ -237,7 +237,7 @@ async fn rows_are_written_to_tables_of_another_shape() -> Result<()> {
         let mut wanted: Vec<_> = wanted.lines().collect();
         lines.sort();
         wanted.sort();
-        ensure!(lines == wanted, "{lines:?}\n{wanted:?}");
+        ensure!(lines == wanted, "wrong rows in the target's tables: {lines:?}\nexpected: {wanted:?}");
     }
 
     // A column that does not fit is reported before anything is written.

@@ -253,7 +253,7 @@ async fn actions_are_executed_in_order_up_to_a_new_primary() {
         at += actions[at..]
             .iter()
             .position(|act| act.contains(part))
-            .unwrap_or_else(|| panic!("{part}: {actions:?}"));
+            .unwrap_or_else(|| panic!("no action contains {part:?}: {actions:?}"));
     }
     assert_eq!(audit.token, Some(7));
 }

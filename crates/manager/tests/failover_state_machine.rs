@@ -364,7 +364,7 @@ fn a_dead_primary_is_replaced() {
     assert_eq!((world.captures_from("s0"), audit.token), (2, Some(7)));
     let text = audit.to_string();
     for part in ["stop capture on relay0", "send", "make s0 writable", "s0 is primary"] {
-        assert!(text.contains(part), "{part}: {text}");
+        assert!(text.contains(part), "the audit record does not contain {part:?}: {text}");
     }
 }
 

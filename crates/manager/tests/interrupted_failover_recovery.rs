@@ -52,7 +52,7 @@ fn check(world: &World, audit: &Audit) {
             assert_eq!(world.captures_from(server), world.ackers.len(), "{audit}");
         }
         Some(RunOutcome::Undone { .. }) => assert!(is_as_before(world), "{audit}"),
-        other => panic!("{other:?}: {audit}"),
+        other => panic!("unexpected outcome of the recovery, {other:?}: {audit}"),
     }
     assert_eq!(world.primaries().len(), 1, "{audit}");
 }
@@ -255,7 +255,10 @@ fn nothing_is_done_if_the_state_of_the_servers_is_uncertain() {
         else {
             panic!("{audit}")
         };
-        assert!(acts.is_empty() && reason.contains(why), "{why}: {audit}");
+        assert!(
+            acts.is_empty() && reason.contains(why),
+            "the recovery must do nothing and report {why:?}: {audit}"
+        );
     };
     let silent = || ActionOutcome::Unknown("silence".to_owned());
     nothing(&switchover, silent(), seen(false, 9), "s0 cannot be probed");

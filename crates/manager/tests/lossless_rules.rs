@@ -95,7 +95,11 @@ fn the_number_of_ackers_that_must_be_stopped_follows_from_the_policy() {
     let check = |can: &[&str], must: u32, needed: u32| {
         let policy =
             AckPolicy { ackers: names(can), unconfigured_replicas: 0, acks: AckRequirement::Required(must) };
-        assert_eq!(policy.needed(), needed, "{can:?} {must}");
+        assert_eq!(
+            policy.needed(),
+            needed,
+            "wrong number of ackers to stop, of {can:?} with {must} required ACKs"
+        );
     };
     check(&["a"], 1, 1);
     check(&["a", "b"], 1, 2);

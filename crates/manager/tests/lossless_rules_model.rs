@@ -490,7 +490,7 @@ fn loses(setup: Setup) {
     let outcome = Explorer::new(setup).explore();
     let lost =
         outcome.lost.unwrap_or_else(|| panic!("the check does not detect {:?}: {setup:?}", setup.broken));
-    eprintln!("{:?}: {lost:?}", setup.broken);
+    eprintln!("the broken guarantee {:?} loses commits: {lost:?}", setup.broken);
 }
 
 #[test]

@@ -213,7 +213,10 @@ async fn odd_global_settings_do_not_change_a_probe(kind: ServerKind) -> Result<(
     apply_odd_settings(&pair.primary).await?;
     apply_odd_settings(&pair.replica).await?;
     let after = looks().await?;
-    ensure!(after == before, "{after:#?}\n{before:#?}");
+    ensure!(
+        after == before,
+        "unusual global settings change the probe\nwith them: {after:#?}\nwithout them: {before:#?}"
+    );
     let mut pinger = Pinger::new(&pair.primary.connect_options(), "odd", TIMEOUT);
     for ping in [PingKind::Select, PingKind::Connect, PingKind::Insert] {
         let ping = pinger.ping(ping).await;
@@ -407,7 +410,7 @@ async fn pings_detect_each_kind_of_failure(kind: ServerKind) -> Result<()> {
         // The connection for writes breaks first; the next attempt to connect is refused.
         let fits = failure == Some(ProbeFailure::Refused)
             || (kind == PingKind::Insert && failure == Some(ProbeFailure::ConnectionLost));
-        ensure!(fits, "{kind:?}: {failure:?}");
+        ensure!(fits, "the {kind:?} ping failed with the wrong error: {failure:?}");
     }
     Ok(())
 }

@@ -79,7 +79,7 @@ fn a_primary_that_is_alive_is_switched_over() {
     for part in
         ["switchover of old", "pause writes on old", "no writes were taken for 12 ms", "s0 is primary"]
     {
-        assert!(text.contains(part), "{part}: {text}");
+        assert!(text.contains(part), "the audit record does not contain {part:?}: {text}");
     }
 }
 

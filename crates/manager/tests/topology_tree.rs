@@ -353,7 +353,7 @@ fn the_state_that_a_refused_query_would_show_is_unknown() {
     assert_eq!((node.role, node.lag_seconds), (NodeRole::Server, None));
     let text = &node.problems[0].text;
     for word in ["from where it replicates is not known", "REPLICA MONITOR", "tailwater grants", "denied"] {
-        assert!(text.contains(word), "{word}: {text}");
+        assert!(text.contains(word), "the problem does not contain {word:?}: {text}");
     }
     // On a primary from which Tailwater only captures, nothing depends on these queries. So the primary has
     // no problem.

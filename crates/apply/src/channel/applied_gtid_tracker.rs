@@ -189,7 +189,7 @@ mod tests {
         for text in ["0-1-3", "5-1-1"] {
             assert!(
                 progress.gtids().contains(&mariadb(text)),
-                "the applied GTIDs {1} do not contain {text}",
+                "the applied GTIDs {} do not contain {text}",
                 progress.gtids()
             );
         }

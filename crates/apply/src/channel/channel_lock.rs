@@ -79,7 +79,7 @@ mod tests {
         let name = |last: char| format!("{}{last}", "n".repeat(63));
         let (one, other) = (lock_name(&name('1')), lock_name(&name('2')));
         assert_ne!(one, other);
-        assert!(one.len() <= 60 && other.len() <= 60, "{one} {other}");
+        assert!(one.len() <= 60 && other.len() <= 60, "a lock name is too long: {one} {other}");
         assert!(lock_name(&"ü".repeat(64)).chars().count() <= 60);
     }
 }

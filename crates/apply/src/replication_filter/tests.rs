@@ -108,7 +108,7 @@ fn invalid_rules_are_rejected_with_a_reason() {
     ];
     for (json, expected) in cases {
         let error = set(json).compile().expect_err(json).to_string();
-        assert!(error.contains(expected), "{json}: {error}");
+        assert!(error.contains(expected), "wrong reason for the invalid filters {json}: {error}");
     }
 }
 
@@ -196,7 +196,7 @@ fn statements_are_redirected_excluded_or_rejected() {
         assert_eq!(
             filters.statement_route(*default, &tables, Operation::Ddl),
             *expected,
-            "{default:?} {named:?}"
+            "wrong decision for a statement on {named:?} with the default database {default:?}"
         );
     }
 }

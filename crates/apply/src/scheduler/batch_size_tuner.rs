@@ -192,7 +192,10 @@ mod tests {
             sizing.record(1000, BatchTiming { execute_us: 10_000, commit_us: 1000 });
         }
         let later = sizing.limits(&OPTIONS).rows_max;
-        assert!(at_first == 16 && later > 9000, "{at_first} {later}");
+        assert!(
+            at_first == 16 && later > 9000,
+            "the row limit must start at 16 and rise above 9000: {at_first} {later}"
+        );
     }
 
     proptest! {

@@ -66,11 +66,15 @@ async fn collations(comparison: &Comparison) -> Result<Vec<(u32, String, String)
             anyhow::bail!("{line}");
         };
         let number = number.parse()?;
-        ensure!(character_set(number) == Some(&*set), "{line}: {:?}", character_set(number));
+        ensure!(
+            character_set(number) == Some(&*set),
+            "Tailwater does not know the collation {line}: {:?}",
+            character_set(number)
+        );
         // MariaDB 11.8 has new names for some older collations.
         ensure!(
             collation_name(number, comparison.flavour) == Some(&*name),
-            "{line}: {:?}",
+            "Tailwater does not know the collation {line}: {:?}",
             collation_name(number, comparison.flavour)
         );
         collations.push((number, set, name));

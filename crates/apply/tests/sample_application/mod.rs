@@ -228,7 +228,10 @@ async fn sample_application_is_applied(kind: ServerKind) -> Result<()> {
         for question in QUESTIONS {
             let question = format!("USE rentals; {question}");
             let (ours, theirs) = (rig.source.sql(&question).await?, rig.target.sql(&question).await?);
-            ensure!(ours == theirs, "{name}: {question}\n{ours:#?}\n{theirs:#?}");
+            ensure!(
+                ours == theirs,
+                "channel {name}: the answers to {question} differ\nsource: {ours:#?}\ntarget: {theirs:#?}"
+            );
         }
     }
     Ok(())

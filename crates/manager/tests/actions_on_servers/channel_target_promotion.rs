@@ -146,7 +146,7 @@ pub async fn a_channel_target_becomes_primary(cluster: &mut Cluster) -> Result<(
     read_from(&mut connect(log).await?, &address(target), PATIENCE).await?;
     target.sql("INSERT INTO shop.t VALUES (21)").await?;
     let arrived = async || Ok(rows(log).await? == rows(target).await?);
-    cluster.wait(log, "the new row", arrived).await?;
+    cluster.wait(log, "the row that the new primary wrote", arrived).await?;
     // The new primary's own transaction must come after all earlier ones.
     let now = executed(&mut connect(target).await?).await?;
     ensure!(

@@ -218,7 +218,9 @@ impl Trial {
         ensure!(client(not_on).await?.execute("INSERT INTO shop.t VALUES (0)").await.is_err());
         for other in [not_on, &self.cluster.log] {
             let wanted = rows(on).await?;
-            self.cluster.wait(other, "in step", async || Ok(rows(other).await? == wanted)).await?;
+            self.cluster
+                .wait(other, "the same rows as on the primary", async || Ok(rows(other).await? == wanted))
+                .await?;
         }
         Ok(())
     }
@@ -279,7 +281,10 @@ async fn a_manager_that_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) 
         let last = changed.last().context("no action was executed")?.to_string();
         // Before writes are paused, nothing has to be undone.
         let Some(_) = InterruptedRun::of(&stored) else {
-            ensure!(is_writable(&mut client(&trial.cluster.primary).await?).await?, "{last}: {stored}");
+            ensure!(
+                is_writable(&mut client(&trial.cluster.primary).await?).await?,
+                "the primary must take writes if the manager dies before the write pause, after {last}: {stored}"
+            );
             continue;
         };
         // Meanwhile another manager has disabled semi-sync on the old primary, as on a former primary.
@@ -371,7 +376,9 @@ async fn a_manager_that_dies_in_a_failover_leaves_a_primary(kind: ServerKind) ->
                 let commits = app.execute("INSERT INTO shop.t VALUES (7)");
                 tokio::time::timeout(PATIENCE, commits).await.context("the commit waits for ever")??;
                 cluster
-                    .wait(&cluster.log, "in step", async || Ok(rows(&cluster.log).await? == "1,7"))
+                    .wait(&cluster.log, "the same rows as on the primary", async || {
+                        Ok(rows(&cluster.log).await? == "1,7")
+                    })
                     .await?;
                 ensure!(
                     last.contains("writable") && undone >= 3,

@@ -83,7 +83,11 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
     cluster.replica.sql(statement(kind, "STOP REPLICA IO_THREAD", "STOP SLAVE IO_THREAD")).await?;
     cluster.insert(2).await?;
     let has = executed(&mut connect(&cluster.primary).await?).await?;
-    cluster.wait(&cluster.log, "in the log", async || Ok(rows(&cluster.log).await? == "1,2")).await?;
+    cluster
+        .wait(&cluster.log, "the new row on the server that replaces the log", async || {
+            Ok(rows(&cluster.log).await? == "1,2")
+        })
+        .await?;
     cluster.primary.pause()?;
 
     let ActionOutcome::Candidates(seen) = actor.execute(&RunAction::ProbeCandidates, LeaseToken(7)).await
@@ -180,7 +184,7 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
     let waits = statement(kind, "Rpl_semi_sync_source_wait_sessions", "Rpl_semi_sync_master_wait_sessions");
     let question = format!("SHOW GLOBAL STATUS LIKE '{waits}'");
     let is_waiting_now = async || Ok(cluster.replica.sql(&question).await? == [format!("{waits}\t1")]);
-    cluster.wait(&cluster.replica, "waiting", is_waiting_now).await?;
+    cluster.wait(&cluster.replica, "a session that waits for an ACK", is_waiting_now).await?;
     let hasty = self::actor(&cluster, Duration::from_secs(1));
     fails(&hasty, RunAction::MakeReadOnly { server: server() }, "").await?;
     ensure!(!commit.is_finished());
@@ -188,7 +192,11 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
     let mut log = connect(&cluster.log).await?;
     read_from(&mut log, &address(&cluster.replica), PATIENCE).await?;
     commit.await??;
-    cluster.wait(&cluster.log, "in the log", async || Ok(rows(&cluster.log).await? == "1,2,3")).await?;
+    cluster
+        .wait(&cluster.log, "the new row on the server that replaces the log", async || {
+            Ok(rows(&cluster.log).await? == "1,2,3")
+        })
+        .await?;
     does(&actor, RunAction::MakeReadOnly { server: server() }).await?;
     ensure!(!is_writable(&mut replica).await?);
 

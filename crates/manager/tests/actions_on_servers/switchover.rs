@@ -124,7 +124,7 @@ async fn held(actor: &ServerExecutor, grace: Duration) -> Result<GtidSet> {
 async fn does(actor: &ServerExecutor, act: RunAction) -> Result<()> {
     match actor.execute(&act, LeaseToken(7)).await {
         ActionOutcome::Done | ActionOutcome::DoneWithNote(_) => Ok(()),
-        other => bail!("{act}: {other:?}"),
+        other => bail!("the action failed: {act}: {other:?}"),
     }
 }
 
@@ -172,7 +172,10 @@ async fn writes_are_paused_in_bounded_time_or_not_at_all(kind: ServerKind) -> Re
     let mut app = client(&cluster.primary).await?;
     ensure!(number(app.execute("INSERT INTO shop.t VALUES (2)").await) == Some(READ_ONLY));
     let now = executed(&mut connect(&cluster.primary).await?).await?;
-    ensure!(now.is_subset_of(&position) && position.is_subset_of(&now), "{now} {position}");
+    ensure!(
+        now.is_subset_of(&position) && position.is_subset_of(&now),
+        "the primary has executed {now}, but reported {position} when its writes were paused"
+    );
     for _ in 0..2 {
         release(&actor).await?;
     }
@@ -341,7 +344,7 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     let channel = status(&mut old).await?.context("the server has no replication channel")?;
     ensure!(address(&cluster.log).is_source_of(&channel) && !is_writable(&mut old).await?, "{channel:?}");
     let is_there = async || Ok(rows(&cluster.primary).await? == "1,3,4");
-    cluster.wait(&cluster.primary, "what the new primary wrote", is_there).await?;
+    cluster.wait(&cluster.primary, "the row that the new primary wrote", is_there).await?;
     // A manager that dies may leave the replication stopped, with its source configured. The next demotion
     // starts it.
     cluster.primary.sql(statement(kind, "STOP REPLICA", "STOP SLAVE")).await?;

@@ -94,8 +94,10 @@ impl Cluster {
 
     pub async fn in_step(&self) -> Result<()> {
         for server in [&self.replica, &self.log] {
-            self.wait(server, "in step", async || Ok(rows(server).await? == rows(&self.primary).await?))
-                .await?;
+            self.wait(server, "the same rows as on the primary", async || {
+                Ok(rows(server).await? == rows(&self.primary).await?)
+            })
+            .await?;
         }
         Ok(())
     }
@@ -125,7 +127,11 @@ impl Cluster {
     {
         let started = Instant::now();
         while !is_so().await? {
-            ensure!(started.elapsed() < PATIENCE, "{what}: {:?}", server.replica_status().await?);
+            ensure!(
+                started.elapsed() < PATIENCE,
+                "timed out while waiting for this state: {what}: {:?}",
+                server.replica_status().await?
+            );
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(())

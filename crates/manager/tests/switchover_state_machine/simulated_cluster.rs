@@ -351,7 +351,11 @@ pub fn check_primaries(world: &World, audit: &Audit) {
 fn check_bound(switchover: &Switchover, at_ms: u64, next: &[(u32, RunAction)]) {
     let Some(deadline_ms) = switchover.deadline_ms() else { return };
     if at_ms >= deadline_ms {
-        assert!(!next.iter().any(|(_, act)| act.changes_state()), "{next:?}: {}", switchover.audit());
+        assert!(
+            !next.iter().any(|(_, act)| act.changes_state()),
+            "an action starts after the deadline, {next:?}: {}",
+            switchover.audit()
+        );
     }
 }
 

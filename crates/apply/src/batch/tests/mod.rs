@@ -43,9 +43,9 @@ proptest! {
         let plan = plan(&history.changes, options).unwrap();
         let mut store = start;
         if let Err(error) = applied(&mut store, &plan) {
-            prop_assert!(false, "{error}\n{:#?}\n{plan:#?}", history.told);
+            prop_assert!(false, "{error}\nhistory: {:#?}\nplan: {plan:#?}", history.told);
         }
-        prop_assert_eq!(store.sorted(), history.store.clone(), "{:#?}", history.told);
+        prop_assert_eq!(store.sorted(), history.store.clone(), "wrong rows after the history {:#?}", history.told);
         let rows: usize = history.changes.iter().map(|changes| changes.rows.len()).sum();
         prop_assert!(plan.rows() <= rows && (net_change || plan.rows() == rows));
     }

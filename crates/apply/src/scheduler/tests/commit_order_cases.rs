@@ -214,7 +214,10 @@ fn a_barrier_runs_alone() {
             let one = batch(&mut scheduler);
             assert_eq!((&one.first, one.alone), (&vec![name], name == 2 || name == 3));
             assert!(one.rest.is_empty() && one.commit_after.is_none());
-            assert!(scheduler.next().is_none(), "{order:?} {name}");
+            assert!(
+                scheduler.next().is_none(),
+                "in order {order:?}, another batch runs beside transaction {name}"
+            );
             scheduler.done(one.id, TIMING);
         }
         assert!(scheduler.is_idle() && scheduler.is_clean());

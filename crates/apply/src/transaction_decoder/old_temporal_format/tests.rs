@@ -166,7 +166,7 @@ fn every_value_is_exact_or_rejected() {
                     let digits = OldTimeDigits::Source(Arc::new(declared(name, source, was_rebuilt)));
                     let set = set_digits(&mut map, &target(&spelled(name, own, layout)), &digits);
                     if let Err(mismatch) = set {
-                        assert_ne!(source, own, "{name} {mismatch}");
+                        assert_ne!(source, own, "equal digits of {name} were rejected: {mismatch}");
                         let both = [format!("{name}({source})"), format!("{name}({own})")];
                         assert!(both.iter().all(|text| mismatch.reason.contains(text)), "{mismatch}");
                         refused += 1;
@@ -186,7 +186,10 @@ fn every_value_is_exact_or_rejected() {
             }
         }
     }
-    assert!(equal > 2000 && refused == 3 * 3 * 42, "{equal} {refused}");
+    assert!(
+        equal > 2000 && refused == 3 * 3 * 42,
+        "wrong number of decoded values ({equal}) or rejected tables ({refused})"
+    );
 }
 
 /// Rows are rejected if the source's table definition shows that the table was changed after the rows were

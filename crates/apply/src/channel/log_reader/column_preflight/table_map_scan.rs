@@ -237,7 +237,8 @@ mod tests {
     /// Returns the tables to check in a binlog file of a real server.
     fn tables_in_file(name: &str, filters: &FilterSet) -> BTreeSet<String> {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/tests/fixtures").join(name);
-        let file = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let file =
+            std::fs::read(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
         let mut rest = file.strip_prefix(&BINLOG_MAGIC).expect("the file must start with the binlog magic");
         let first =
             EventHeader::parse(rest).expect("the file must contain a whole event").event_length as usize;
