@@ -35,9 +35,10 @@ pub enum EngineState {
 
 /// Returns the changes that undo a transaction: the inverse of its changes, with the newest first.
 ///
-/// # Errors [`RejoinError::Irreversible`] for changes without before images: DDL, statements, row images that
-/// are not full, cascades of foreign keys, partial XA transactions. Also returned for a table without a key,
-/// if the server may have lost some of the table's rows.
+/// # Errors
+/// [`RejoinError::Irreversible`] for changes without before images: DDL, statements, row images that are not
+/// full, cascades of foreign keys, partial XA transactions. Also returned for a table without a key, if the
+/// server may have lost some of the table's rows.
 pub fn inverse(transaction: &Transaction, kept: EngineState) -> Result<Vec<RowChanges>, RejoinError> {
     let mut undone = Vec::new();
     for changes in rows_of(transaction)?.iter().rev() {

@@ -71,7 +71,8 @@ impl ProcessListEntry {
 
 /// Returns all sessions, including the one of this connection.
 ///
-/// # Errors [`ManagerError::Session`].
+/// # Errors
+/// [`ManagerError::Session`].
 pub(super) async fn list(connection: &mut Connection) -> Result<Vec<ProcessListEntry>, ManagerError> {
     let own = connection.server().connection_id;
     if connection.server().flavour == Flavour::MySql {
@@ -112,7 +113,8 @@ async fn list_in(connection: &mut Connection, schema: &str) -> Result<Vec<Proces
 /// Sessions of the account that this connection uses belong to Tailwater, and hold no transaction between
 /// statements. Of these, only the sessions listed in `innodb_trx` are returned.
 ///
-/// # Errors [`ManagerError::Session`].
+/// # Errors
+/// [`ManagerError::Session`].
 pub(super) async fn blocking_candidates(
     connection: &mut Connection,
 ) -> Result<Vec<ProcessListEntry>, ManagerError> {
@@ -136,7 +138,8 @@ pub(super) async fn blocking_candidates(
 
 /// Kills a session. If the session no longer exists, that is not an error.
 ///
-/// # Errors [`ManagerError::Session`].
+/// # Errors
+/// [`ManagerError::Session`].
 pub(super) async fn kill(connection: &mut Connection, id: u64) -> Result<(), ManagerError> {
     match run(connection, &format!("KILL {id}")).await {
         Err(ManagerError::Session(SessionError::Server { error, .. })) if error.number == NO_SUCH_THREAD => {

@@ -25,7 +25,8 @@ const END_PATIENCE: Duration = Duration::from_secs(3);
 /// Makes the server writable until its next restart. After a restart, the server reads `read_only` from its
 /// option file, which should contain it.
 ///
-/// # Errors As [`kill_pending_changes`], in which case nothing is changed; [`ManagerError::Session`].
+/// # Errors
+/// As [`kill_pending_changes`], in which case nothing is changed; [`ManagerError::Session`].
 pub async fn make_writable(connection: &mut Connection) -> Result<(), ManagerError> {
     kill_pending_changes(connection, &BTreeSet::new()).await?;
     let settings = match connection.server().flavour {
@@ -60,7 +61,8 @@ pub(super) fn read_only(connection: &Connection) -> String {
 /// this account with an id in `pending`, whose statements may not have reached the server yet. Returns when
 /// the killed sessions have disappeared: then their statements can no longer take effect.
 ///
-/// # Errors [`ManagerError::ActionTimeout`] if a session does not disappear; [`ManagerError::Session`].
+/// # Errors
+/// [`ManagerError::ActionTimeout`] if a session does not disappear; [`ManagerError::Session`].
 pub(super) async fn kill_pending_changes(
     connection: &mut Connection,
     pending: &BTreeSet<u32>,
@@ -99,7 +101,8 @@ pub(super) async fn kill_pending_changes(
 
 /// Whether clients can write.
 ///
-/// # Errors [`ManagerError::Session`].
+/// # Errors
+/// [`ManagerError::Session`].
 pub async fn is_writable(connection: &mut Connection) -> Result<bool, ManagerError> {
     let answer = connection.query("SELECT @@global.read_only").await?;
     // MariaDB 12 returns words instead of numbers.

@@ -139,14 +139,16 @@ pub async fn status(connection: &mut Connection) -> Result<Option<ReplicaChannel
 /// Returns all executed transactions. On MariaDB these are the replicated transactions and those in the
 /// binlog state.
 ///
-/// # Errors [`ManagerError::Session`]; [`ManagerError::UnexpectedAnswer`].
+/// # Errors
+/// [`ManagerError::Session`]; [`ManagerError::UnexpectedAnswer`].
 pub async fn executed(connection: &mut Connection) -> Result<GtidSet, ManagerError> {
     Ok(server_probe::executed(connection).await?)
 }
 
 /// Stops the receiver thread of the replica. The applier continues.
 ///
-/// # Errors As [`status`]; [`ManagerError::Session`].
+/// # Errors
+/// As [`status`]; [`ManagerError::Session`].
 pub async fn stop_receiving(connection: &mut Connection) -> Result<(), ManagerError> {
     let Some(channel) = status(connection).await? else { return Ok(()) };
     if channel.io != IoState::Stopped {
@@ -177,7 +179,8 @@ pub(super) async fn within<T>(
 /// Starts both replication threads. If both are stopped on MariaDB, this drops the relay logs, and the
 /// replica requests their transactions again.
 ///
-/// # Errors As [`status`]; [`ManagerError::Session`].
+/// # Errors
+/// As [`status`]; [`ManagerError::Session`].
 pub async fn start(connection: &mut Connection) -> Result<(), ManagerError> {
     let Some(channel) = status(connection).await? else { return Ok(()) };
     let words = ReplicationDialect::of(connection);

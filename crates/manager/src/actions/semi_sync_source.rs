@@ -82,8 +82,9 @@ impl PreparedSource {
 /// (`AFTER_SYNC`). Commits wait even while no acker is connected. Loads the plugin if needed, and disables
 /// the replica side. Returns which sides were enabled before, and a note for the operator, if any.
 ///
-/// # Errors [`ManagerError::ActionFailed`] if the server cannot wait for so many ACKs, or does not wait
-/// afterwards; [`ManagerError::Session`].
+/// # Errors
+/// [`ManagerError::ActionFailed`] if the server cannot wait for so many ACKs, or does not wait afterwards;
+/// [`ManagerError::Session`].
 pub async fn make_source(
     connection: &mut Connection,
     acks: u32,
@@ -231,7 +232,8 @@ pub async fn restore_waiting(connection: &mut Connection, acks: u32) -> Result<O
 /// Undoes [`make_source`]: restores the sides that were enabled before, or disables waiting if that is
 /// unknown. Changes nothing while commits wait, because they would be reported to clients without an ACK.
 ///
-/// # Errors [`ManagerError::ActionFailed`] if commits wait; [`ManagerError::Session`].
+/// # Errors
+/// [`ManagerError::ActionFailed`] if commits wait; [`ManagerError::Session`].
 pub async fn disable_source(connection: &mut Connection, before: SemiSyncSides) -> Result<(), ManagerError> {
     let (source, _) = server_probe::semi_sync(connection).await?;
     if let Some(state) = source.filter(|state| state.enabled && !before.source) {
@@ -256,7 +258,8 @@ pub async fn disable_source(connection: &mut Connection, before: SemiSyncSides) 
 /// Ensures that a replica does not wait for ACKs after a restart: no acker would send them, and its applier
 /// would block. MariaDB persists no settings, so there the option file decides.
 ///
-/// # Errors [`ManagerError::Session`].
+/// # Errors
+/// [`ManagerError::Session`].
 pub async fn disable_after_restart(connection: &mut Connection) -> Result<(), ManagerError> {
     match spelling(connection).await? {
         Some(SemiSyncNames { source, persists: true, .. }) => {

@@ -28,9 +28,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// connection `setter` waits for the server; `other` monitors the process list and kills. Statements that
 /// delay the pause are killed after `grace`.
 ///
-/// # Errors [`ManagerError::ActionTimeout`] if sessions delayed the pause for longer than `within`, with
-/// their number. The server then takes writes again, unless the message says that the attempt to pause writes
-/// does not end.
+/// # Errors
+/// [`ManagerError::ActionTimeout`] if sessions delayed the pause for longer than `within`, with their number.
+/// The server then takes writes again, unless the message says that the attempt to pause writes does not end.
 pub(super) async fn hold_writes(
     setter: &mut Connection,
     other: &mut Connection,
@@ -88,9 +88,9 @@ pub(super) async fn hold_writes(
 /// the first commit is reported to a client, commits wait for at least `acks` ACKs. Returns a note for the
 /// operator, if any.
 ///
-/// # Errors [`ManagerError::ActionFailed`] if commits do not wait, in which case nothing is changed, or if
-/// clients cannot write afterwards; the errors of [`read_only_switch::make_writable`];
-/// [`ManagerError::Session`].
+/// # Errors
+/// [`ManagerError::ActionFailed`] if commits do not wait, in which case nothing is changed, or if clients
+/// cannot write afterwards; the errors of [`read_only_switch::make_writable`]; [`ManagerError::Session`].
 pub(super) async fn release_writes(
     connection: &mut Connection,
     acks: u32,
