@@ -12,8 +12,9 @@
 //! - If the rows of a table must be written in the source's order, each row also has the whole table as a
 //!   key.
 //! - A child row has shared access to its parent's key. It also has shared access to the whole child table,
-//!   so that it conflicts with cascades to that table. If a parent row is deleted or its key changes, it has
-//!   exclusive access to the child tables to which the change cascades, unless the source logs cascades.
+//!   so that it conflicts with cascades to that table. A parent row that is deleted, or whose key changes,
+//!   has exclusive access to the child tables to which the change cascades. It has none if the source logs
+//!   cascades.
 
 mod index_value_hash;
 

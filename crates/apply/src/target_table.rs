@@ -93,7 +93,7 @@ pub struct TargetTable {
     /// The columns in order, without those that MySQL hides and never logs.
     pub columns: Vec<TargetColumn>,
     /// The writeset ID that represents all rows of the table. A transaction takes exclusive access to this ID
-    /// if it changes a row that has no usable unique index, or changes rows that [are written in
+    /// if it changes a row without a usable unique index, or rows that [are written in
     /// order](Self::is_written_in_order). If it changes only other rows, it takes shared access to the ID,
     /// and only if the table has foreign keys to parent tables.
     pub rows: IndexId,

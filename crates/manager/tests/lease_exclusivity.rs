@@ -113,7 +113,7 @@ fn any_way() -> impl Strategy<Value = (Option<u64>, Option<u64>)> {
 }
 
 /// Simulates three managers. Returns the number of lease terms. Returns `Err` with the time if two managers
-/// acted at once, or if the number of a lease term was not higher than that of an earlier term.
+/// acted at once, or if a lease term did not get a higher number than all earlier terms.
 fn simulate(
     fates: &[Fate],
     ways: &[(Option<u64>, Option<u64>)],

@@ -57,7 +57,8 @@ struct Setup {
     ackers: usize,
     acks: u8,
     commits: u8,
-    /// Whether an unconfigured replica sends ACKs without storing anything. The manager observes it.
+    /// Whether an unconfigured replica sends ACKs without storing anything. The manager observes this
+    /// replica.
     unconfigured_replica: bool,
     /// How often the number of ACKs may change.
     changes: u8,

@@ -1,5 +1,5 @@
 //! Tests how the primary is determined from audit records and relays. A model covers relays that are down
-//! during failovers, managers that die, and a next holder of the lease that repoints the relays it can
+//! during failovers, and managers that die. The next holder of the lease then repoints the relays that it can
 //! observe.
 
 use proptest::prelude::*;

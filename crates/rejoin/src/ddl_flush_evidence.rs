@@ -1,5 +1,5 @@
-//! Decides what a DDL statement in the binlog proves about earlier commits, on a server that does not flush
-//! its storage engine's log at each commit.
+//! Decides what a DDL statement in the binlog proves about earlier commits. This matters on a server that
+//! does not flush its storage engine's log at each commit.
 //!
 //! A storage engine that changes its own dictionary flushes its log, and with it all earlier commits. The
 //! server stores other objects in files, without this flush. On MariaDB these are accounts, views, routines,

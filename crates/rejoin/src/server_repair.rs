@@ -482,7 +482,9 @@ impl RejoinServer {
             }
         };
         let rows = connection.query(sql).await?;
-        let row = rows.first().ok_or_else(|| refused("the server returned no row for its variables"))?;
+        let row = rows
+            .first()
+            .ok_or_else(|| refused("the server returned no row for the query of its variables"))?;
         let text = |column: usize| row.get_str(column).unwrap_or_default().replace('\n', "");
         let set = |column: usize| {
             GtidSet::parse(flavour, &text(column))

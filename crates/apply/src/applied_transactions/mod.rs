@@ -5,10 +5,10 @@
 //! previous one. So a set of transactions is a set of intervals. If no transaction between them is missing,
 //! the set is a single position.
 //!
-//! Each worker has its own row on the target. In the same transaction as the data, the worker writes to its
-//! row all transactions that it knows to be committed, and those that it is about to commit. A crash of the
-//! target may lose its last commits: those at the end of its redo log. The union of the remaining rows is
-//! exactly the set that the target has ([`AppliedSet::merge`]).
+//! Each worker has its own row on the target. The worker writes to its row all transactions that it knows to
+//! be committed, and those that it is about to commit. It does so in the same transaction as the data. A
+//! crash of the target may lose its last commits: those at the end of its redo log. The union of the
+//! remaining rows is exactly the set that the target has ([`AppliedSet::merge`]).
 
 use std::collections::BTreeMap;
 

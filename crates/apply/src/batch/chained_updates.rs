@@ -2,9 +2,8 @@
 //!
 //! MySQL can log such updates: an `UPDATE` may reach a row twice, through two aliases of its table or through
 //! the index whose key it changes. If the before images have no primary key, a server that applies the event
-//! looks up all its rows at once. MySQL (seen with 9.7) then silently skips the later update of such a row,
-//! if the two versions of the row differ only in TEXT or BLOB columns. So the later update must be in another
-//! event.
+//! looks up all its rows at once. If the two versions of the row differ only in TEXT or BLOB columns, MySQL
+//! (seen with 9.7) then silently skips the later update. So the later update must be in another event.
 
 use std::hash::Hasher;
 

@@ -22,21 +22,21 @@ use super::row_group_properties::{RowClass, SlotAddress};
 use crate::source_transaction::RowChanges;
 use crate::writeset::Access;
 
-/// The maximum number of key accesses that a merged change may have in addition to those of its last part.
-/// Without a limit, a row whose unique key changes with every update would collect all earlier values of that
-/// key.
+/// The maximum number of key accesses that a merged change may have in addition to those of the last change
+/// that was merged into it. Without a limit, a row whose unique key changes with every update would collect
+/// all earlier values of that key.
 const TOUCHED_MAX: usize = 16;
 
-/// The latest pending change of a row. It may be merged from several changes, its parts.
+/// The latest pending change of a row. Several changes of the row may be merged into it.
 #[derive(Debug)]
 pub(super) struct PendingChange<'a> {
     pub placed: SlotAddress,
-    /// The event of the latest part.
+    /// The event of the latest merged change.
     pub changes: &'a RowChanges,
     pub index: usize,
-    /// Whether a part changed the primary key of the row.
+    /// Whether one of the merged changes has changed the primary key of the row.
     pub moved: bool,
-    /// Key accesses of earlier parts that the latest part does not have.
+    /// Key accesses of the earlier merged changes that the latest change does not have.
     pub touched: Vec<Access>,
 }
 

@@ -6,9 +6,9 @@
 //! `Handler_update` and `Handler_delete` do.
 //!
 //! Reading these counters costs a server 0.1 to 0.4 ms, because it goes through all its counters. So they are
-//! not read before every commit. They are read if the batch has rows of a table for the first time, or has
-//! many rows, or if the reads take at most a twentieth of the total time. The next check also counts the rows
-//! that were committed without a check.
+//! not read before every commit. They are read if the batch is the first with rows of some table, or if it
+//! has many rows. They are also read if all reads together take at most a twentieth of the time. The next
+//! check also counts the rows that were committed without a check.
 //!
 //! On MySQL, any client's `FLUSH STATUS` resets the counters of all sessions. The check recognizes that by
 //! `Com_select`, which each query raises by one. If a reset happens between two readings, the rows that were

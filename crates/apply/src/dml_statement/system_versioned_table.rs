@@ -147,9 +147,9 @@ impl GeneratedHistory {
                 }
                 RowAction::Update { at: after_start }
             }
-            // The source deleted the row at a time before the row's start, or deleted two versions at the
-            // same time, and so created no history row. A delete one microsecond before the row's start has
-            // the same effect.
+            // The source created no history row: it deleted the row at a time before the row's start, or
+            // deleted two versions at the same time. A delete one microsecond before the row's start has the
+            // same effect.
             (RowsKind::Delete, None) => RowAction::Delete { at: start.map(|start| start.saturating_sub(1)) },
             (RowsKind::Delete, Some(_)) if group.table.target.partitioned => {
                 return Err(not_exact(

@@ -33,8 +33,8 @@ impl Filters {
     ///
     /// If a statement changes no table, for example if it creates an account, its default database decides,
     /// as for `binlog_do_db` on servers. Without a default database it is executed. Filters never change the
-    /// text of a statement. So a statement on a renamed table can be executed only if it names no database,
-    /// and all its tables move to the same new database under their own names.
+    /// text of a statement. So a statement on a renamed table can be executed only if it names no database.
+    /// All its tables must also move to the same new database, under their own names.
     pub fn statement_route(
         &self,
         default_schema: Option<&str>,

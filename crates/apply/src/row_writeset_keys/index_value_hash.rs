@@ -24,9 +24,9 @@ pub enum ValueKind {
     /// `_bin` collation if its character set does not contain ASCII as single bytes.
     Trimmed,
     /// Other text with a `_bin` collation. It is hashed as [`Trimmed`](Self::Trimmed), but ASCII letters are
-    /// hashed in one case, as in [`Ascii`](Self::Ascii). A column of a table whose layout differs between
-    /// source and target is hashed as [`Ascii`](Self::Ascii), and a foreign key may connect it to a column of
-    /// this kind.
+    /// hashed in one case, as in [`Ascii`](Self::Ascii). The reason is foreign keys: they may connect a
+    /// column of this kind to a column of a table whose layout differs between source and target, and such a
+    /// column is hashed as [`Ascii`](Self::Ascii).
     Folded,
     /// Text that is hashed only if it is printable ASCII: in one letter case, and without trailing spaces.
     Ascii,

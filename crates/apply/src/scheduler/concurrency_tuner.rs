@@ -175,8 +175,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the number of concurrent batches that is reached in the end, if `time_us(n)` is the time of
-    /// each of `n` concurrent batches of 100 rows.
+    /// Returns the number of concurrent batches that the tuner reaches in the end. `time_us(n)` is the time
+    /// that each of `n` concurrent batches of 100 rows takes.
     fn rest(workers: usize, time_us: impl Fn(usize) -> u64) -> usize {
         let mut own = Parallelism::new(workers);
         let mut most = [0usize; 65];

@@ -49,7 +49,7 @@ struct IndexRunKeys {
 struct Recent {
     last: u64,
     before: u64,
-    /// The earlier run for which those transactions of the last run must wait that access the key.
+    /// The earlier run that must commit before transactions of the last run that access the key are executed.
     last_after: u64,
 }
 

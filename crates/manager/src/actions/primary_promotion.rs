@@ -1,10 +1,11 @@
 //! The steps that make a server a primary, and how they are undone. Each step first verifies that nothing has
 //! been written to the server since the previous step.
 //!
-//! Replicas of a new primary replicate from it by GTIDs. This works even if its binlog never held the
-//! replicated transactions, because the server was copied or because it was the target of a channel with
-//! `gtid = "log"`. MySQL then relies on `gtid_purged`. MariaDB relies on `gtid_slave_pos`, and also numbers
-//! its own new transactions after it, even after a restart. The binlog of the server need not be reset.
+//! Replicas of a new primary replicate from it by GTIDs. This works even if the binlog of the new primary
+//! never held the replicated transactions. That is the case if the server was copied, or was the target of a
+//! channel with `gtid = "log"`. MySQL then relies on `gtid_purged`. MariaDB relies on `gtid_slave_pos`, and
+//! also numbers its own new transactions after it, even after a restart. The binlog of the server need not be
+//! reset.
 
 use std::fmt;
 use std::time::Duration;

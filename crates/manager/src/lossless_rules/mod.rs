@@ -250,7 +250,7 @@ fn unfenced(evidence: &LossEvidence<'_>, ack_policies: &AckPolicyHistory) -> Opt
     };
     if !ack_policies.waits_after_restart() {
         return refuse(
-            "after a restart it would not wait for ackers: semi-sync is not known to be in its option file (on MySQL SET PERSIST \
+            "after a restart the primary would not wait for ackers: semi-sync is not known to be in its option file (on MySQL SET PERSIST \
              does as well; see docs/how-to/capture.md)"
                 .to_owned(),
         );

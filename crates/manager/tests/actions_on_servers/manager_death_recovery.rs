@@ -303,18 +303,22 @@ async fn a_manager_that_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) 
                 undone += 1;
                 let waits = semi_sync_source::verify_waiting(&mut connect(&cluster.primary).await?, 1).await;
                 waits.with_context(|| {
-                    format!("wrong state after the recovery from a death after {last:?}: {audit}")
+                    format!("wrong state after the recovery; the manager died after {last:?}: {audit}")
                 })?;
                 let committed = trial.commits(&cluster.primary, &cluster.replica, id).await;
                 committed.with_context(|| {
-                    format!("wrong state after the recovery from a death after {last:?}: {stored}{audit}")
+                    format!(
+                        "wrong state after the recovery; the manager died after {last:?}: {stored}{audit}"
+                    )
                 })?;
             }
             Some(RunOutcome::Promoted { server, left }) => {
                 ensure!(server == "db2" && left.is_empty(), "{audit}");
                 let committed = trial.commits(&cluster.replica, &cluster.primary, id).await;
                 committed.with_context(|| {
-                    format!("wrong state after the recovery from a death after {last:?}: {stored}{audit}")
+                    format!(
+                        "wrong state after the recovery; the manager died after {last:?}: {stored}{audit}"
+                    )
                 })?;
                 ensure!(
                     last.contains("writable") && undone >= 5,
@@ -322,7 +326,7 @@ async fn a_manager_that_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) 
                 );
                 return Ok(());
             }
-            _ => bail!("wrong state after the recovery from a death after {last:?}: {stored}{audit}"),
+            _ => bail!("wrong state after the recovery; the manager died after {last:?}: {stored}{audit}"),
         }
     }
     bail!("no server becomes primary")
@@ -356,7 +360,7 @@ async fn a_manager_that_dies_in_a_failover_leaves_a_primary(kind: ServerKind) ->
                 undone += 1;
                 ensure!(
                     !is_writable(&mut client(&cluster.replica).await?).await?,
-                    "wrong state after the recovery from a death after {last:?}: {audit}"
+                    "wrong state after the recovery; the manager died after {last:?}: {audit}"
                 );
                 // The replica and the log replicate from their previous source again.
                 for server in [&cluster.replica, &cluster.log] {
@@ -366,7 +370,7 @@ async fn a_manager_that_dies_in_a_failover_leaves_a_primary(kind: ServerKind) ->
                         .context("the server has no replication channel")?;
                     ensure!(
                         channel.sql_running,
-                        "the applier is stopped after the recovery from a death after {last:?}: {channel:?} {audit}"
+                        "the applier is stopped after the recovery; the manager died after {last:?}: {channel:?} {audit}"
                     );
                 }
             }
@@ -386,7 +390,7 @@ async fn a_manager_that_dies_in_a_failover_leaves_a_primary(kind: ServerKind) ->
                 );
                 return Ok(());
             }
-            _ => bail!("wrong state after the recovery from a death after {last:?}: {stored}{audit}"),
+            _ => bail!("wrong state after the recovery; the manager died after {last:?}: {stored}{audit}"),
         }
     }
     bail!("no server becomes primary")

@@ -75,8 +75,8 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
         ensure!(channel.delay_seconds == 3600 && channel.uses_gtids, "{channel:?}");
     }
 
-    // The applier stops with an error, without a delay and with one. The drain reports the error, and nothing
-    // is lost.
+    // The applier stops with an error, first on a replica without a configured delay, then on a replica with
+    // one. The drain reports the error, and no transaction is lost.
     for (id, seconds) in [(5, 0), (6, 3600)] {
         resume(cluster, &mut connection).await?;
         let start = statement(kind, "START REPLICA", "START SLAVE");

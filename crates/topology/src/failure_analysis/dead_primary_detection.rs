@@ -2,8 +2,8 @@
 //!
 //! A refused connection proves that the process does not exist. The decision then waits no longer, unless an
 //! observer still receives from the primary. Silence alone proves nothing, because the manager may be cut
-//! off. The silence must last, another observer must have lost the primary too, no observer may have received
-//! from the primary since then, and most observers must be reachable.
+//! off. Therefore four conditions must hold. The silence must last. Another observer must have lost the
+//! primary too. No observer may have received from the primary since then. Most observers must be reachable.
 //!
 //! If all observers are reachable and agree, a shorter silence suffices: see [`unanimous_death`].
 

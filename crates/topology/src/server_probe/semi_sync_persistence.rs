@@ -2,9 +2,9 @@
 //! were set at run time, unless MySQL persisted them (`SET PERSIST`); MariaDB persists nothing. After the
 //! restart, the defaults, the option files and the command line determine the values again.
 //!
-//! It is assumed that the option files and the command line are the same at the next start, and that the
-//! command line does not override persisted variables. No query to the server can verify these two
-//! assumptions.
+//! This module assumes that the option files and the command line are the same at the next start. It also
+//! assumes that the command line does not override persisted variables. No query to the server can verify
+//! these two assumptions.
 
 use std::collections::BTreeMap;
 

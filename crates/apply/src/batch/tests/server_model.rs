@@ -212,8 +212,8 @@ impl Store {
         self.check()
     }
 
-    /// Fails if the table of an update or delete event has no primary key, and one of its before images is
-    /// not in the table before the event: servers look up all rows of such an event at once.
+    /// For an update or delete event of a table without a primary key: fails if one of the before images is
+    /// not in the table before the event. Servers look up all rows of such an event at once.
     pub fn look_up(&self, group: &RowGroup<'_>) -> Result<(), String> {
         if group.kind == RowsKind::Write || group.table.target.table != format!("t{KEYLESS}") {
             return Ok(());

@@ -216,7 +216,7 @@ fn a_barrier_runs_alone() {
             assert!(one.rest.is_empty() && one.commit_after.is_none());
             assert!(
                 scheduler.next().is_none(),
-                "in order {order:?}, another batch runs beside transaction {name}"
+                "in order {order:?}, another batch may run at the same time as transaction {name}"
             );
             scheduler.done(one.id, TIMING);
         }
