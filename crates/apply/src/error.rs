@@ -53,7 +53,7 @@ pub enum ApplyError {
     )]
     Rejected {
         /// The GTID of the transaction. If the target does not show which transaction of a batch failed, the
-        /// first one.
+        /// GTID of the first transaction of the batch.
         gtid: String,
         /// The operation and its table, or the start of the statement without its values; empty if unknown.
         subject: String,
@@ -394,7 +394,7 @@ fn retry_class(error: &ServerError) -> ApplyRetry {
         // ER_ERROR_DURING_COMMIT, ER_LOCK_TABLE_FULL; statement timeouts;
         // ER_TRANSACTION_ROLLBACK_DURING_COMMIT.
         1180 | 1206 | 1969 | 3024 | 3101 => true,
-        // The server reports that one of its own connections broke.
+        // The server reports that a connection of its own to another server broke.
         2006 | 2013 => true,
         _ => error.retry() == tailwater_session::SessionRetry::Later,
     };
@@ -471,7 +471,7 @@ impl ApplyError {
         }
     }
 
-    /// Returns whether the target has rejected this one transaction but may accept other transactions.
+    /// Returns whether the target has rejected this transaction but may accept other transactions.
     pub(crate) fn is_rejection(&self) -> bool {
         matches!(
             self,

@@ -102,7 +102,7 @@ async fn a_target_that_lacks_transactions_is_rejected(rig: &Rig) -> Result<()> {
 }
 
 /// The channel is stopped in the middle of a load, in independent order. Native replication then applies the
-/// rest.
+/// rest of the load.
 async fn under_load(rig: &Rig) -> Result<()> {
     let mut options = rig.options("turns");
     options.commit_order = CommitOrder::Independent;

@@ -197,7 +197,7 @@ pub async fn compare(server: &Server, source: &str, target: &Server, into: &str,
     Ok(())
 }
 
-/// Returns the lines of a text that the other text does not contain.
+/// Returns the lines of `text` that `other` does not contain.
 fn lines_beyond(text: &str, other: &str) -> String {
     let other: HashSet<_> = other.lines().collect();
     text.lines().filter(|line| !other.contains(line)).collect::<Vec<_>>().join("\n")

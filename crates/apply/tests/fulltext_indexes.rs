@@ -37,8 +37,8 @@ async fn document_identifiers_are_taken_in_their_order(kind: ServerKind) -> Resu
         ));
     }
     rig.source.sql(&sql).await?;
-    // Test two possible faults. With one row per batch, rows of one table could run in parallel. With more
-    // rows per batch, they could be sorted by their keys.
+    // Test two possible faults of the channel. With one row per batch, it could apply rows of one table in
+    // parallel. With more rows per batch, it could sort the rows by their keys.
     let cases = [
         ("source", CommitOrder::Source, 1),
         ("independent", CommitOrder::Independent, 1),

@@ -214,8 +214,8 @@ struct PowerCut {
     rig: Rig,
     /// The first entries of the source's binlog file.
     head: Vec<Vec<Vec<u8>>>,
-    /// Five transactions. After the power failure the log has only the first of them, while the target has
-    /// three.
+    /// Five transactions. After the power failure the log has only the first of these transactions, while the
+    /// target has the first three.
     counts: Vec<Vec<Vec<u8>>>,
     options: ChannelOptions,
     after: TempDir,

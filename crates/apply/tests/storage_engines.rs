@@ -157,8 +157,8 @@ async fn rows_are_not_written_twice(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// `FLUSH STATUS` resets the counters of all sessions, with which a channel checks that the target changed
-/// its rows. The channel must continue nevertheless.
+/// A channel checks with the counters of its sessions that the target changed all rows. `FLUSH STATUS` resets
+/// the counters of all sessions. The channel must continue after that.
 async fn counters_may_be_set_back(rig: &Rig) -> Result<()> {
     let channel = rig.channel(ChannelOptions { workers: 1, ..rig.options("otherwise") });
     rig.source.sql("INSERT INTO mixed.p1 VALUES (600, 1), (601, 1), (602, 1)").await?;

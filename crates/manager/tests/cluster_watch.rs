@@ -1,5 +1,5 @@
-//! Tests of the state of a watched cluster: what it keeps of the events, and which findings it produces. A
-//! death is detected at once, and the ack policies from before it are known.
+//! Tests of the state of a watched cluster: what it keeps of the events, and which findings it produces. The
+//! death of a primary is detected at once, and the ack policies from before the death are known.
 
 use std::time::Duration;
 

@@ -377,7 +377,7 @@ fn an_acker_that_the_proof_does_not_need_is_not_waited_for() {
         let (number, act) = acts.remove(0);
         acts.extend(failover.answer(0, number, world.apply(&act)));
     }
-    // If a commit needs the ACKs of two ackers, one of the two proves everything.
+    // If a commit needs the ACKs of both ackers, either acker alone proves everything.
     assert_eq!(acts.len(), 2);
     let (number, act) = acts.remove(0);
     let next = failover.answer(1, number, world.apply(&act));
@@ -485,7 +485,7 @@ fn if_a_candidate_cannot_wait_for_acks_another_one_is_promoted() {
     assert_eq!(audit.outcome, Some(RunOutcome::Promoted { server: "s1".to_owned(), left }), "{audit}");
 
     // If there is no other server, everything is undone. A server that the operator requested is not replaced
-    // by another one.
+    // by another server.
     let mut world = World::new(&[10, 10], &[(10, 10)], 1);
     let audit = run_with(&mut world, unfit);
     check(&world, &audit);

@@ -138,7 +138,7 @@ fn simulate(
     let mut ways = ways.iter().cycle();
     let mut last_token = LeaseToken(0);
     for (step, fate) in fates.iter().enumerate() {
-        // Only every tenth step has a fault, so that the managers can work in between.
+        // Only every tenth step has a fault, so that the managers can work between the faults.
         for part in 0..10 {
             let time = (step as u64 * 10 + part) * STEP_MS;
             match fate {
@@ -402,12 +402,12 @@ async fn etcd_that_hangs_or_restarts_never_makes_two_managers_active() -> anyhow
     let LeaseStatus::Active(later) = active().await? else { anyhow::bail!("no manager is active") };
     assert!(later > token, "the lease term {later} is not higher than {token}");
 
-    // After a kill etcd still has the lease: the lease term continues, or another one begins.
+    // After it was killed, etcd still has the lease. The lease term continues, or another lease term begins.
     let etcd = etcd.restart().await?;
     let LeaseStatus::Active(latest) = active().await? else { anyhow::bail!("no manager is active") };
     assert!(latest >= later);
 
-    // When a manager releases the lease, another one can get it at once.
+    // When a manager releases the lease, another manager can get it at once.
     let (leaves, irreversible) =
         if first.handle().check().is_ok() { (first, second) } else { (second, first) };
     leaves.release().await;

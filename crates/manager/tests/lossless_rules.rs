@@ -215,8 +215,8 @@ fn diverged_logs_are_refused_even_with_allow_data_loss() {
 fn commits_before_the_first_observation_count_until_ackers_hold_them() {
     let holds = |a, b| [("a", a), ("b", b)];
     let both = [stopped("a", 9), stopped("b", 9)];
-    // Commits up to 9 were not observed, and b lacks some of them. One of the two ackers suffices for the
-    // proof, and this could be b.
+    // Commits up to 9 were not observed, and b lacks some of these commits. One acker suffices for the proof,
+    // and this could be b.
     let ack_policies = look(None, &lossless(2), 9, &holds(9, 7));
     assert_eq!(codes(&verdict(&ack_policies, &both)), ["TW-MGR-0030"]);
     let ack_policies = look(Some(ack_policies), &lossless(2), 9, &holds(9, 9));

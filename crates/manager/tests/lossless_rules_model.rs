@@ -43,7 +43,8 @@ enum Broken {
     UnconfiguredReplicaNotObserved,
     /// The number of ACKs is lowered before the weaker policy is recorded.
     LoweredBeforeRecorded,
-    /// After the number of ACKs is raised, it counts at once for transactions that were acknowledged before.
+    /// After the number of ACKs is raised, the new number counts at once, also for transactions that were
+    /// acknowledged before.
     EarlierPolicyDropped,
     /// The manager still records observations while it stops ackers.
     RecordsWhileStopping,
@@ -308,7 +309,7 @@ impl Explorer {
         actions
     }
 
-    /// Returns the state after an action, or `None` if the action is not possible.
+    /// Returns the state after an action; `None` if the action cannot happen in the state `world`.
     fn step(&mut self, world: World, action: Action) -> Option<World> {
         let mut next = world;
         match action {
@@ -418,7 +419,7 @@ impl Explorer {
     }
 
     /// Sorts the ackers. They differ only in their names, so states that differ only in their order count as
-    /// one. This is not possible if the policies refer to ackers by name.
+    /// one. The states must stay separate if the policies refer to ackers by name.
     fn normal(&self, mut world: World) -> World {
         if self.setup.changes == 0 {
             world.ackers[..self.setup.ackers].sort_unstable();

@@ -22,7 +22,7 @@ fn decided(term: u64, server: &str) -> RecordedPrimary {
     RecordedPrimary::Known(PrimaryRecord { term: LeaseToken(term), server: server.to_owned() })
 }
 
-/// Returns the name of the primary in lease term 9, as far as it can be determined.
+/// Returns the name of the primary in lease term 9; `unknown` if it cannot be determined.
 fn leader(recorded: &RecordedPrimary, relays: &[RelayAssignment]) -> String {
     let decision = PrimaryRecord::of(recorded, relays, (1, LeaseToken(9)));
     decision.map_or_else(|| "unknown".to_owned(), |decision| decision.server)
@@ -57,7 +57,7 @@ fn the_decision_of_the_latest_lease_term_counts() {
     // With two ACKs required, a failover may have stopped only one of two relays. The relay observed here may
     // be the one that was not stopped.
     assert_eq!(PrimaryRecord::of(&decided(7, "db2"), &[assignment(7, "db2", 7)], (2, LeaseToken(9))), None);
-    // Another manager has had the lease after this one.
+    // Another manager has had the lease after this manager.
     assert_eq!(who(&[assignment(10, "db2", 7)]), "unknown");
 }
 

@@ -377,8 +377,8 @@ async fn pings_detect_each_kind_of_failure(kind: ServerKind) -> Result<()> {
     let failure = Pinger::new(&stranger, "m", TIMEOUT).ping(PingKind::Select).await.outcome.err();
     ensure!(failure.as_ref().map(|unreached| unreached.failure) == Some(ProbeFailure::Denied), "{failure:?}");
 
-    // After a restart of the server, the broken connection says nothing about it. The pinger must try a new
-    // connection at once.
+    // After a restart of the server, the broken connection gives no information on the new server process.
+    // The pinger must try a new connection at once.
     server.restart(None).await?;
     let ping = pinger.ping(PingKind::Select).await;
     ensure!(ping.outcome.is_ok(), "{ping:?}");

@@ -157,7 +157,7 @@ fn choice() -> CandidateRanking {
     }
 }
 
-/// Returns one audit record that contains everything a record can contain, except the other outcomes.
+/// Returns an audit record that contains everything that a record can contain, with one of the outcomes.
 fn audit() -> Audit {
     let ordered =
         acts().into_iter().zip(1..).map(|(what, number)| AuditEvent::ActionOrdered { number, what });

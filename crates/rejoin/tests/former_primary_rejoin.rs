@@ -242,7 +242,7 @@ async fn lost_transactions_are_redone(kind: ServerKind) -> Result<()> {
     ensure!(rig.rows("shop").await? == wanted, "{:?}", rig.rows("shop").await?);
     ensure!(is_same(&rig.source_gtids().await?.union(&rig.gtids().await?)?, &logged));
 
-    // Now the binlog lacks the transactions as well.
+    // Now the binlog lacks the transactions too.
     let forget = match kind.flavour() {
         Flavour::MySql => format!("RESET BINARY LOGS AND GTIDS; SET GLOBAL gtid_purged='{early}'"),
         Flavour::MariaDb => format!(

@@ -18,7 +18,8 @@ const LAZY: [&str; 4] = [
     "--binlog-format=ROW",
 ];
 
-/// Statements that prove that all earlier commits are durable. The last three do so only on MySQL.
+/// Statements that prove that all earlier commits are durable. The last three statements prove it only on
+/// MySQL.
 const PROOFS: [&str; 15] = [
     "ALTER TABLE d.o ADD COLUMN x INT",
     "CREATE TABLE d.n (id INT PRIMARY KEY)",

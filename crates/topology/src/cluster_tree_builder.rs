@@ -18,15 +18,15 @@ struct TreeEntry<'a> {
     look: Option<&'a ServerState>,
     /// The relay's configuration and state, if the entry is a local or remote relay.
     relay: Option<&'a RelayPlan>,
-    /// Index of the entry from which this one reads.
+    /// Index of the entry from which this entry reads.
     parent: Option<usize>,
 }
 
 const PRIMARY: usize = 0;
 const RELAY: usize = 1;
 
-/// Builds the tree of a cluster. Observations of the primary and the other servers are found by their names.
-/// Those of targets are found by `channel NAME`.
+/// Builds the tree of a cluster. Observations of the primary and the other servers are found by the name of
+/// the server. Observations of targets are found by the name `channel NAME`.
 pub fn build_tree(plan: &ClusterPlan, observations: &[Observation]) -> Cluster {
     let mut places = vec![server(&plan.primary, observations, NodeRole::Primary), own_relay(plan)];
     for member in &plan.servers {

@@ -220,8 +220,8 @@ impl<'a> Planner<'a> {
         EventClasses { whole, cut, compares }
     }
 
-    /// Returns whether a server may look up all rows of the event at once, because their before images do not
-    /// contain a primary key. It may not find a row that the same event has just changed.
+    /// Returns whether a server may look up all rows of the event at once, because the before images do not
+    /// contain a primary key. Such a server may not find a row that the same event has just changed.
     fn is_looked_up_at_once(&self, table: u32, changes: &RowChanges) -> bool {
         let key = self.tables.get(table).and_then(|table| table.key.as_ref());
         changes.kind != RowsKind::Write && key.is_none_or(|key| !key.are_in(&changes.columns_present))

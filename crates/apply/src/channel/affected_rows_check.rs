@@ -69,7 +69,7 @@ struct HandlerCounters {
 
 impl HandlerCounters {
     /// Returns the number of rows changed since the counters `before`. `None` if the counters were reset
-    /// meanwhile.
+    /// after `before` was read.
     fn since(self, before: Self) -> Option<u64> {
         if self.selects <= before.selects {
             return None;

@@ -63,8 +63,8 @@ pub(super) struct RunSetup {
     pub(super) log: LogHandle,
     pub(super) source_time: SourceTime,
     pub(super) stop: CancellationToken,
-    /// Up to this position each transaction is applied alone and committed alone, because one of them was
-    /// rejected.
+    /// Up to this position each transaction is applied alone and committed alone, because the target rejected
+    /// one of these transactions.
     pub(super) single_step_until: Option<LogPosition>,
     pub(super) status: watch::Sender<ChannelStatus>,
 }
@@ -433,8 +433,8 @@ impl ChannelRun {
         self.publish_when_idle(low);
     }
 
-    /// Publishes the position at once if no transaction waits, instead of at the next interval. A caller that
-    /// waits for a transaction then sees it without delay.
+    /// If no transaction waits, publishes the position now instead of at the next interval. A caller that
+    /// waits for a transaction then sees that transaction without delay.
     fn publish_when_idle(&self, low: LogPosition) {
         self.status.send_if_modified(|status| {
             let publishes = self.scheduler.is_idle() && status.gtids.len() <= GTIDS_IMMEDIATE_BYTES_MAX;

@@ -25,7 +25,8 @@ pub enum GtidMode {
     /// implicitly, the progress is written separately and not logged. An XA transaction of MySQL has two
     /// GTIDs: under the GTID of its `XA PREPARE`, the target logs only progress.
     Preserve,
-    /// The target logs the transactions under its own GTIDs. Many source transactions become one.
+    /// The target logs the transactions under its own GTIDs. Many source transactions become one target
+    /// transaction.
     Own,
 }
 

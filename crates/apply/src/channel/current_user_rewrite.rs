@@ -129,8 +129,8 @@ fn is(token: SqlToken<'_>, known: &[&str]) -> bool {
     matches!(token, SqlToken::Word(word) if known.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes())))
 }
 
-/// Returns where accounts must be written in the rest of a statement, in which only accounts follow. `before`
-/// is the token before the rest.
+/// Returns where accounts must be written in the rest of a statement. The rest, which `words` returns,
+/// contains only accounts. `before` is the token before the rest.
 fn own_account_places<'a>(mut words: SqlTokenizer<'a>, mut before: SqlToken<'a>) -> Vec<AccountPlace> {
     let mut places = Vec::new();
     while let Some(token) = words.next() {

@@ -173,7 +173,7 @@ async fn follow(mut opened: ReaderThread) -> Option<ApplyError> {
     }
 }
 
-/// Runs work that may wait for the disk on its own thread, until the receiver is dropped.
+/// Runs `work` on a separate thread, because it may wait for the disk. It runs until the receiver is dropped.
 fn on_thread(
     channel: &str,
     work: impl Future<Output = Result<(ChannelReader, Result<ReaderPosition, ApplyError>), ApplyError>>
@@ -520,7 +520,7 @@ impl ChannelReader {
                 return;
             }
             self.flush().await;
-            // Sleep only for a short time, because the clock may be corrected meanwhile.
+            // Sleep only for a short time, because the source's clock may be corrected during the sleep.
             tokio::time::sleep(wait.min(DELAY_POLL)).await;
         }
     }
@@ -547,7 +547,7 @@ impl ChannelReader {
     /// the next read then reports the close.
     async fn wait_until_durable(&mut self, end: LogPosition) -> Result<bool, ApplyError> {
         if self.setup.log.durable().position < end {
-            // Transactions that were read earlier need not wait for this one.
+            // Send the transactions that were read earlier: they need not wait until `end` is durable.
             self.flush().await;
         }
         Ok(self.setup.log.wait_until_durable(end).await?)

@@ -395,7 +395,8 @@ impl Supervisor {
         None
     }
 
-    /// Classifies a failure. `Some`: retry after that time. `None`: retry at once, or not at all.
+    /// Classifies a failure. Returns how long to wait before a retry; `None` for a retry without a wait, or
+    /// for no retry.
     async fn handle_failure(
         &mut self,
         mut failure: Box<channel_coordinator::RunFailure>,

@@ -76,8 +76,8 @@ impl ProgressRow {
         image
     }
 
-    /// Returns the row group that writes `image`. It has the flags of the group before it, so that the server
-    /// opens all tables at once.
+    /// Returns the row group that writes `image`. This group has the flags of `before`, the group in front of
+    /// it, so that the server opens the tables of both groups together.
     pub(super) fn group<'a>(&'a self, image: &'a [u8], before: Option<&RowGroup<'_>>) -> RowGroup<'a> {
         RowGroup {
             table: &self.table,

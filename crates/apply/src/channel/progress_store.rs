@@ -41,7 +41,7 @@ const MIGRATE_TO_INCARNATIONS: &str = "ALTER TABLE tailwater.apply_progress \
 
 const DATABASE: &str = "CREATE DATABASE IF NOT EXISTS tailwater";
 
-/// The tables that only the target has, and not its replicas: changes of them are never logged.
+/// The tables that the target has but its replicas do not: the target never logs changes of these tables.
 const LOCAL_TABLES: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS tailwater.apply_channel (\
        channel VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL PRIMARY KEY, \

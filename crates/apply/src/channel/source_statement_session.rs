@@ -361,8 +361,8 @@ impl SourceSession {
         let may_skip_missing_tables = self.may_skip_missing_tables(statement)
             || self.ddl_exec_mode == DdlExecMode::Idempotent && drops_tables(&statement.text);
         if expected == 0 && UNKNOWN_TABLES.contains(&error.number) && may_skip_missing_tables {
-            // If some tables are missing, MariaDB still drops the other tables. MySQL drops all tables or
-            // none.
+            // If some tables of a DROP TABLE are missing, MariaDB still drops the other tables. MySQL drops
+            // all tables or none.
             if self.writer.connection.server().flavour == Flavour::MySql
                 && let Some(rest) = rest_of_drop(&statement.text)
             {

@@ -31,7 +31,8 @@ pub(super) fn filter_transaction(filters: &Filters, transaction: &mut Transactio
         kept.extend(filter_step(filters, step, &gtid)?);
     }
     if kept.is_empty() {
-        // Only the progress is left to apply, so no other transaction needs to wait for this one.
+        // The filters have dropped all statements, so only the progress is left to apply. No other
+        // transaction needs to wait for this transaction.
         transaction.content = TransactionContent::Rows(Vec::new());
         transaction.writeset.barrier = false;
     } else {

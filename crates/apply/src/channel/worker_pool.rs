@@ -33,7 +33,8 @@ pub(super) type BatchResult = (TransactionBatch<BudgetedTransaction>, Result<Bat
 #[error("a worker has ended unexpectedly{}", .0.as_ref().map(|error| format!(": {error}")).unwrap_or_default())]
 pub(super) struct DeadWorker(Option<JoinError>);
 
-/// All workers of a run. Each is a task with its own connection. They end when the pool is dropped.
+/// All workers of a run. Each worker is a task with its own connection to the target. The workers end when
+/// the pool is dropped.
 pub(super) struct WorkerPool {
     workers: Vec<mpsc::Sender<TransactionBatch<BudgetedTransaction>>>,
     idle: Vec<usize>,

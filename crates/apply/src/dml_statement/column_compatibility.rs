@@ -109,8 +109,8 @@ impl TargetType {
 
     fn takes_bytes(&self, source: &BinlogColumn, source_bytes_max: u64, flavour: Flavour) -> bool {
         let binary = source.collation == Some(CHARSET_BINARY);
-        // MariaDB logs its own types, such as UUID, like BINARY or VARBINARY. The log may not say that they
-        // are binary.
+        // MariaDB logs its own types, such as UUID, like BINARY or VARBINARY. The log may not show that these
+        // columns are binary.
         let own = match self.name.as_str() {
             "uuid" | "inet6" => source_bytes_max == 16,
             "inet4" => source_bytes_max == 4,

@@ -22,8 +22,8 @@ const SESSION_FLAGS: u16 = RowsEvent::FLAG_NO_FOREIGN_KEY_CHECKS
     | RowsEvent::FLAG_RELAXED_UNIQUE_CHECKS
     | RowsEvent::FLAG_NO_CHECK_CONSTRAINT_CHECKS;
 
-/// The maximum number of rows that one statement looks up. With more rows, the optimizers of the servers read
-/// the whole table.
+/// The maximum number of rows that one statement looks up. If a statement looks up more rows, the servers'
+/// optimizers choose to read the whole table.
 const SOUGHT_ROWS_MAX: u64 = 500;
 
 /// Writes groups of rows as SQL for one session, which has executed [`super::session_statement`].

@@ -21,7 +21,7 @@ pub enum FilterError {
         /// Why the rewrite cannot be done.
         reason: String,
     },
-    /// Two rules contradict each other, or one of them has no effect.
+    /// Two rules contradict each other, or one of the two has no effect.
     #[error("filter: {first:?} and {second:?}: {reason}")]
     Rules {
         /// The pattern of the first rule, as configured.

@@ -33,7 +33,8 @@ pub(super) struct IndependentOrder<T> {
     /// Runs that are dispatched, and that the worker has neither finished nor given back. Their state is in
     /// `runs` or in `groups`.
     in_turn: BTreeSet<BatchId>,
-    /// Whether batches that wait for their turn must commit what they can, and give back the rest.
+    /// Whether batches that wait for their turn must commit the transactions that they have executed, and
+    /// give back the others.
     can_yield: bool,
 }
 
@@ -65,7 +66,8 @@ impl<T: Scheduled> IndependentOrder<T> {
         self.mode == Mode::KeyedBatches
     }
 
-    /// Returns whether batches that wait for their turn must commit what they can, and give back the rest.
+    /// Returns whether batches that wait for their turn must commit the transactions that they have executed,
+    /// and give back the others.
     pub fn can_yield(&self) -> bool {
         self.can_yield
     }

@@ -6,8 +6,8 @@ use rustc_hash::FxHashMap;
 
 use crate::writeset::{Access, IndexId, WritesetKey};
 
-/// The last run that accessed each key or index. Runs finish in order, so to wait for the last run that
-/// accessed a key is to wait for all of them.
+/// The last run that accessed each key or index. Runs finish in order. So a run that waits for the last run
+/// that accessed a key waits for all runs that accessed the key.
 #[derive(Debug, Default)]
 pub(super) struct RunIndex {
     /// A separate map from `shared`, so that the lookup for each row touches little memory.
@@ -16,7 +16,7 @@ pub(super) struct RunIndex {
     indexes: FxHashMap<IndexId, IndexRunKeys>,
 }
 
-/// The keys and indexes that a run accessed, each of them once.
+/// The keys and indexes that a run accessed. Each key and each index occurs once.
 #[derive(Debug, Default)]
 pub(super) struct ConflictingRuns {
     accesses: Vec<Access>,

@@ -49,14 +49,14 @@ pub struct BatchTiming {
 pub struct TransactionBatch<T> {
     /// The ID of the batch.
     pub id: BatchId,
-    /// Transactions to execute at once, in log order.
+    /// Transactions to execute without waiting for another batch, in log order.
     pub first: Vec<T>,
     /// Transactions to execute after `first`, in log order, once `commit_after` has committed. No transaction
     /// in `first` conflicts with an earlier one in `rest`.
     pub rest: Vec<T>,
     /// The batch that must commit before this batch, unless this batch [yields](super::Scheduler::can_yield).
     pub commit_after: Option<BatchId>,
-    /// Whether another batch may have to commit after this one.
+    /// Whether another batch may have to commit after this batch.
     pub in_turn: bool,
     /// Whether the batch is a barrier: it has one transaction, and no other batch runs at the same time.
     pub alone: bool,

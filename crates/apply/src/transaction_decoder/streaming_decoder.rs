@@ -112,7 +112,7 @@ enum EventOutcome {
         schema: String,
         table: String,
     },
-    /// The reader reads this event instead of the next one.
+    /// The reader reads this event next, instead of the next event of the transaction.
     Instead(PendingEvent),
 }
 

@@ -163,7 +163,8 @@ async fn mysql_target_logs_every_gtid() -> Result<()> {
     Ok(())
 }
 
-/// These statements run on both flavours. Only MariaDB logs some of them as statements.
+/// These statements run on both flavours. MariaDB logs some of these statements as statements, and MySQL logs
+/// rows instead.
 const SESSIONS: &str = "
     CREATE DATABASE mix; USE mix;
     CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, n INT, d DATETIME(6), r DOUBLE, s VARCHAR(50),

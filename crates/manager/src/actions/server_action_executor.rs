@@ -132,8 +132,8 @@ impl ServerExecutor {
         }
     }
 
-    /// Makes the server read from the log again after a failed drain. Opens another connection if a statement
-    /// was interrupted on the first one.
+    /// Makes the server read from the log again after a failed drain. Opens a new connection if a statement
+    /// was interrupted on the open connection.
     async fn go_on_reading(&self, guard: &ActionGuard<'_>, server: &ManagedServer, limit: Duration) {
         let again = async {
             let mut connection = self.connections.take(&server.subject, limit).await?;
@@ -261,7 +261,8 @@ impl ServerExecutor {
         }
     }
 
-    /// Pauses writes, with two connections: one waits for the server, the other enforces the time limit.
+    /// Pauses writes, with two connections. The first connection waits until the server is read-only; the
+    /// second enforces the time limit.
     async fn hold_writes(&self, name: &str, within: Duration, grace: Duration) -> ActionOutcome {
         let primary = match self.participant(name) {
             Ok(participant) => &participant.subject,

@@ -98,8 +98,8 @@ async fn wait_until_received(
                 "the replication source of the server was removed".to_owned(),
             ));
         };
-        // `executed` is read after the channel status. Otherwise a transaction that is executed between the
-        // two queries would be missing from both answers.
+        // `executed` is read after the channel status. In the other order, a transaction that is executed
+        // between the two queries would be missing from both answers.
         let has = executed(connection).await?;
         let received = channel.received.union(&has).unwrap_or(has);
         if wanted.is_held_by(&received) {

@@ -39,7 +39,8 @@ pub(super) async fn hold_writes(
 ) -> Result<GtidSet, ManagerError> {
     let started = Instant::now();
     let ours = [setter.server().connection_id, other.server().connection_id];
-    // A pending statement that makes the server writable after this one would create two primaries.
+    // A pending statement could make the server writable after this function has made it read-only. That
+    // would create two primaries.
     read_only_switch::kill_pending_changes(other, &BTreeSet::new()).await?;
     let statement = read_only_switch::read_only(setter);
     let setting = run(setter, &statement);

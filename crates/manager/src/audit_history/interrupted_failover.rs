@@ -78,8 +78,8 @@ impl InterruptedRun {
     fn take(&mut self, act: &RunAction, is_done: bool) {
         match act {
             RunAction::ReadAcker { acker } | RunAction::StopAcker { acker } => {
-                // A switchover reads all ackers at its start, and its audit record does not contain which of
-                // them it stopped.
+                // A switchover reads all ackers at its start. Its audit record does not show which of these
+                // ackers it stopped.
                 let may_be_stopped = act.changes_state() || self.kind == RunKind::Switchover;
                 if may_be_stopped && !self.ackers.contains(acker) {
                     self.ackers.push(acker.clone());

@@ -40,7 +40,7 @@ pub enum ExclusionReason {
         /// Region of the server.
         region: String,
     },
-    /// One of the server and the old primary is MySQL and the other MariaDB.
+    /// The server and the old primary have different flavours: one is MySQL, the other MariaDB.
     OtherFlavour,
     /// The server writes no binlog.
     NoBinlog,

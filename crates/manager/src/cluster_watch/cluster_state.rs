@@ -179,7 +179,7 @@ impl ClusterState {
     }
 
     /// Records that the manager runs at `now_ms`. If the manager stalled before, answers that it missed
-    /// meanwhile do not count as silence of the servers.
+    /// during the stall do not count as silence of the servers.
     pub fn tick(&mut self, now_ms: u64) {
         let last_stall_ms = self.ticked_ms.map_or(0, |ticked_ms| now_ms.saturating_sub(ticked_ms));
         if last_stall_ms >= STALL_MS_MIN {
@@ -202,8 +202,8 @@ impl ClusterState {
         findings
     }
 
-    /// Records the result of the failover rehearsal at `at_ms`. Consecutive refusals count from the first
-    /// one, even if the rules differ.
+    /// Records the result of the failover rehearsal at `at_ms`. Consecutive refusals count from the time of
+    /// the first refusal, even if different rules refused.
     pub fn set_readiness(&mut self, at_ms: u64, readiness: FailoverReadiness) {
         let before = self.readiness.take();
         let refused = before.filter(|(_, before)| before.rule().is_some() && readiness.rule().is_some());
@@ -376,7 +376,7 @@ impl ClusterState {
         let heartbeat_ms = state.heartbeat_ms;
         let primary = self.cluster.plan.primary.name.clone();
         // A relay that missed the last change of primary still reads from the former primary. It gives no
-        // information on the present one.
+        // information on the present primary.
         let observed = match (state.assignment.source == primary, state.is_streaming) {
             (false, _) => Observed::FollowsOther,
             (true, true) => Observed::Streaming { heard_ms, heartbeat_ms },

@@ -38,7 +38,7 @@ struct WatchDemand {
     intervals: ProbeIntervals,
     /// Whether the primary does not answer.
     trouble: bool,
-    /// Number of the watch. When a new watch starts, every server is probed at once.
+    /// Number of the watch. When a new watch starts, the number rises and every server is probed at once.
     watch: u64,
     /// Number of changes of `trouble`. After a change, every server except the primary is probed at once.
     troubles: u64,
@@ -154,8 +154,8 @@ impl ServerPoller {
         });
     }
 
-    /// Sets whether the primary does not answer. When that changes, the other servers are probed at once.
-    /// While the primary does not answer, they are probed more often.
+    /// Sets whether the primary does not answer. When this changes, the tasks probe the other servers at
+    /// once. While the primary does not answer, the tasks probe them more often.
     pub(super) fn set_trouble(&self, trouble: bool) {
         self.demand.send_if_modified(|demand| {
             let Some(watch) = demand.watch.as_mut().filter(|watch| watch.trouble != trouble) else {

@@ -13,7 +13,7 @@ pub(super) fn expected_duration_ms(
     let mut total_ms = 0u64;
     let mut rest = acts;
     while let Some(act) = rest.first() {
-        // Parallel actions of one kind together take as long as one of them.
+        // Parallel actions of one kind together take as long as a single action of this kind.
         let is_parallel = matches!(
             act,
             RunAction::StopAcker { .. } | RunAction::RepointAcker { .. } | RunAction::RepointReplica { .. }

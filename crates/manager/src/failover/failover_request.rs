@@ -23,7 +23,8 @@ pub struct ExpectedDurations {
 }
 
 impl ExpectedDurations {
-    /// Returns the expected duration of one action. For a drain, the estimate of the server is used instead.
+    /// Returns the expected duration of one action. For a drain, the failover uses the estimate of the server
+    /// instead of this duration.
     pub fn of(&self, act: &RunAction) -> u64 {
         match act {
             RunAction::StopAcker { .. } | RunAction::StartAcker { .. } => self.stop_ms,

@@ -96,8 +96,8 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
                 continue;
             }
             let refused = self.store_before(machine, &orders).await;
-            // Storing the audit record may have taken so long that the lease has ended meanwhile, so the
-            // lease is checked again.
+            // Storing the audit record may have taken so long that the lease has ended. So the lease is
+            // checked again.
             if let Some(token) = machine.token() {
                 match self.term.check() {
                     Ok(held) if held == token => {}

@@ -218,7 +218,7 @@ impl<P: RunProcedure> PhaseMachine<P> {
         } else {
             SafetyRefusal::StepFailed { step: act.to_string(), reason }
         };
-        // Waits for the parallel actions of the phase: no action is undone while another one is still in
+        // Waits for the parallel actions of the phase: no action is undone while another action is still in
         // flight.
         self.run.refusal.get_or_insert(refusal);
         self.run.queue.clear();

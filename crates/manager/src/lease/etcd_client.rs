@@ -20,7 +20,7 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 pub struct EtcdOptions {
     /// Members of the cluster: `https://host:2379`. After a failure the next member is used.
     pub endpoints: Vec<String>,
-    /// The key. Each managed cluster has its own.
+    /// The key in etcd. Each managed cluster has a different key.
     pub key: String,
     /// Name of this manager, as other managers see it.
     pub holder: String,

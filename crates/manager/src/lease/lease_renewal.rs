@@ -15,8 +15,8 @@ use crate::ManagerError;
 use crate::model::LeaseToken;
 use crate::safety_rules::SafetyRefusal;
 
-/// Returns the time since boot. The clock also counts the time while the machine is suspended, so that a
-/// lease term can expire meanwhile.
+/// Returns the time since boot. The clock also counts the time while the machine is suspended, so a lease
+/// term can expire during that time.
 pub fn now() -> BootTime {
     let time = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

@@ -122,7 +122,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Returns microseconds since 1970. If the file is removed and created again at once, it still gets another
+/// Returns microseconds since 1970. So a file that is removed and created again at once still gets another
 /// token.
 fn unix_us() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

@@ -25,8 +25,8 @@ pub struct RelayProbeResult {
     pub acknowledges: bool,
     /// Time since the relay received the last event of the stream, in milliseconds.
     pub heard_ago_ms: Option<u64>,
-    /// The longest possible time between two events (the heartbeat period), in milliseconds; `None` if
-    /// unknown.
+    /// The longest time that can pass between two events of the stream (the heartbeat period), in
+    /// milliseconds; `None` if unknown.
     pub heartbeat_ms: Option<u64>,
     /// The source that the relay was ordered to follow.
     pub assignment: RelayAssignment,

@@ -1,8 +1,8 @@
 //! Decides whether the candidate is close enough to the primary for the write pause to begin. What the
 //! candidate lacks when writes stop, it must execute during the pause.
 
-/// If the lag of the candidate is at most this, the pause may begin at once. In milliseconds; pausing writes
-/// takes longer than that.
+/// If the lag of the candidate is at most this many milliseconds, the pause may begin at once. Pausing writes
+/// takes longer than such a lag.
 const NEAR_MS: u64 = 10;
 
 /// The number of rounds after which further waiting would not help.

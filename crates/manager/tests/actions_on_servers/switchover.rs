@@ -206,7 +206,7 @@ async fn writes_are_paused_in_bounded_time_or_not_at_all(kind: ServerKind) -> Re
         "{answer:?}"
     );
     ensure!(is_writable(&mut connect(&cluster.primary).await?).await? && !commit.is_finished());
-    // A pause whose manager has disappeared can be undone as well.
+    // A pause whose manager has disappeared can be undone too.
     let lost = tokio::time::timeout(Duration::from_millis(100), hold(&actor, PATIENCE, PATIENCE)).await;
     ensure!(lost.is_err() && !commit.is_finished());
     release(&actor).await?;

@@ -337,7 +337,8 @@ fn end_without_manager(world: &mut World, under_way: BinaryHeap<UnderWay>, fates
     }
 }
 
-/// Checks that at most one server acknowledges commits of clients, and that it lacks none of them.
+/// Checks that at most one server acknowledges commits of clients, and that this server lacks no acknowledged
+/// commit.
 pub fn check_primaries(world: &World, audit: &Audit) {
     let primaries = world.primaries();
     assert!(primaries.len() <= 1, "there are two primaries, {primaries:?}: {audit}");

@@ -162,8 +162,8 @@ impl ObservationHistory {
         &self.members
     }
 
-    /// Records that the manager itself stalled until now. Answers that it missed meanwhile do not count as
-    /// silence of a server.
+    /// Records that the manager itself stalled until now. Answers that the manager missed during the stall do
+    /// not count as silence of a server.
     pub fn resumed(&mut self, at_ms: u64) {
         self.running_since_ms = self.running_since_ms.max(at_ms);
     }

@@ -56,7 +56,7 @@ pub enum Observed {
         /// When the last event arrived, if known. While a server is frozen, its replica reports for up to a
         /// minute that it receives.
         heard_ms: Option<u64>,
-        /// The longest possible time without an event, if known.
+        /// The longest time that can pass without an event of the stream, if known.
         heartbeat_ms: Option<u64>,
     },
     /// The observer lost the server's stream and cannot reconnect.
@@ -133,8 +133,8 @@ pub struct ServerHealth {
     pub semi_sync: Option<SemiSyncHealth>,
 }
 
-/// State of semi-sync for a source, as far as the failure analysis needs it: not the settings themselves, as
-/// in `SemiSyncSource`, but whether they are lossless.
+/// The part of a source's semi-sync state that the failure analysis needs. `SemiSyncSource` contains the
+/// settings themselves; this struct contains whether the settings are lossless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SemiSyncHealth {
     /// Whether semi-sync is enabled.

@@ -59,8 +59,8 @@ pub(super) async fn look(connection: &mut Connection) -> Result<ServerState, Top
     };
     let missing_privilege = lack(check_privileges(connection, AccountPurpose::Failover).await)?;
     let (replicas, dump_hosts) = ask_replicas(connection, flavour, is_new, &mut unanswered).await?;
-    // The GTIDs are queried last. So every transaction in the received set is either executed by then, or
-    // still in the relay log.
+    // The executed GTIDs are queried last. So every transaction in the received set is either in the executed
+    // set, or still in the relay log.
     let (executed, purged, binlog_state) = ask_gtids(connection, flavour).await?;
     Ok(ServerState {
         flavour,

@@ -38,7 +38,7 @@ impl ValuesAfterRestart {
                 .into_iter()
                 .find_map(|prefix| name.strip_prefix(prefix))?;
             // A persisted value overrides the option files, and the command line overrides the persisted
-            // value. So the value after a restart is one of the two.
+            // value. So the value after a restart is either the present value or the persisted value.
             let comes_again = (!variable.set_at_runtime).then_some(variable.now);
             let values = variable.persisted.into_iter().chain(comes_again);
             Some((end.to_owned(), values.map(|value| value.to_ascii_lowercase()).collect()))
@@ -155,7 +155,7 @@ mod tests {
             let mut variables = mysql();
             variables[index].now = weak.into();
             assert!(!waits(variables, 2), "{index}");
-            // Both possible values must be lossless.
+            // Both values that the variable may have after a restart must be lossless.
             let mut variables = mysql();
             variables[index].persisted = Some(weak.into());
             assert!(!waits(variables, 2), "{index}");

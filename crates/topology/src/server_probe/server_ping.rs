@@ -18,7 +18,7 @@ pub struct Pinger {
     timeout: Duration,
     standing: Option<Connection>,
     /// A write that exceeded its time limit. It is not cancelled, because a commit that waits for an ACK
-    /// would then become visible without one. No other write is sent meanwhile.
+    /// would then become visible without an ACK. No other write is sent until this write has ended.
     writing: Option<JoinHandle<Result<Connection, SessionError>>>,
     writer: Option<Connection>,
 }
@@ -79,7 +79,8 @@ impl Pinger {
                     self.standing = Some(connection);
                     return Ok(());
                 }
-                // The server restarted, or the session was killed. A new connection shows which of the two.
+                // The server restarted, or the session was killed. A new connection shows which of these has
+                // happened.
                 Err(error) if ProbeFailure::from_error(&error) == ProbeFailure::ConnectionLost => {}
                 Err(error) => return Err(error),
             }

@@ -265,7 +265,7 @@ impl History {
         Self { store: Store::new(), changes, told, tables, hashes, wild: i32::from(wild) }
     }
 
-    /// Applies the requested changes that are possible.
+    /// Applies those of the requested changes that the model can make.
     pub fn write(&mut self, wishes: &[Wish]) {
         self.told.clear();
         for wish in wishes {

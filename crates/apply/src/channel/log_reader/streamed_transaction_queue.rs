@@ -20,8 +20,8 @@ pub(in crate::channel) enum StreamedStep {
     /// The next step. The worker sends a message on `done` once the step has run. `memory` is freed together
     /// with the step.
     ApplyStep { step: Box<ApplyStep>, done: Option<oneshot::Sender<()>>, memory: OwnedSemaphorePermit },
-    /// The end of the transaction. If the channel of steps closes without `End`, the reader could not read
-    /// the rest.
+    /// The end of the transaction. If the queue of steps closes without `End`, the reader could not read the
+    /// rest of the transaction.
     End,
 }
 

@@ -120,8 +120,8 @@ impl ApplyWorker {
         let mut packets = identity;
         self.writer.push_rows(transactional.into_iter(), &mut packets)?;
         self.writer.run_counted(packets).await?;
-        // With one statement for each table, an error shows which table failed. Under a single GTID, only one
-        // statement is possible.
+        // With one statement for each table, an error shows which table failed. If all rows have one GTID,
+        // all of them must be in one statement.
         let changes_per_statement = if preserves { nontransactional.len().max(1) } else { 1 };
         for some in nontransactional.chunks(changes_per_statement) {
             let mut packets = Packets::default();
