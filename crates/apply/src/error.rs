@@ -234,7 +234,8 @@ pub enum ApplyError {
         missing_rows(.is_committed)
     )]
     RowCountMismatch {
-        /// The GTID of the newest of the transactions whose changes were counted together.
+        /// The target counted the changes of several transactions together. This is the GTID of the newest of
+        /// them.
         gtid: String,
         /// The number of changes that the target counted.
         counted: u64,

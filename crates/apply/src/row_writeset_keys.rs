@@ -27,7 +27,8 @@ use crate::source_transaction::Accesses;
 use crate::target_table::TargetTable;
 use crate::writeset::{Access, IndexId, WritesetKey};
 
-/// The hash of the key in [`TargetTable::rows`]. This key represents the whole table and has no values.
+/// The hash of the key that represents the whole table, in the index [`TargetTable::rows`]. This key has no
+/// values.
 const ROWS_HASH: u64 = 1;
 
 /// Computes the key accesses of rows of one table.

@@ -50,7 +50,8 @@ impl Access {
 /// All keys that a transaction accesses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Writeset {
-    /// Each key once. An entry is exclusive if any access to its key is exclusive.
+    /// The accesses to the keys, one entry for each key. An entry is exclusive if any access to its key is
+    /// exclusive.
     pub accesses: Vec<Access>,
     /// Whether the transaction must run alone: after all earlier transactions and before all later ones. Used
     /// for statements, and for rows whose keys cannot be computed.

@@ -277,7 +277,7 @@ impl PowerCut {
         Ok(self.rig.target.sql("SELECT count FROM shop.tally").await.unwrap_or_default())
     }
 
-    /// Opens the log that is left after the power failure.
+    /// Opens the log in the state in which the power failure has left it.
     fn log(&self) -> Result<LogWriter> {
         let log = LogWriter::open(self.after.path(), Self::log_options())?;
         ensure!(log.handle().durable() == self.durable, "{:?}", log.handle().durable());

@@ -345,8 +345,7 @@ fn a_relay_that_has_just_lost_its_stream_does_not_count_as_an_unconfigured_repli
     assert_eq!(unconfigured_replicas(&weakest_of), Some(1));
     weakest_of.apply(40, primary_with(1, u64::MAX, &[7, 8]));
     assert_eq!(unconfigured_replicas(&weakest_of), Some(1));
-    // An unconfigured replica that was connected before is still counted when the relay's connection is the
-    // one that closed.
+    // If the relay's connection closes, an unconfigured replica that was connected before still counts.
     let mut both = streaming(2);
     both.apply(20, relay(false, 0));
     both.apply(30, primary_with(1, u64::MAX, &[7]));

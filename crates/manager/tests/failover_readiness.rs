@@ -37,7 +37,7 @@ fn reports(names: &[&str], holds: u64) -> Reports {
     names.iter().map(report).collect()
 }
 
-/// Returns the failover request of the model, with a primary that waits for ACKs as given.
+/// Returns the failover request of the model. The primary of the request waits for ACKs as the argument says.
 fn waiting(
     ackers: &[&str],
     unconfigured_replicas: u32,

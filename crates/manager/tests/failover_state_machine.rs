@@ -339,7 +339,7 @@ fn check(world: &World, audit: &Audit) {
     }
     let text = serde_json::to_string(audit).expect("the value can be written as JSON");
     assert_eq!(&serde_json::from_str::<Audit>(&text).expect("the text is a valid audit record"), audit);
-    // Each action must be ordered before its answer, and only once.
+    // Each action must be ordered only once, and before its answer.
     let mut ordered = BTreeSet::new();
     for step in &audit.steps {
         match &step.note {
@@ -471,8 +471,8 @@ fn if_a_candidate_cannot_wait_for_acks_another_one_is_promoted() {
         choice.ranked.iter().find(|one| one.server == "s0").map(|one| format!("{:?}", one.excluded));
     assert!(exclusion.is_some_and(|reason| reason.contains("have s0 wait for 1 ACKs: no")), "{choice:?}");
 
-    // If the undo action for the failed candidate has no answer, it is listed as remaining. It does not delay
-    // the failover.
+    // If the undo action for the failed candidate has no answer, the audit record lists it as remaining. The
+    // undo action does not delay the failover.
     let silent = |act: &RunAction| match act {
         RunAction::EnableSemiSyncSource { server, .. } if server == "s0" => Fate::DoneButAnswerLost,
         RunAction::DisableSemiSyncSource { .. } => Fate::RequestLost,

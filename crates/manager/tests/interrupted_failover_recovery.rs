@@ -1,5 +1,5 @@
-//! Tests of recovery: a failover or switchover whose manager died or lost the lease is undone, finished or
-//! left alone. The audit record and the state of the servers decide which.
+//! Tests of recovery: a failover or switchover whose manager died or lost the lease is undone, finished, or
+//! left unchanged. The audit record and the state of the servers decide which of these happens.
 
 use proptest::prelude::*;
 use tailwater_manager::SafetyRefusal;
@@ -136,8 +136,8 @@ proptest! {
     }
 }
 
-/// Returns the audit record of a failover or switchover that ordered these actions. Those marked with `true`
-/// were answered as done.
+/// Returns the audit record of a failover or switchover that ordered these actions. The outcome of an action
+/// with `true` is that it was done; an action with `false` has no outcome.
 fn record(kind: RunKind, acts: &[(RunAction, bool)]) -> Audit {
     let mut steps = Vec::new();
     for (number, (what, is_done)) in (1..).zip(acts) {
@@ -171,8 +171,8 @@ fn seen(writable: bool, last: u64) -> ActionOutcome {
     ActionOutcome::ServerStatus(PrimaryStatus { writable, waiting: None, executed })
 }
 
-/// Recovers a failover or switchover when the candidate and the old primary answer as given, and every other
-/// action succeeds. Returns the actions that changed something, and the audit record.
+/// Recovers a failover or switchover. The candidate answers with `s0`, the old primary answers with `old`,
+/// and every other action succeeds. Returns the actions that changed something, and the audit record.
 fn done_about(audit: &Audit, s0: ActionOutcome, old: ActionOutcome) -> (Vec<RunAction>, Audit) {
     let mut acts = Vec::new();
     let traces = InterruptedRun::of(audit).expect("traces");

@@ -125,8 +125,8 @@ fn a_switchover_that_exceeds_the_limit_of_the_pause_is_undone() {
 
 #[test]
 fn a_demotion_that_waits_for_acks_that_do_not_come_is_undone() {
-    // Setting read_only waits for commits in flight, which wait for ACKs. It may take half of the limit of
-    // the pause.
+    // The statement that sets read_only waits for commits in flight, and these commits wait for ACKs. The
+    // statement may take half of the time limit of the pause.
     let mut world = World::new(1, 1, 1);
     let mut within = None;
     let audit = run_with(&mut world, |act| match act {

@@ -333,7 +333,7 @@ fn each_problem_of_a_replica_is_reported() {
     assert_eq!(find(&cluster, "db2").gtid_state.as_ref().map(|state| state.behind), Some(7));
 }
 
-/// The state that a refused query would show is unknown. It counts neither as good nor as bad.
+/// The state that a refused query would show is unknown. An unknown state counts neither as good nor as bad.
 #[test]
 fn the_state_that_a_refused_query_would_show_is_unknown() {
     let blind = |id: u32| {

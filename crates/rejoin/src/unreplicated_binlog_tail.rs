@@ -144,8 +144,8 @@ impl TailReader {
         Ok(())
     }
 
-    /// Returns the collected transactions. An incomplete last transaction is left out, because the server
-    /// itself rolls it back.
+    /// Returns the collected transactions. The result does not include an incomplete last transaction,
+    /// because the server itself rolls that transaction back.
     pub fn finish(self) -> BinlogTail {
         BinlogTail { description: self.description, transactions: self.transactions }
     }

@@ -119,8 +119,8 @@ pub struct GtidComparison {
     pub behind: u64,
     /// Errant transactions as text: those that the server has and the primary never had.
     pub errant: Option<String>,
-    /// Transactions that the primary wrote and that the primary itself lacks, as text. They still wait for
-    /// their ACK on the primary, or the primary has lost them.
+    /// Transactions that the primary wrote and that the primary itself lacks, as text. These transactions
+    /// still wait for their ACK on the primary, or the primary has lost them.
     pub ahead: Option<String>,
 }
 
@@ -188,7 +188,7 @@ pub enum ProblemCode {
     NoSemiSync,
     /// Commits do not wait for ACKs.
     SemiSyncOff,
-    /// Fewer ackers are connected than needed.
+    /// Fewer ackers are connected than a commit needs.
     SemiSyncTooFew,
     /// Commits wait only for a limited time, do not wait without connected replicas, or are visible before
     /// their ACK.

@@ -168,14 +168,14 @@ proptest! {
             1..4,
         ),
     ) {
-        // One row for each worker. The rows of former workers are kept.
+        // One progress row for each worker. The rows of former workers stay in the list.
         let mut rows: Vec<Option<Vec<u8>>> = vec![None; 6];
         let mut there: BTreeSet<usize> = BTreeSet::new();
         for (workers, batches, kept, hears_late) in lives {
             let mut commits = Vec::new();
             let mut known = union(&log, &rows);
-            // A worker knows its own commits at once. It knows the commits of other workers at the latest
-            // after its next commit.
+            // A worker knows its own commits at once. It knows the commits of the other workers at the latest
+            // after its own next commit.
             let mut own = vec![known.clone(); workers];
             let mut delayed_row: Option<AppliedSet> = None;
             let mut left: Vec<usize> = (0..log.len()).filter(|number| !there.contains(number)).collect();

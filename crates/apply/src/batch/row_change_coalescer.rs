@@ -82,7 +82,7 @@ impl<'a> PendingChanges<'a> {
 pub(super) enum CombinedChange<'a> {
     /// The row existed neither before the first change nor after the second.
     Nothing,
-    /// One change is left, which has the effect of both.
+    /// One change remains, which has the effect of both changes.
     Row { class: RowClass<'a>, row: PlannedRow<'a> },
 }
 

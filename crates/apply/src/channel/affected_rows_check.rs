@@ -49,9 +49,9 @@ struct RowTally {
     sent: u64,
     /// Number of those rows that are committed.
     committed: u64,
-    /// Tables whose rows were counted.
+    /// Tables of which a check has counted rows at least once.
     checked_tables: FxHashSet<IndexId>,
-    /// Tables whose rows were sent since the last query, and never counted before.
+    /// Tables of which rows were sent since the last query, and of which no check has counted rows before.
     unchecked_tables: FxHashSet<IndexId>,
     checked_at: Instant,
     /// How long the last query of the counters took.

@@ -150,8 +150,8 @@ pub(super) struct Fingerprint {
     pub(super) lacks_numbers: bool,
 }
 
-/// Returns a fingerprint of all objects in the databases that `statement` may change. It leaves out what the
-/// account may not see.
+/// Returns a fingerprint of all objects in the databases that `statement` may change. The fingerprint does
+/// not cover objects that the account may not see.
 ///
 /// # Errors
 /// Any error that breaks the connection.

@@ -173,7 +173,8 @@ async fn follow(mut opened: ReaderThread) -> Option<ApplyError> {
     }
 }
 
-/// Runs `work` on a separate thread, because it may wait for the disk. It runs until the receiver is dropped.
+/// Runs `work` on a separate thread, because the work may wait for the disk. The work runs until the receiver
+/// is dropped.
 fn on_thread(
     channel: &str,
     work: impl Future<Output = Result<(ChannelReader, Result<ReaderPosition, ApplyError>), ApplyError>>
@@ -225,8 +226,8 @@ struct ChannelReader {
 impl ChannelReader {
     async fn open(setup: ReaderSetup, out: ReaderSender) -> Result<Self, ApplyError> {
         let low = setup.shared.applied().low();
-        // At the end of the log, the reader also returns transactions that the log is still syncing. They
-        // commit on the target only after the sync.
+        // At the end of the log, the reader also returns transactions that the log is still syncing. Such
+        // transactions commit on the target only after the sync.
         let log = setup.log.reader_up_to_written(low)?;
         let options = &setup.shared.options;
         let connection = connect(options).await?;

@@ -287,8 +287,8 @@ impl RowWriter {
         Ok(())
     }
 
-    /// Resets the state that is kept for one target transaction. Call this before the rows of a transaction
-    /// or a batch.
+    /// Resets the state of the writer that belongs to one target transaction. Call this before the rows of a
+    /// transaction or a batch.
     pub(super) fn start_transaction(&mut self) {
         self.sql.forget_history();
     }
@@ -371,8 +371,8 @@ impl RowWriter {
                 continue;
             }
             self.set_charset(StatementCharset::Utf8, packets);
-            // Rows written as SQL are not counted here, because each SQL statement reports how many rows it
-            // has matched.
+            // The row count does not include rows written as SQL, because each SQL statement reports how many
+            // rows it has matched.
             self.row_count.reset();
             for group in run {
                 let mapping = group.table.sql_mapping();

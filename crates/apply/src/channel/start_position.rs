@@ -147,7 +147,8 @@ fn with_unrecorded_gtids(mut all: GtidSet, record: &ChannelRecord, source: &Sour
     }
     // An older Tailwater recorded a skipped transaction only with the next commit.
     for text in &record.skipped {
-        // A MariaDB position is the newest GTID of each domain. It must not move back.
+        // A MariaDB position is the newest GTID of each domain. This GTID must not be replaced by an older
+        // GTID of the domain.
         if let Ok(gtid) = Gtid::parse(source.flavour, text)
             && !all.contains(&gtid)
         {

@@ -200,7 +200,8 @@ impl RunnerSession {
                 match steps.recv().await {
                     Some(StreamedStep::ApplyStep { step, done, memory: _memory }) => {
                         self.step(shared, transaction, &step, &mut run, &mut intent).await?;
-                        // Tell the reader that the step has run. It waits for this only after DDL statements.
+                        // Tell the reader that the step has run. The reader waits for this message only after
+                        // DDL statements.
                         done.map(|done| done.send(()));
                     }
                     Some(StreamedStep::End) => break,

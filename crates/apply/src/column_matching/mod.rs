@@ -57,7 +57,7 @@ pub fn target_columns(map: &TableMap, target: &TargetTable) -> Result<Vec<usize>
     if mismatches.is_empty() { Ok(found) } else { Err(mismatches) }
 }
 
-/// Returns whether two column names are equal. They are case-insensitive.
+/// Returns whether two column names are equal. Column names are case-insensitive.
 fn same_name(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other) || one.to_lowercase() == other.to_lowercase()
 }

@@ -8,7 +8,7 @@ use tailwater_wire::row_event::ColumnType;
 use crate::target_table::TargetColumn;
 use crate::writeset::WritesetKey;
 
-/// How the values of a column are compared. This determines how they are hashed.
+/// How a server compares the values of a column. This determines how the values are hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueKind {
     /// Little-endian numbers: integers, YEAR, ENUM, SET.

@@ -116,7 +116,7 @@ impl Parallelism {
                 }
             }
             None if is_filled => {
-                // Only the newest measurements are used, because older ones may be from other tables.
+                // Use only the newest measurements, because older measurements may be from other tables.
                 if self.measured.batches >= MEASURED * self.at_a_time && self.pause > 0 {
                     self.measured = ThroughputSample::default();
                 }

@@ -112,7 +112,7 @@ impl<T: Scheduled> Scheduler<T> {
     }
 
     /// Sets whether a running batch takes much longer than usual (is held up). In independent order,
-    /// transactions that do not conflict with it then no longer wait for it.
+    /// transactions that do not conflict with the held-up batch then stop waiting for it.
     pub fn set_held_up(&mut self, held_up: bool) {
         self.held_up = held_up;
         if let Core::Independent(core) = &mut self.core {

@@ -351,8 +351,8 @@ impl<T: Scheduled> KeyedBatches<T> {
         Some(self.hand_out(slot))
     }
 
-    /// Merges other batches that could run into a small batch. They were separate only because they waited
-    /// for different batches. Returns the slot of the result.
+    /// Merges other batches that could run now into a small batch. These batches were separate only because
+    /// they waited for different batches. Returns the slot of the merged batch.
     fn gather(&mut self, slot: BatchSlot, limits: &BatchLimits) -> BatchSlot {
         let mut into = slot;
         while !self.at(into).is_worth_running(limits) {

@@ -62,7 +62,7 @@ pub struct TransactionBatch<T> {
     pub alone: bool,
 }
 
-/// The size of a batch, which is still needed when the batch ends.
+/// The size of a batch. The scheduler still needs it when the batch ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchTotals {
     pub transactions: usize,

@@ -9,9 +9,9 @@ pub(super) enum StatementClass<'a> {
     XaStart,
     /// Sets a savepoint for a later `ROLLBACK TO`.
     Savepoint,
-    /// Rolls back to a savepoint. Changes of nontransactional tables are kept.
+    /// Rolls back to a savepoint. The server does not undo changes of nontransactional tables.
     RollbackTo,
-    /// Rolls back the transaction. Changes of nontransactional tables are kept.
+    /// Rolls back the transaction. The server does not undo changes of nontransactional tables.
     Rollback,
     /// Commits the XA transaction with this XID.
     XaCommit(&'a [u8]),

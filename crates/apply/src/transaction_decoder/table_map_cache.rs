@@ -136,7 +136,7 @@ fn bind(
     let Some(target) = tables.target(schema, name) else {
         return Err(UnboundTable::NeedsTable { schema: schema.to_owned(), table: name.to_owned() });
     };
-    // If another kind of rows already has the same mapped table, share it.
+    // If another kind of rows is already bound to the same target table, share its mapped table.
     let shared = others.iter().flatten().find_map(|other| match other {
         TableBinding::Bound { table, .. } if Arc::ptr_eq(&table.target, &target) => Some(Arc::clone(table)),
         _ => None,

@@ -1,5 +1,5 @@
-//! Runs hooks, the commands of the operator. A hook runs without a shell and within a time limit, and the
-//! beginning of its output is kept.
+//! Runs hooks, the commands of the operator. A hook runs without a shell and within a time limit. The manager
+//! keeps the beginning of its output.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
-/// How many bytes of each output stream of a hook (stdout, stderr) are kept.
+/// How many bytes of each output stream of a hook (stdout, stderr) the manager keeps.
 const OUTPUT_BYTES_MAX: usize = 8 << 10;
 
 /// How long to wait for the rest of a hook's output after the hook has exited. A process that the hook left

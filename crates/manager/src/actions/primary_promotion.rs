@@ -139,7 +139,7 @@ pub(super) async fn make_source(
         }
         None => semi_sync_source::make_source(connection, acks).await?,
     };
-    // If this step is repeated, the state from before its first execution is kept.
+    // If this step is repeated, keep the semi-sync state from before the first execution of the step.
     let before = ready.waits.map_or(now, |(_, before)| before);
     ready.waits = Some((acks, before));
     Ok((ready, note))

@@ -115,8 +115,8 @@ impl RecoveryProcedure {
             }
             return Ok(true);
         }
-        // The candidate may have been primary and then been made read-only or restarted. It may therefore
-        // have transactions that no other server has.
+        // The candidate may have been primary and then been made read-only or restarted. The candidate may
+        // therefore have transactions that no other server has.
         if traces.was_promoted {
             return Err(format!(
                 "{server} was made primary and takes no writes: make it writable, or promote another server"

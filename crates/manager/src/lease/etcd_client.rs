@@ -43,7 +43,7 @@ pub struct EtcdUser {
     pub password: String,
 }
 
-// Written by hand, so that the password is never printed.
+// This is not derived, because a derived implementation would print the password.
 impl fmt::Debug for EtcdUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EtcdUser").field("name", &self.name).finish_non_exhaustive()

@@ -33,7 +33,7 @@ impl EtcdValue {
         Ok(Self { etcd: EtcdClient::new(options)? })
     }
 
-    /// Reads the value. If a member of etcd does not answer, the next member is tried.
+    /// Reads the value. If a member of etcd does not answer, asks the next member.
     ///
     /// # Errors
     /// [`ManagerError::Etcd`] if no member answers.

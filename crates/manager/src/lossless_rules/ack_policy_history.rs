@@ -20,8 +20,8 @@ use tailwater_wire::gtid::GtidSet;
 
 use super::gtid_set_serde;
 
-/// How many earlier policies are kept. If there are more, the oldest ones are merged into one policy that is
-/// at least as strict as each of them.
+/// The maximum number of earlier policies in the history. If there are more, the oldest policies are merged
+/// into one policy that is at least as strict as each of them.
 pub const PAST_POLICIES_MAX: usize = 16;
 
 /// How many ACKs a commit waits for.
@@ -176,8 +176,8 @@ pub struct AckPolicyHistory {
 }
 
 impl AckPolicyHistory {
-    /// Starts the history with a first observation. Earlier commits were not observed. They count as not
-    /// lossless until enough ackers hold them.
+    /// Starts the history with a first observation. Earlier commits were not observed. These commits count as
+    /// not lossless until enough ackers hold them.
     pub fn begin(look: &PolicyObservation<'_>) -> Self {
         let before = AckPolicy {
             ackers: BTreeSet::new(),

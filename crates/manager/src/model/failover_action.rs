@@ -170,8 +170,8 @@ pub enum RunAction {
     Demote {
         /// The old primary, which becomes a replica.
         server: String,
-        /// All transactions that were executed when writes were paused. If the server has executed more, it
-        /// is left as it is.
+        /// All transactions that were executed when writes were paused. If the server has executed more, the
+        /// action changes nothing.
         has: String,
     },
     /// Undo [`RunAction::StopAcker`]: let the acker capture from the old primary again.

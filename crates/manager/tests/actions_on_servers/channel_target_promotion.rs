@@ -138,7 +138,7 @@ pub async fn a_channel_target_becomes_primary(cluster: &mut Cluster) -> Result<(
     does(&actor, RunAction::MakeWritable { server: db3() }).await?;
     if cluster.kind.flavour() == Flavour::MariaDb {
         // `gtid_slave_pos`, from which MariaDB numbers its transactions and serves its replicas, must survive
-        // a restart. It is not in the binlog.
+        // a restart, although the binlog does not contain this position.
         cluster.log.restart(None).await?;
     }
     let (target, log) = (&cluster.log, &cluster.primary);

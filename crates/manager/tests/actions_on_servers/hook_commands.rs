@@ -68,7 +68,7 @@ async fn a_hook_that_fails_hangs_or_prints_too_much_does_not_delay_a_failover() 
         HookOutcome::Unknown(_)
     ));
 
-    // The hook prints more than a pipe can hold, and more than is kept.
+    // The hook prints more than a pipe can hold, and more than the manager keeps.
     let outcome =
         run(&hook("head -c 1000000 /dev/zero | tr '\\0' x", HookArguments::AsGiven, LONG), &situation())
             .await;
@@ -96,7 +96,7 @@ async fn a_hook_that_fails_hangs_or_prints_too_much_does_not_delay_a_failover() 
     Ok(())
 }
 
-/// Whether a process runs. A process that has exited but was not waited for does not run.
+/// Whether a process runs. A zombie process does not count as running.
 fn lives(pid: &str) -> bool {
     let status = std::fs::read_to_string(Path::new("/proc").join(pid.trim()).join("status"));
     status.is_ok_and(|status| !status.contains("State:\tZ"))

@@ -115,7 +115,8 @@ impl Trial {
         Ok(Self { cluster, acker, term: 0 })
     }
 
-    /// Returns a new manager with the next lease term. It knows nothing of what another manager has done.
+    /// Returns a new manager with the next lease term. The new manager does not know what other managers have
+    /// done.
     fn manager(&mut self) -> (ServerExecutor, LeaseToken) {
         self.term += 1;
         (actor_with(&self.cluster, Arc::clone(&self.acker) as Arc<dyn AckerControl>), LeaseToken(self.term))

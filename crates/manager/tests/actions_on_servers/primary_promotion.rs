@@ -78,7 +78,7 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
     }
     let mut cluster = Cluster::start(kind).await?;
     let actor = actor(&cluster, PATIENCE);
-    // The replica receives one row that it does not execute. It lacks another row that the log has.
+    // The replica receives one row that it does not execute. The replica lacks another row that the log has.
     cluster.receive_only(1).await?;
     cluster.replica.sql(statement(kind, "STOP REPLICA IO_THREAD", "STOP SLAVE IO_THREAD")).await?;
     cluster.insert(2).await?;
@@ -137,7 +137,8 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
     let mut replica = connect(&cluster.replica).await?;
     let channel = status(&mut replica).await?.context("the server has no replication channel")?;
     ensure!(address(&cluster.log).is_source_of(&channel), "{channel:?}");
-    // A drain that exceeds its time limit leaves the replica as it was, because another server may be chosen.
+    // After a drain that exceeds its time limit, the replica replicates as before, because another server may
+    // be chosen.
     let mut locker = Connection::connect(&cluster.replica.connect_options()).await?;
     locker.execute("LOCK TABLES shop.t WRITE").await?;
     cluster.log.sql("INSERT INTO shop.t VALUES (30); DELETE FROM shop.t WHERE id = 30").await?;

@@ -51,7 +51,8 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
         replication_setup::status(&mut connection).await?.context("the server has no replication channel")?;
     ensure!(!channel.sql_running && channel.uses_gtids, "{channel:?}");
 
-    // The replica has a configured delay. It receives in the first case, and does not in the second.
+    // The replica has a configured delay. In the first case its receiver runs; in the second case its
+    // receiver is stopped.
     for (id, stop) in [(3, ""), (4, statement(kind, "STOP REPLICA IO_THREAD", "STOP SLAVE IO_THREAD"))] {
         resume(cluster, &mut connection).await?;
         delay(cluster).await?;

@@ -1,4 +1,4 @@
-//! A model of a replica with its two threads and its relay log. It is drained from any state.
+//! A model of a replica with its two threads and its relay log. The test drains the model from any state.
 
 use proptest::prelude::*;
 use tailwater_manager::actions::relay_log_drain::{DrainState, DrainStep, next};
@@ -6,8 +6,8 @@ use tailwater_topology::server_state::{IoState, ReplicaChannel, ThreadError};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
-/// The state of the modelled replica. It behaves as the documentation of MySQL and MariaDB says, and as their
-/// servers do.
+/// The state of the modelled replica. The model behaves as the documentation of MySQL and MariaDB says, and
+/// as the servers do.
 #[derive(Debug, Clone)]
 struct Replica {
     flavour: Flavour,

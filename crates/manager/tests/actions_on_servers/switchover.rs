@@ -79,8 +79,8 @@ fn set_up(
     .with_primary(participant("db1", primary))
 }
 
-/// Starts a cluster whose primary waits for the ACKs of the server in the place of the log. It has an account
-/// that `read_only` binds.
+/// Starts a cluster whose primary waits for the ACKs of the server in the place of the log. The cluster has
+/// an account that `read_only` prevents from writing.
 pub async fn cluster(kind: ServerKind) -> Result<Cluster> {
     let cluster = Cluster::start(kind).await?;
     cluster.primary.sql("CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT ALL ON shop.* TO app@'%'").await?;
@@ -194,8 +194,8 @@ async fn writes_are_paused_in_bounded_time_or_not_at_all(kind: ServerKind) -> Re
     reading.abort();
     release(&actor).await?;
 
-    // A commit waits for an ACK that does not arrive, so setting read_only cannot complete. The commit is
-    // left alone, and the primary takes writes again.
+    // A commit waits for an ACK that does not arrive, so setting read_only cannot complete. The commit is not
+    // killed, and the primary takes writes again.
     stop_receiving(&cluster).await?;
     let mut waiting = client(&cluster.primary).await?;
     let commit = tokio::spawn(async move { waiting.execute("INSERT INTO shop.t VALUES (3)").await });

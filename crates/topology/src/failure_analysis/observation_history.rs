@@ -140,8 +140,8 @@ pub(super) enum ReportedStream {
 }
 
 impl ReportedStream {
-    /// Returns this report as the successor of the report `before`. If the state is unchanged, the time of
-    /// its first report is kept.
+    /// Returns this report as the successor of the report `before`. If the state is unchanged, the result
+    /// keeps the time of the first report of this state.
     fn after(self, before: Self) -> Self {
         match (self, before) {
             (Self::Lost { failure, .. }, Self::Lost { since_ms, .. }) => Self::Lost { failure, since_ms },

@@ -98,7 +98,7 @@ fn lack(checked: Result<(), SessionError>) -> Result<Option<String>, TopologyErr
     match checked {
         Ok(()) => Ok(None),
         Err(error @ SessionError::MissingGrant { .. }) => Ok(Some(format!("{}: {error}", error.code()))),
-        // The account may not list its privileges. It may still have the required ones.
+        // The account may not list its own privileges. It may still have the required privileges.
         Err(SessionError::Server { .. } | SessionError::UnexpectedResult { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }

@@ -120,8 +120,8 @@ impl Pinger {
     }
 }
 
-/// Writes the manager's row, and creates the table if needed. These are ordinary statements: they go into the
-/// binlog, and their commits wait for ACKs like those of clients.
+/// Writes the manager's row, and creates the table if it does not exist. The statements go into the binlog,
+/// and their commits wait for ACKs, like the commits of clients.
 async fn write(mut connection: Connection, manager: String) -> Result<Connection, SessionError> {
     const NO_DATABASE: u16 = 1049;
     const NO_TABLE: u16 = 1146;

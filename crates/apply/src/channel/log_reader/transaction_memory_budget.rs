@@ -34,7 +34,7 @@ impl BudgetedTransaction {
         Self { transaction: Arc::new(transaction), steps: steps.map(Mutex::new), _memory: memory }
     }
 
-    /// Returns the steps of a streamed transaction. They can be received only once.
+    /// Returns the steps of a streamed transaction. The caller can receive each step only once.
     pub(in crate::channel) fn steps(&self) -> Option<&Mutex<StepReceiver>> {
         self.steps.as_ref()
     }

@@ -84,7 +84,8 @@ impl ApplyWorker {
         self.shared.options.gtid == GtidMode::Preserve
     }
 
-    /// Rolls back, and turns binary logging of the session on again. It may be off because of the progress.
+    /// Rolls back, and turns binary logging of the session on again. Binary logging may be off because the
+    /// worker was about to write progress without logging it.
     async fn roll_back_all(&mut self) -> Result<(), ApplyError> {
         self.roll_back().await?;
         if self.preserves() {
