@@ -159,7 +159,7 @@ pub enum ApplyError {
         number: u16,
     },
     /// The channel's progress tables on the target are malformed, or belong to another log.
-    #[error("channel {channel}: its progress on the target (schema tailwater): {reason}")]
+    #[error("channel {channel}: the progress on the target (schema tailwater) cannot be used: {reason}")]
     ProgressRecord {
         /// The name of the channel.
         channel: String,
@@ -194,7 +194,7 @@ pub enum ApplyError {
     },
     /// Another Tailwater has taken over the channel on this target.
     #[error(
-        "channel {channel}: another Tailwater has taken over the channel on this target; this one has stopped applying"
+        "channel {channel}: another Tailwater has taken over the channel on this target; this process has stopped applying"
     )]
     TakenOver {
         /// The name of the channel.
@@ -309,7 +309,7 @@ pub enum ApplyError {
         bytes_max: usize,
     },
     /// A row has no exact form in SQL, and the target accepts the row in no other form.
-    #[error("transaction {gtid}: a row of {table}: {error}")]
+    #[error("transaction {gtid}: a row of {table} cannot be written exactly: {error}")]
     NotExact {
         /// The GTID of the transaction.
         gtid: String,

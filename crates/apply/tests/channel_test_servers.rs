@@ -13,8 +13,8 @@ use tailwater_wire::gtid::GtidSet;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-/// The time limit for a step on a busy machine, or for a channel without progress. It is reached only if a
-/// test fails.
+/// The time limit for a step on a busy machine, or for a channel without progress. Only a test that fails
+/// reaches this limit.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Returns the options of servers in these tests.

@@ -172,7 +172,7 @@ fn times(kind: ServerKind) -> Family {
     family
 }
 
-/// Texts for each character set. They contain letters whose bytes look like quotes and backslashes, and
+/// Texts for each character set. The texts contain letters whose bytes look like quotes and backslashes, and
 /// letters outside the Basic Multilingual Plane.
 const TEXTS: [(&str, &[&str]); 12] = [
     ("latin1", &["x'E4F6DF'", "x'80FF'"]),

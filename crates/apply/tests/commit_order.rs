@@ -90,8 +90,7 @@ async fn chains(reader: &mut Connection, schema: &str) -> Result<Vec<u64>> {
     Ok(ends)
 }
 
-/// Returns the number of the newest visible transaction. It is an error if an earlier transaction is not
-/// visible.
+/// Returns the number of the newest visible transaction. Fails if an earlier transaction is not visible.
 fn without_gaps(ends: &[u64]) -> Result<u64> {
     let newest = ends.iter().copied().max().unwrap_or(0);
     let is_next =

@@ -109,7 +109,8 @@ fn every_code_is_documented() {
             "docs/reference/errors.md must have exactly one row that starts with {row}"
         );
     }
-    // A rejoin has three codes, TW-APP-0040 to TW-APP-0042. They are older than the crate of the rejoin.
+    // A rejoin has three codes, TW-APP-0040 to TW-APP-0042. These codes are older than the crate of the
+    // rejoin, so they have the prefix of the applier.
     let codes = errors.len() + 3;
     assert_eq!(
         page.matches("| TW-APP-").count(),

@@ -126,7 +126,7 @@ const CHANGES: [&str; 10] = [
     "DELETE FROM parent WHERE id = 2",
     "INSERT INTO computed (id, a) VALUES (1, 5), (2, 6)",
     "UPDATE computed SET a = 7 WHERE id = 1",
-    // This deletes a child row by a cascade.
+    // This statement deletes a child row by a cascade.
     "DELETE FROM parent WHERE id = 1",
 ];
 

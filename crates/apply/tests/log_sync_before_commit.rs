@@ -1,5 +1,5 @@
-//! The channel executes transactions on the target that the log has not synced yet. It commits them only once
-//! they are durable in the log.
+//! The channel executes transactions on the target that the log has not synced yet. It commits these
+//! transactions only once they are durable in the log.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -99,7 +99,7 @@ impl Comparison {
         Ok(Connection::connect(&connect_as(endpoint, user, password)).await?)
     }
 
-    /// Runs statements in one session. Those that start with `!` must fail on the source.
+    /// Runs statements in one session. A statement that starts with `!` must fail on the source.
     async fn run(&self, user: &str, statements: &[&str]) -> Result<()> {
         let password = if user == "root" { "" } else { "secret" };
         let mut session = self.session(user, password).await?;

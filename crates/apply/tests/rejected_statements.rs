@@ -61,7 +61,8 @@ async fn statements(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// A rejected statement does not run while the obstacle exists. It runs once the obstacle is removed.
+/// A rejected statement does not run while the table that prevents it exists. The statement runs once this
+/// table is removed.
 async fn a_rejected_statement(rig: &Rig, channel: &Channel, table: &str) -> Result<()> {
     rig.target.sql(&format!("SET sql_log_bin=0; CREATE TABLE one.{table} (stray INT)")).await?;
     rig.source.sql(&format!("CREATE TABLE one.{table} (id INT PRIMARY KEY)")).await?;

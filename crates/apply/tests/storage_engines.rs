@@ -10,8 +10,8 @@ use crate::channel_test_servers::{PATIENCE, Rig};
 
 on_each_server!(engines_are_mixed, rows_of_a_target_without_binlog);
 
-/// Returns the definitions of tables of all engines that accept rows. They include a MERGE table, which opens
-/// other tables when it is opened.
+/// Returns the definitions of tables of all engines that accept rows. One of the tables is a MERGE table,
+/// which opens other tables when it is opened.
 fn tables(flavour: Flavour) -> String {
     let mut tables = String::from(
         "CREATE TABLE i1 (a INT PRIMARY KEY, v INT); CREATE TABLE i2 (a INT, v INT);
@@ -152,7 +152,7 @@ async fn rows_are_not_written_twice(rig: &Rig) -> Result<()> {
     ensure!(fault.code == "TW-APP-0052" && fault.message.contains("mixed.y2"), "{fault:?}");
     channel.skip(gtid).await?;
     rig.wait_applied(&channel).await?;
-    ensure!(rig.target.sql(there).await? == ["1"], "the row was written twice");
+    ensure!(rig.target.sql(there).await? == ["1"], "the MyISAM row was written twice");
     channel.shut_down().await;
     Ok(())
 }
@@ -227,8 +227,8 @@ async fn forget_all(target: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Both tables are transactional on the source, and one is not on the target. Their rows are in one
-/// transaction under one GTID.
+/// Both tables are transactional on the source, and one of them is not transactional on the target. The rows
+/// of both tables are in one transaction under one GTID.
 async fn what_cannot_be_applied_once_is_rejected(rig: &Rig) -> Result<()> {
     rig.target.sql("SET sql_log_bin=0; ALTER TABLE mixed.i2 ENGINE=MyISAM").await?;
     let channel = rig.channel(ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("preserved") });
@@ -251,7 +251,7 @@ async fn what_cannot_be_applied_once_is_rejected(rig: &Rig) -> Result<()> {
         ensure!(fault.code == "TW-APP-0050" && fault.message.contains("mixed.y2"), "{fault:?}");
         ensure!(
             rig.target.sql("SELECT COUNT(*) FROM mixed.y2 WHERE a = 78").await? == ["0"],
-            "the row was written"
+            "the row of the rejected statement was written"
         );
         channel.skip(rig.newest_gtid().await?).await?;
     }
@@ -279,7 +279,7 @@ async fn logged_rows_are_not_repeated(rig: &Rig) -> Result<()> {
     let there = "SELECT COUNT(*) FROM mixed.y2 WHERE a = 88";
     let started = std::time::Instant::now();
     while rig.target.sql(there).await? != ["1"] {
-        ensure!(started.elapsed() < PATIENCE, "the row was not written");
+        ensure!(started.elapsed() < PATIENCE, "the MyISAM row was not written");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     let waiting = "SELECT id FROM information_schema.processlist WHERE info LIKE 'REPLACE INTO tailwater%' OR state LIKE 'Waiting for table%'";
@@ -293,7 +293,7 @@ async fn logged_rows_are_not_repeated(rig: &Rig) -> Result<()> {
     holder.execute("UNLOCK TABLES").await?;
     if rig.target.kind().flavour() == Flavour::MySql {
         rig.wait_applied(&channel).await?;
-        ensure!(rig.target.sql(there).await? == ["1"], "the row was written twice");
+        ensure!(rig.target.sql(there).await? == ["1"], "the MyISAM row was written twice");
     }
     channel.shut_down().await;
     Ok(())

@@ -140,7 +140,7 @@ async fn history_is_that_of_a_native_replica(kind: ServerKind) -> Result<()> {
             ensure!(!on_native.is_empty(), "{query}");
             ensure!(
                 on_target == on_native,
-                "{name}: {query}\ntarget: {on_target:#?}\nnative replica: {on_native:#?}"
+                "channel {name}: the results of {query} differ\ntarget: {on_target:#?}\nnative replica: {on_native:#?}"
             );
         }
         ensure!(contents(&rig.target, "SELECT DISTINCT x FROM added FOR SYSTEM_TIME ALL").await? == ["7"]);

@@ -60,7 +60,7 @@ async fn is_logged(server: &Server, gtid: &Gtid) -> Result<bool> {
 }
 
 async fn transactions_after_a_definition_are_logged(rig: &Rig, channel: &Channel) -> Result<()> {
-    // Under this setting, literals are in UCS-2. It must not affect Tailwater's own statements.
+    // Under this setting, literals are in UCS-2. The setting must not affect Tailwater's own statements.
     let odd = "SET collation_connection=ucs2_general_ci";
     rig.source.sql(&format!("{odd}; CREATE TABLE one.made (id INT PRIMARY KEY)")).await?;
     let mut gtids = vec![rig.newest_gtid().await?];
@@ -100,7 +100,7 @@ async fn create_select_is_rejected_under_preserve(rig: &Rig, channel: &Channel) 
     rig.ensure_equal(&["one"]).await
 }
 
-/// These settings of the target do not change a server's native replication either.
+/// The channel ignores these settings of the target, as a server's native replication does.
 async fn targets_with_other_settings(rig: &Rig, flavour: Flavour) -> Result<()> {
     let (set, unset) = match flavour {
         Flavour::MySql => (

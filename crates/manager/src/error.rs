@@ -22,7 +22,7 @@ pub enum ManagerError {
         ttl_ms: u64,
     },
     /// The etcd cluster that holds the lease cannot be used.
-    #[error("etcd at {endpoints}: {reason}")]
+    #[error("etcd at {endpoints} cannot be used: {reason}")]
     Etcd {
         /// The configured endpoints of etcd.
         endpoints: String,
@@ -30,7 +30,7 @@ pub enum ManagerError {
         reason: String,
     },
     /// An action on a server failed, or a check refused it before it started.
-    #[error("{server}, {doing}: {reason}")]
+    #[error("{server}: {doing} failed: {reason}")]
     ActionFailed {
         /// The server on which the action was executed.
         server: String,
@@ -40,7 +40,7 @@ pub enum ManagerError {
         reason: String,
     },
     /// An action on a server did not finish within its time limit.
-    #[error("{server}, {doing}: not done within {waited_ms} ms: {reason}")]
+    #[error("{server}: {doing} was not finished within {waited_ms} ms: {reason}")]
     ActionTimeout {
         /// The server on which the action was executed.
         server: String,

@@ -216,7 +216,7 @@ proptest! {
         drifts in prop::array::uniform3(-100i64..=100),
     ) {
         let outcome = simulate(&fates, &ways, drifts, Broken::Nothing);
-        prop_assert!(outcome.is_ok(), "two managers acted at {outcome:?} ms");
+        prop_assert!(outcome.is_ok(), "two managers acted at the same time, or a lease term had a low number: {outcome:?}");
     }
 }
 
@@ -243,7 +243,7 @@ fn the_simulation_detects_each_injected_mistake() {
             return;
         }
     }
-    panic!("not all mistakes were detected: {seen:?} in {terms} terms");
+    panic!("the simulations did not detect all mistakes: {seen:?} in {terms} lease terms");
 }
 
 #[test]

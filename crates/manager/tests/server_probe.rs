@@ -97,7 +97,7 @@ impl Pair {
 
 fn find<'a>(cluster: &'a Cluster, name: &str) -> Result<&'a TopologyNode> {
     let mut all = cluster.nodes.iter().flat_map(TopologyNode::walk);
-    all.find(|node| node.name == name).with_context(|| format!("{name} is missing in {cluster:#?}"))
+    all.find(|node| node.name == name).with_context(|| format!("the tree has no node {name}: {cluster:#?}"))
 }
 
 fn has(node: &TopologyNode, code: ProblemCode) -> bool {

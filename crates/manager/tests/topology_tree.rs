@@ -138,7 +138,7 @@ fn drawn(cluster: &Cluster) -> String {
 
 fn find<'a>(cluster: &'a Cluster, name: &str) -> &'a TopologyNode {
     let found = cluster.nodes.iter().flat_map(TopologyNode::walk).find(|node| node.name == name);
-    found.unwrap_or_else(|| panic!("{name} is missing in {cluster:#?}"))
+    found.unwrap_or_else(|| panic!("the tree has no node {name}: {cluster:#?}"))
 }
 
 fn problems(cluster: &Cluster, name: &str) -> Vec<ProblemCode> {

@@ -65,7 +65,7 @@ impl Rig {
             rows.sort();
             all.insert(table.to_owned(), rows);
         }
-        ensure!(!all.is_empty(), "{schema} is empty");
+        ensure!(!all.is_empty(), "the database {schema} has no tables");
         Ok(all)
     }
 
@@ -155,7 +155,7 @@ async fn rows_of_every_type_are_undone(kind: ServerKind) -> Result<()> {
     }
     ensure!(
         is_same(&rig.gtids().await?, &logged),
-        "the server has {} instead of {logged}",
+        "the server has the GTIDs {} instead of {logged}",
         rig.gtids().await?
     );
     // The undone transactions must be saved as a binlog file.
@@ -260,7 +260,7 @@ async fn lost_transactions_are_redone(kind: ServerKind) -> Result<()> {
     ensure!(rig.rows("shop").await? == wanted, "{:?}", rig.rows("shop").await?);
     ensure!(
         is_same(&rig.gtids().await?, &logged),
-        "the server has {} instead of {logged}",
+        "the server has the GTIDs {} instead of {logged}",
         rig.gtids().await?
     );
     Ok(())
@@ -303,7 +303,7 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
     ensure!(rig.rows("shop").await? == wanted);
     ensure!(
         is_same(&rig.gtids().await?, &logged),
-        "the server has {} instead of {logged}",
+        "the server has the GTIDs {} instead of {logged}",
         rig.gtids().await?
     );
 

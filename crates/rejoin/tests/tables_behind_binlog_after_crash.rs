@@ -109,7 +109,7 @@ async fn transactions_that_were_lost_before_a_grant_are_reapplied() -> Result<()
         let healed = repair(&options, &rig.log_dir()?).await?;
         ensure!(healed.transactions_again == 4 && healed.transactions_lost == 0, "{healed:?}");
         let found = rig.source.sql("SELECT * FROM shop.a ORDER BY id").await?;
-        ensure!(found == wanted, "shop.a has {found:?} instead of {wanted:?}");
+        ensure!(found == wanted, "shop.a has the rows {found:?} instead of {wanted:?}");
         // For a table in another engine than InnoDB, it is unknown what the statement flushed. The error must
         // come before anything is written.
         rig.source.sql("SET sql_log_bin=0; ALTER TABLE shop.a ENGINE=Aria; DELETE FROM shop.a").await?;

@@ -204,7 +204,7 @@ fn add_target(places: &mut Vec<TreeEntry<'_>>, target: &TargetPlan, observations
     node.notes.push(format!("channel {} {}", target.channel, state.doing));
     if !state.is_running || state.fault.is_some() {
         let reason = state.fault.as_deref().or(state.stopped_because.as_deref());
-        let reason = reason.unwrap_or("it has not started yet");
+        let reason = reason.unwrap_or("the channel has not started yet");
         node.problem(
             ProblemCode::ChannelStopped,
             format!("channel {}: {}: {reason}", target.channel, state.doing),
@@ -226,7 +226,7 @@ fn attach_to_sources(places: &mut [TreeEntry<'_>]) {
                 place.node.problem(
                     ProblemCode::UnknownSource,
                     format!(
-                        "it replicates from {}:{}, which the configuration does not know",
+                        "the server replicates from {}:{}, which the configuration does not know",
                         channel.source_host, channel.source_port
                     ),
                 );
@@ -255,7 +255,7 @@ fn judge(plan: &ClusterPlan, places: &mut [TreeEntry<'_>]) {
             node.problem(
                 ProblemCode::SameServerId,
                 format!(
-                    "server_id {} is also that of {other}: when both connect to one source, it disconnects one of them",
+                    "server_id {} is also that of {other}: when both connect to one source, the source disconnects one of them",
                     look.server_id
                 ),
             );
@@ -275,11 +275,14 @@ fn judge(plan: &ClusterPlan, places: &mut [TreeEntry<'_>]) {
         if let Some(lack) = look.semi_sync_unavailable.as_ref().filter(|_| is_candidate) {
             node.problem(
                 ProblemCode::NoSemiSync,
-                format!("semi-sync is not loaded, so that it cannot become the primary: {lack}"),
+                format!("semi-sync is not loaded, so the server cannot become the primary: {lack}"),
             );
         }
         if look.channels.is_empty() && look.is_replication_known() {
-            node.problem(ProblemCode::NotReplicating, "it does not replicate: no source is configured on it");
+            node.problem(
+                ProblemCode::NotReplicating,
+                "the server does not replicate: no source is configured on it",
+            );
         }
         for channel in &look.channels {
             judge_channel(node, channel);
@@ -292,7 +295,7 @@ fn judge(plan: &ClusterPlan, places: &mut [TreeEntry<'_>]) {
             node.problem(
                 ProblemCode::OlderThanSource,
                 format!(
-                    "version {} replicates from version {source}: it may not understand its events",
+                    "the server has version {} and its source has version {source}: the server may not understand the events of its source",
                     look.version
                 ),
             );

@@ -177,10 +177,10 @@ mod tests {
             assert_eq!(
                 failure.liveness(),
                 Liveness::Alive,
-                "{failure:?}: a server that sends an error is alive"
+                "{failure:?} must mean that the server is alive, because the server has sent an error"
             );
             for number in *numbers {
-                assert!(seen.insert(number), "{number} is in two rows");
+                assert!(seen.insert(number), "the error number {number} is in two rows");
                 assert_eq!(ProbeFailure::from_error_number(*number, ""), *failure);
             }
         }

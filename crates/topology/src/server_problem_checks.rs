@@ -23,7 +23,7 @@ pub(super) fn judge_primary(node: &mut TopologyNode, look: &ServerState, ackers_
         );
     }
     if !look.log_bin {
-        node.problem(ProblemCode::NoBinlog, "log_bin is off: no server can replicate from it");
+        node.problem(ProblemCode::NoBinlog, "log_bin is off: no server can replicate from the primary");
     }
     if !look.durability.is_crash_safe() {
         node.problem(ProblemCode::NotDurable, durability_text(look));
@@ -32,7 +32,7 @@ pub(super) fn judge_primary(node: &mut TopologyNode, look: &ServerState, ackers_
         node.problem(
             ProblemCode::PrimaryReplicates,
             format!(
-                "it is configured as the primary, but replicates from {}:{}; is another server the primary now?",
+                "the server is configured as the primary, but replicates from {}:{}; is another server the primary now?",
                 channel.source_host, channel.source_port
             ),
         );
@@ -102,18 +102,18 @@ pub(super) fn judge_follower(node: &mut TopologyNode, look: &ServerState) {
         );
     }
     if !look.log_bin {
-        node.problem(ProblemCode::NoBinlog, "log_bin is off: it cannot become the primary");
+        node.problem(ProblemCode::NoBinlog, "log_bin is off: the server cannot become the primary");
     } else if !look.log_replica_updates {
         node.problem(
             ProblemCode::NoReplicaUpdates,
-            "its binlog lacks replicated transactions: no server could replicate from it",
+            "the binlog of the server lacks replicated transactions: no server could replicate from this server",
         );
     }
     let acknowledges = look.semi_sync_replica.is_some_and(|semi_sync| semi_sync.active);
     if acknowledges && look.durability.sync_binlog != 1 && look.durability.flush_log_at_commit != 1 {
         node.problem(
             ProblemCode::NotDurable,
-            format!("it acknowledges commits, and {}", durability_text(look)),
+            format!("the replica acknowledges commits, and {}", durability_text(look)),
         );
     }
 }
@@ -132,7 +132,7 @@ pub(super) fn judge_channel(node: &mut TopologyNode, channel: &ReplicaChannel) {
         IoState::Connecting => {
             node.problem(
                 ProblemCode::IoConnecting,
-                format!("it cannot reach its source {source}{}", error(&channel.io_error)),
+                format!("the replica cannot reach its source {source}{}", error(&channel.io_error)),
             );
         }
         IoState::Stopped => {
@@ -157,7 +157,7 @@ pub(super) fn judge_channel(node: &mut TopologyNode, channel: &ReplicaChannel) {
     if !channel.uses_gtids {
         node.problem(
             ProblemCode::NotByGtids,
-            "it replicates by file and position: it cannot be moved to another source safely",
+            "the replica replicates by file and position: it cannot be moved to another source safely",
         );
     }
     if let Some(lag) =
@@ -172,7 +172,7 @@ pub(super) fn judge_against_primary(node: &mut TopologyNode, look: &ServerState,
     if look.flavour != primary.flavour {
         node.problem(
             ProblemCode::OtherFlavour,
-            format!("it is {}, the primary is {}", look.flavour, primary.flavour),
+            format!("this server is {}, and the primary is {}", look.flavour, primary.flavour),
         );
         return;
     }
@@ -191,7 +191,7 @@ pub(super) fn judge_against_primary(node: &mut TopologyNode, look: &ServerState,
         node.problem(
             ProblemCode::Ahead,
             format!(
-                "it has transactions of the primary that the primary lacks: {}; did the primary lose them?",
+                "the server has transactions of the primary that the primary lacks: {}; did the primary lose them?",
                 cut(ahead)
             ),
         );
@@ -199,7 +199,7 @@ pub(super) fn judge_against_primary(node: &mut TopologyNode, look: &ServerState,
     if let Some(lost) = purged_before_read(look, primary) {
         node.problem(
             ProblemCode::PurgedBeforeRead,
-            format!("it lacks {}, which the primary no longer has in its binlogs", cut(&lost)),
+            format!("the server lacks {}, which the primary no longer has in its binlogs", cut(&lost)),
         );
     }
     node.gtid_state = state;

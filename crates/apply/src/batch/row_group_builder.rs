@@ -125,7 +125,10 @@ impl<'a> Planner<'a> {
         let nets = self.tables.get(event.table).is_some_and(|table| table.net_change);
         for index in 0..changes.rows.len() {
             let Some((image, after)) = changes.images_of(index) else {
-                return Err(WireError::malformed("row changes", format!("row {index} is not in the images")));
+                return Err(WireError::malformed(
+                    "row changes",
+                    format!("the position of row {index} is outside the row images"),
+                ));
             };
             if may_chain && written.add(changes, index) {
                 self.events += 1;

@@ -373,7 +373,7 @@ impl Supervisor {
             }
             Ok(end @ (RunEnd::UntilReached | RunEnd::LogClosed)) => {
                 let reason = match end {
-                    RunEnd::LogClosed => "its log was closed",
+                    RunEnd::LogClosed => "the log of the channel was closed",
                     _ => "it has reached its until condition",
                 };
                 info!(channel = self.options.name, "the channel has stopped: {reason}");
@@ -411,7 +411,7 @@ impl Supervisor {
                 warn!(
                     channel = name,
                     code = failure.error.code(),
-                    "trying again in {wait:?}: {}",
+                    "the channel tries again in {wait:?}: {}",
                     failure.error
                 );
                 self.set_fault(ChannelState::Connecting, &failure.error);
@@ -565,7 +565,7 @@ impl Supervisor {
             reason: error.to_string(),
         })?;
         store.save_filters(&json).await?;
-        info!(channel = self.options.name, version, %position, "new filters from this position on");
+        info!(channel = self.options.name, version, %position, "the new filters take effect from this position on");
         self.status.send_modify(|status| (status.filter_version, status.is_complete) = (version, false));
         Ok(())
     }

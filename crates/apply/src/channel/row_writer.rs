@@ -107,9 +107,10 @@ impl RowWriter {
             packet_bytes_max,
         };
         let encoder = BinlogStatementEncoder::new(flavour, sizes);
-        let format = encoder
-            .format_description_statement()
-            .map_err(|source| SessionError::Protocol { doing: "describing the format of events", source })?;
+        let format = encoder.format_description_statement().map_err(|source| SessionError::Protocol {
+            doing: "sending the format description event",
+            source,
+        })?;
         connection.execute_bytes(&format).await?;
         if flavour == Flavour::MySql {
             // After the format description the session has no GTID mode, and a commit would fail with error

@@ -125,8 +125,9 @@ impl StartContext<'_> {
     }
 
     fn parse_gtids(&self, text: &str) -> Result<GtidSet, ApplyError> {
-        GtidSet::parse(self.source.flavour, text)
-            .map_err(|error| self.record_error(format!("GTIDs {text:?}: {error}")))
+        GtidSet::parse(self.source.flavour, text).map_err(|error| {
+            self.record_error(format!("the stored GTIDs {text:?} cannot be parsed: {error}"))
+        })
     }
 
     fn record_error(&self, reason: String) -> ApplyError {

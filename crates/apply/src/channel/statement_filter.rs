@@ -110,7 +110,7 @@ fn route(filters: &Filters, text: &[u8], database: &[u8], dml: bool) -> Statemen
         let reason = match dml {
             true => "filters and rewrites need rows; set binlog_format = ROW on the source",
             false => {
-                "filters and rewrites need to know the tables that it changes, and its text does not show them"
+                "filters and rewrites need to know the tables that the statement changes, and its text does not show these tables"
             }
         };
         return StatementRoute::Refuse(reason.to_owned());

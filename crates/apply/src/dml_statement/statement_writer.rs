@@ -444,7 +444,10 @@ fn not_exact(mapping: &SqlMapping, error: PrintError) -> ApplyError {
 fn no_key(map: &TableMap) -> WireError {
     WireError::malformed(
         "row image",
-        format!("{}.{}: the image has no column to find the row by", map.schema, map.table),
+        format!(
+            "{}.{}: the row image has no column by which the target could find the row",
+            map.schema, map.table
+        ),
     )
 }
 

@@ -58,7 +58,7 @@ enum BatchState {
 #[derive(Debug)]
 struct KeyedBatch<T> {
     state: BatchState,
-    /// The transactions with their numbers. They are sorted only when the batch is dispatched.
+    /// The transactions, each with its number. The list is sorted only when the batch is dispatched.
     transactions: Vec<(u64, T)>,
     totals: BatchTotals,
     /// Number of the batch's first transaction.
@@ -179,8 +179,8 @@ impl<T: Scheduled> KeyedBatches<T> {
         self.seal(slot);
     }
 
-    /// Finds the batches with which a transaction conflicts. This takes the lists out of `self`, and the
-    /// caller must put them back.
+    /// Finds the batches with which a transaction conflicts. The result contains the reusable lists of
+    /// `self`, and the caller must put these lists back.
     fn find_conflicts(&mut self, writeset: &Writeset) -> Conflicts {
         let mut found = std::mem::take(&mut self.conflicts);
         found.open.clear();
@@ -408,8 +408,8 @@ impl<T: Scheduled> KeyedBatches<T> {
         TransactionBatch { id, first, rest: Vec::new(), commit_after: None, in_turn: false, alone }
     }
 
-    /// Takes over a run of the log that is already dispatched (an adopted run). It follows all earlier
-    /// batches.
+    /// Takes over a run of the log that is already dispatched (an adopted run). The run comes after all
+    /// earlier batches.
     pub fn adopt(&mut self, id: BatchId, totals: BatchTotals, touched: &ConflictingRuns) {
         let slot = self.create();
         self.open.retain(|open| *open != slot);

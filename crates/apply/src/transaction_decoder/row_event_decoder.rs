@@ -65,8 +65,8 @@ pub(super) fn find_rows(
             accesses.reserve((accesses.len() - from).saturating_mul(rows.capacity().saturating_sub(1)));
         }
         let size = rows.len() * size_of::<RowPlace>() + accesses.len() * size_of::<Access>();
-        // The positions and keys of very short rows need many times more memory than the rows. This limit
-        // also limits the number of keys.
+        // The positions and keys of very short rows need many times more memory than the rows. The limit also
+        // bounds the number of keys.
         let size_max = bytes_max.max(ROWS_BYTES_MIN).min(u32::MAX as usize);
         if size > size_max {
             return Err(WireError::TooLarge {

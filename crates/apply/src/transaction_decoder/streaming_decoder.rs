@@ -141,8 +141,8 @@ impl TransactionReader {
         self.pending = Some(PendingEvent { event, checksummed: true });
     }
 
-    /// Returns the next step. The steps include `SAVEPOINT`, even without a later `ROLLBACK TO`. They do not
-    /// include the statements that start or end the transaction.
+    /// Returns the next step. The steps include `SAVEPOINT`, even without a later `ROLLBACK TO`. The steps do
+    /// not include the statements that start or end the transaction.
     ///
     /// # Errors
     /// As [`Decoder::transaction`].
@@ -312,7 +312,10 @@ impl TransactionReader {
             return Ok(());
         }
         if self.maps.len() >= MAPS_MAX {
-            return Err(WireError::malformed("transaction", format!("more than {MAPS_MAX} tables")));
+            return Err(WireError::malformed(
+                "transaction",
+                format!("the statement has more than {MAPS_MAX} tables"),
+            ));
         }
         self.maps.push((table_id, body.clone()));
         Ok(())
@@ -331,7 +334,7 @@ impl TransactionReader {
             return Ok(EventOutcome::Nothing);
         }
         let Some((_, map)) = self.maps.iter().find(|(id, _)| *id == event.table_id) else {
-            let reason = format!("rows of table id {} without a table map", event.table_id);
+            let reason = format!("no table map came before the rows of table ID {}", event.table_id);
             return Err(self.error(WireError::malformed("transaction", reason)));
         };
         let (table, keys) = match decoder.maps.resolve(map, event.kind, tables) {
@@ -399,7 +402,7 @@ impl TransactionReader {
             EventBody::XaPrepare(prepare) if !prepare.one_phase => {
                 self.ending = TransactionEnding::XaPrepare(canonical_xid::spell(&prepare.xid));
             }
-            // This is a one-phase commit, even though the transaction started as an XA transaction.
+            // The event is a one-phase commit, even though the transaction started as an XA transaction.
             EventBody::XaPrepare(_) => self.ending = TransactionEnding::Commit,
             EventBody::Gtid(gtid) => self.original_version = gtid.original_server_version,
             EventBody::MariadbGtid(gtid) => {
@@ -424,7 +427,7 @@ impl TransactionReader {
             EventBody::BeginLoadQuery(_) | EventBody::AppendBlock(_) | EventBody::ExecuteLoadQuery(_) => {
                 return Err(self.unsupported(
                     "LOAD DATA logged as a statement",
-                    "its file is not replayed; set binlog_format=ROW on the source",
+                    "the channel does not replay the loaded file; set binlog_format=ROW on the source",
                 ));
             }
             EventBody::Incident(incident) => {
@@ -443,7 +446,7 @@ impl TransactionReader {
 
     fn take_variable(&mut self, variable: StatementVariable) -> Result<(), ApplyError> {
         if self.variables.len() >= VARIABLES_MAX {
-            let reason = format!("more than {VARIABLES_MAX} values for one statement");
+            let reason = format!("more than {VARIABLES_MAX} values are set for one statement");
             return Err(self.error(WireError::malformed("transaction", reason)));
         }
         self.variables.push(variable);
@@ -512,7 +515,7 @@ impl TransactionReader {
     ) -> Result<EventOutcome, WireError> {
         let (mut event, next) = self.fragments.take().unwrap_or_default();
         if fragment.fragment != next + 1 {
-            let reason = format!("fragment {} instead of fragment {next}", fragment.fragment);
+            let reason = format!("fragment {} follows, but fragment {next} was expected", fragment.fragment);
             return Err(WireError::malformed("row event in fragments", reason));
         }
         if event.len().saturating_add(fragment.data.len()) > decoder.limits.event_bytes_max {

@@ -106,7 +106,7 @@ impl MapCache {
         }
         let seed = self.seed;
         let Some(known) = self.known.get_mut(body) else {
-            return Err(WireError::malformed("table map", "it is not in the cache").into());
+            return Err(WireError::malformed("table map", "the table map is not in the cache").into());
         };
         let KnownMap { map, bindings } = known;
         if bindings[slot(kind)].is_none() {
@@ -114,7 +114,7 @@ impl MapCache {
         }
         match &mut bindings[slot(kind)] {
             Some(found) => Ok(found),
-            None => Err(WireError::malformed("table map", "it has no target table").into()),
+            None => Err(WireError::malformed("table map", "the table map has no target table").into()),
         }
     }
 }

@@ -76,7 +76,7 @@ async fn large_transactions_are_streamed() -> Result<()> {
     Ok(())
 }
 
-/// A row is larger than the memory budget. It is applied alone and together with other rows.
+/// A row is larger than the memory budget. The channel applies it alone and together with other rows.
 async fn wide(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[PACKET], &[PACKET]).await? else { return Ok(()) };
     let bytes = if is_long() { 64 << 20 } else { 16 << 20 };

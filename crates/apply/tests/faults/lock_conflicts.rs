@@ -54,7 +54,7 @@ async fn a_deadlock_is_met(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source
         .sql("BEGIN; UPDATE tally.knot SET n=n+1 WHERE id=1; UPDATE tally.knot SET n=n+1 WHERE id=2; COMMIT")
         .await?;
-    // Wait until the channel has locked the first row. It then waits for the second row.
+    // Wait until the channel has locked the first row. The channel then waits for the second row.
     let has_first = async {
         loop {
             let held =
@@ -93,8 +93,8 @@ async fn waits_for_locks_of_other_clients() -> Result<()> {
     Ok(())
 }
 
-/// Returns the privileges to apply rows of one database and to set the applied GTIDs. They do not allow
-/// writes to a read-only server.
+/// Returns the privileges to apply rows of one database and to set the applied GTIDs. These privileges do not
+/// allow writes to a read-only server.
 fn account(flavour: Flavour) -> String {
     let global = match flavour {
         Flavour::MySql => "REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN, SYSTEM_VARIABLES_ADMIN",

@@ -100,7 +100,7 @@ async fn play((kind, order, gtid): Cast, random: &mut StdRng, rounds: u32) -> Re
     let durability = if gtid == GtidMode::Log { FORGETFUL } else { DURABLE };
     let (source, target) = (spec(kind, 1), spec(kind, 2).options(durability.iter().copied()));
     let Some(mut rig) = Rig::idle(source, target).await? else { return Ok(()) };
-    // Each log mode is tested with each commit order and each GTID mode.
+    // Each ACK mode of the log is tested with each commit order and each GTID mode.
     let is_received = (order == CommitOrder::Source) == (kind.flavour() == Flavour::MariaDb);
     rig.ack = if is_received == (gtid == GtidMode::Log) { AckMode::Received } else { AckMode::Durable };
     rig.start_capture()?;
@@ -224,7 +224,7 @@ async fn transactions_that_a_mysql_target_logged_and_lost_are_detected() -> Resu
     Ok(())
 }
 
-/// Tests every combination of server, commit order and GTID mode. It runs only in long test runs.
+/// Tests every combination of server, commit order and GTID mode. The test runs only in long test runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_orders_and_gtid_modes() -> Result<()> {
     if !is_long() {

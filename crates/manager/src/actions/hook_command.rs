@@ -91,7 +91,7 @@ pub enum HookOutcome {
 }
 
 impl HookContext {
-    /// Returns the environment variables of the hook. They are documented in docs/reference/hooks.md.
+    /// Returns the environment variables of the hook; docs/reference/hooks.md documents each variable.
     fn environment(&self, hook: &Hook) -> BTreeMap<&'static str, String> {
         let mut variables = BTreeMap::from([
             ("TAILWATER_HOOK", hook.name.clone()),
@@ -178,7 +178,7 @@ pub async fn run(hook: &Hook, situation: &HookContext) -> HookOutcome {
             hook.name
         )),
         Err(_) => HookOutcome::Unknown(format!(
-            "hook {}: killed after {} s: {printed}",
+            "hook {} was killed after {} s: {printed}",
             hook.name,
             hook.time_limit.as_secs_f64()
         )),

@@ -21,7 +21,7 @@ use super::{read_only_switch, relay_log_drain, semi_sync_source};
 use crate::action_executor::AckerError;
 use crate::error::ManagerError;
 
-const DRAINING: &str = "executing what it has received";
+const DRAINING: &str = "executing the received transactions";
 const PROMOTING: &str = "becoming primary";
 
 /// How far the promotion of a server has come.
@@ -82,7 +82,11 @@ pub(super) async fn go_on_reading(
 
 fn channel_failed(connection: &Connection, what: &str, error: AckerError) -> ManagerError {
     let (AckerError::Refused(reason) | AckerError::Unknown(reason)) = error;
-    failed(connection, "being the target of its channel", format!("the channel did not {what}: {reason}"))
+    failed(
+        connection,
+        "controlling the channel of the server",
+        format!("the channel did not {what}: {reason}"),
+    )
 }
 
 async fn drain_channel(

@@ -23,7 +23,7 @@ use super::replication_setup::{executed, failed, pause, run, status, too_long, w
 use super::replication_sql_dialect::ReplicationDialect;
 use crate::error::ManagerError;
 
-const DOING: &str = "executing what it has received";
+const DOING: &str = "executing the received transactions";
 
 /// The next step of draining a relay log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

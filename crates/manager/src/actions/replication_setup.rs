@@ -117,7 +117,7 @@ impl ReplicationSource {
 pub async fn status(connection: &mut Connection) -> Result<Option<ReplicaChannel>, ManagerError> {
     let (mut channels, unanswered) = server_probe::channels(connection).await?;
     if let Some(reason) = unanswered.first() {
-        return Err(failed(connection, "reading its replication status", reason.to_string()));
+        return Err(failed(connection, "reading the replication status", reason.to_string()));
     }
     if channels.len() > 1 {
         let names: Vec<_> = channels
@@ -131,7 +131,7 @@ pub async fn status(connection: &mut Connection) -> Result<Option<ReplicaChannel
             "the server replicates on several channels ({}); keep only one of them, or change its source by hand",
             names.join(", ")
         );
-        return Err(failed(connection, "reading its replication status", reason));
+        return Err(failed(connection, "reading the replication status", reason));
     }
     Ok(channels.pop())
 }
@@ -200,7 +200,8 @@ pub async fn read_from(
     patience: Duration,
 ) -> Result<(), ManagerError> {
     let endpoint = connection.endpoint().to_owned();
-    within(patience, endpoint, "changing its source", change_source(connection, from, patience)).await
+    within(patience, endpoint, "changing the replication source", change_source(connection, from, patience))
+        .await
 }
 
 async fn change_source(
@@ -252,7 +253,7 @@ async fn stop_drained(
         let reason = format!(
             "the server has received {left} but has not executed it; a change of its source would drop these transactions: drain the server first"
         );
-        return Err(failed(connection, "changing its source", reason));
+        return Err(failed(connection, "changing the replication source", reason));
     }
     run(connection, &words.verb(words.stop, "", &before.name)).await
 }

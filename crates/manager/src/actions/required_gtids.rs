@@ -1,4 +1,4 @@
-//! The transactions that a server must have. They are parsed from the text of a `GtidDifference`.
+//! The transactions that a server must have, parsed from the text of a `GtidDifference`.
 
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MysqlGtidSet};

@@ -72,8 +72,8 @@ impl ServerConnections {
     }
 }
 
-/// Options of a new connection. It has no read time-out, because each action limits the time of its own
-/// queries.
+/// Options of a new connection. The connection has no read time-out, because each action limits the time of
+/// its own queries.
 fn options(to: &ProbeTarget, patience: Duration) -> ConnectOptions {
     let connect_timeout = to.connect.connect_timeout.min(patience);
     ConnectOptions { connect_timeout, read_timeout: None, ..to.connect.clone() }

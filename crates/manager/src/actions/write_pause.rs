@@ -143,8 +143,8 @@ mod tests {
         let late = read_only_switch::read_only(&setter);
         ensure!(run(&mut setter, &late).await.is_err());
         ensure!(read_only_switch::is_writable(&mut other).await?);
-        // The call must spare its own session. It must also spare a session of another account, although that
-        // session's id is in the list.
+        // The call must not kill its own session. It must also not kill a session of another account,
+        // although the id of that session is in the list.
         let app = ConnectOptions { user: "app".into(), password: "app".into(), ..server.connect_options() };
         let mut app = Connection::connect(&app).await?;
         let pending = [other.server().connection_id, app.server().connection_id].into();

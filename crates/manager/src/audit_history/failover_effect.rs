@@ -18,7 +18,8 @@ pub enum RunEffect {
     Undone,
     /// At least one action was not undone, and an operator must act.
     Incomplete,
-    /// The manager died or lost the lease during the failover or switchover. It must be undone or finished.
+    /// The manager died or lost the lease during the failover or switchover. The failover or switchover must
+    /// be undone or finished.
     Interrupted(Box<InterruptedRun>),
     /// The audit record is that of a recovery, and there is nothing left to recover: the interrupted failover
     /// or switchover is undone, or another manager has acted since.

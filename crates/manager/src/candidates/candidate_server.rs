@@ -260,8 +260,8 @@ impl CandidateServer {
         (!rest.is_empty()).then(|| rest.to_string())
     }
 
-    /// Whether the server's binlog can send all of `wanted` to another server that has `has`. It is assumed
-    /// that the server has executed everything it received.
+    /// Whether the server's binlog can send all of `wanted` to another server that has `has`. The function
+    /// assumes that the server has executed everything it received.
     pub(super) fn can_provide(&self, wanted: &GtidSet, has: &GtidSet) -> bool {
         let Some(received) = &self.received else { return false };
         self.reached.is_ok()

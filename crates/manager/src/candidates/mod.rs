@@ -120,7 +120,7 @@ impl CandidateRanking {
             let reasons = match found {
                 Some(assessment) if assessment.is_candidate() => return Ok(assessment),
                 Some(assessment) => assessment.reasons(),
-                None => "no such server is known".to_owned(),
+                None => "no server of this name is known".to_owned(),
             };
             return Err(SafetyRefusal::CandidateUnfit { server: name.to_owned(), reasons });
         }
@@ -352,8 +352,9 @@ impl MissingTransactions {
         });
     }
 
-    /// Adds the missing transactions that only other servers can send. These are unacknowledged transactions
-    /// of the old primary, which the log lacks, and transactions from before the beginning of the log.
+    /// Adds the missing transactions that only other servers can send. There are two kinds: unacknowledged
+    /// transactions of the old primary, which the log lacks, and transactions from before the beginning of
+    /// the log.
     fn take_from_servers(
         &mut self,
         question: &SelectionInput<'_>,

@@ -375,8 +375,8 @@ impl ClusterState {
         let heard_ms = state.heard_ago_ms.map(|ago| at_ms.saturating_sub(ago));
         let heartbeat_ms = state.heartbeat_ms;
         let primary = self.cluster.plan.primary.name.clone();
-        // A relay that missed the last change of primary still reads from the former primary. It gives no
-        // information on the present primary.
+        // A relay that missed the last change of primary still reads from the former primary. Such a relay
+        // gives no information on the present primary.
         let observed = match (state.assignment.source == primary, state.is_streaming) {
             (false, _) => Observed::FollowsOther,
             (true, true) => Observed::Streaming { heard_ms, heartbeat_ms },

@@ -12,7 +12,7 @@ use crate::failover_driver::ConfirmFailure;
 use crate::failover_driver::action_loop::ConfirmationFuture;
 use tailwater_topology::failure_analysis::FailureCode;
 
-/// What triggered a failover. It determines what the confirmation requires.
+/// What triggered a failover. The trigger determines what the confirmation requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailoverTrigger {
     /// The manager started the failover: the primary must be dead.
@@ -41,7 +41,7 @@ const BRIEF: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 impl FailureConfirmation {
-    /// Creates the confirmation for the watched primary. It waits no longer than `patience`.
+    /// Creates the confirmation for the watched primary. The confirmation waits at most `patience`.
     pub fn new(
         watch: &ClusterWatch,
         trigger: FailoverTrigger,

@@ -69,8 +69,8 @@ const AGAIN_MS: u64 = 20;
 /// and a new connection to the primary is tried.
 const LATE_MS: u64 = 250;
 
-/// Interval of the analysis, in milliseconds. It runs even without events, because some findings depend on a
-/// duration.
+/// Interval of the analysis, in milliseconds. The analysis runs even without events, because some findings
+/// depend on a duration.
 const ANALYSE_MS: u64 = 100;
 
 /// A clock in milliseconds since 1970. It ignores changes of the system clock after its start.
@@ -388,7 +388,7 @@ async fn poll_relay(shared: Arc<WatchShared>, relay: WatchedRelay) {
             relay.name.clone(),
             seen.unwrap_or(Err(ProbeFailure::TimedOut)),
         ));
-        // If the stream of a relay breaks, that confirms the death of the primary. It is therefore detected
+        // A broken stream of a relay confirms the death of the primary. A broken stream is therefore detected
         // as fast as a failed ping.
         let pause = if *shared.trouble.borrow() { AGAIN_MS } else { shared.pace.ping_ms };
         tokio::time::sleep(Duration::from_millis(pause)).await;

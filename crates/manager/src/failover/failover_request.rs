@@ -70,7 +70,8 @@ pub struct FailoverRequest {
     pub region: Option<String>,
     /// Transactions that the primary had executed at its last observation.
     pub last_known: Option<GtidSet>,
-    /// The ack policies that were observed. This is a copy, because nothing is recorded during a failover.
+    /// The ack policies that were observed. This is a copy, because the manager records no ack policies
+    /// during a failover.
     pub ack_policies: Option<AckPolicyHistory>,
     /// Time from the last observation of the primary to its last sign of life, in milliseconds.
     pub primary_state_age_ms: u64,

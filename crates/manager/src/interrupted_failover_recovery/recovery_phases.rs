@@ -50,8 +50,8 @@ pub struct RecoveryProcedure {
     repointed: Vec<String>,
     /// Ackers that another manager has stopped in a later lease term.
     stopped: Vec<String>,
-    /// Ackers that have no order in a later lease term. This does not include ackers that did not answer;
-    /// those are not repointed.
+    /// Ackers that have no order in a later lease term. The set does not include ackers that did not answer,
+    /// and the recovery does not repoint these.
     without_order: BTreeSet<String>,
 }
 
@@ -84,7 +84,7 @@ impl RecoveryProcedure {
             }
             Ok(false) => {
                 run.undo.set_entries(self.undo_entries());
-                let reason = "its manager stopped before the end".to_owned();
+                let reason = "its manager stopped before the failover or switchover ended".to_owned();
                 Ok(Decision::Undo(SafetyRefusal::Interrupted { run: id, reason }))
             }
             Err(reason) => Err(SafetyRefusal::Interrupted { run: id, reason }),

@@ -158,7 +158,7 @@ impl EtcdClient {
             ..trouble
         })?;
         let token = answer["token"].as_str().and_then(|token| HeaderValue::from_str(token).ok());
-        let mut token = token.ok_or_else(|| EtcdRequestError::of("etcd returned no token"))?;
+        let mut token = token.ok_or_else(|| EtcdRequestError::of("etcd returned no login token"))?;
         token.set_sensitive(true);
         Ok(token)
     }
@@ -174,7 +174,7 @@ fn trusting(options: &EtcdOptions) -> Result<ClientBuilder, String> {
     let pem = tailwater_files::read_user_file(file, CA_BYTES_MAX).map_err(|error| named(&error))?;
     let authorities = Certificate::from_pem_bundle(&pem).map_err(|error| named(&error))?;
     if authorities.is_empty() {
-        return Err(named(&"the file contains no certificate"));
+        return Err(named(&"the CA file contains no certificate"));
     }
     Ok(client.tls_certs_only(authorities))
 }
@@ -220,7 +220,7 @@ async fn ask(
         return Err(EtcdRequestError { reason: format!("{status}: {body}"), is_about_the_token });
     }
     serde_json::from_slice(&text)
-        .map_err(|error| EtcdRequestError::of(format!("the answer is not JSON: {error}")))
+        .map_err(|error| EtcdRequestError::of(format!("the answer of etcd is not JSON: {error}")))
 }
 
 /// Returns the error with all its causes as text. The last cause is the most specific.

@@ -246,7 +246,7 @@ impl fmt::Display for RunAction {
                 write!(f, "ask {acker} for orders after term {term}")
             }
             Self::PersistSemiSyncSource { server, .. } => {
-                write!(f, "remove the source of {server}, and persist its semi-sync")
+                write!(f, "remove the replication source of {server}, and persist its semi-sync settings")
             }
             Self::PrepareSemiSyncSource { server, acks } => {
                 write!(f, "prepare {server} to wait for {acks} ACKs")

@@ -124,10 +124,10 @@ impl World {
             RunAction::ProbeServer { server } => return ActionOutcome::ServerStatus(self.glance(server)),
             RunAction::ReadAcker { acker } => return self.acker(acker, AckerStop::Unknown),
             RunAction::WaitForServer { server, what, .. } if self.servers[server] < last(what) => {
-                return ActionOutcome::Failed("not in time".to_owned());
+                return ActionOutcome::Failed("the server is not up to date in time".to_owned());
             }
             RunAction::WaitForAcker { acker, what, .. } if self.ackers[acker].0 < last(what) => {
-                return ActionOutcome::Failed("not in time".to_owned());
+                return ActionOutcome::Failed("the server is not up to date in time".to_owned());
             }
             RunAction::PauseWrites { .. } => {
                 self.old_writable = false;

@@ -56,7 +56,7 @@ fn any_access() -> impl Strategy<Value = Access> {
 fn any_writeset() -> impl Strategy<Value = Writeset> {
     let accesses = prop::collection::vec(any_access(), 0..4);
     (accesses, prop::bool::weighted(0.03)).prop_map(|(mut accesses, barrier)| {
-        // Keep each key once. It is exclusive if any access to it is exclusive.
+        // Keep one access for each key. The access is exclusive if any access to the key is exclusive.
         accesses.sort_by_key(|access| (access.key, access.shared));
         accesses.dedup_by_key(|access| access.key);
         Writeset { accesses, barrier }
