@@ -119,7 +119,8 @@ async fn commits_only_what_is_durable(kind: ServerKind, order: CommitOrder) -> R
     let channel = Channel::start(options, writer.handle(), rig.source_time(), false);
     until("the table", async || Ok(rig.target.sql("SELECT 1 FROM shop.t").await.is_ok())).await?;
 
-    // The first row is written on the target while it is not durable in the log, but it is not committed.
+    // The channel writes the first row on the target before the row is durable in the log, but does not
+    // commit it.
     append(&mut writer, &rows[0])?;
     writer.flush()?;
     until("a row to be written in an open transaction", async || Ok(committed_and_open(&rig).await?.1 > 0))

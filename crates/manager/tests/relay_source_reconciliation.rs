@@ -177,7 +177,7 @@ fn after_an_undone_failover_the_earlier_audit_record_decides() {
 enum Event {
     /// A failover, in a new lease term or in the previous one. Either the manager whose records are read
     /// executes it (`own`), or another manager does. A relay whose bit in `stop` or `follow` is 0 does not
-    /// receive that order.
+    /// receive the order to stop or to follow.
     FailOver { to: usize, own: bool, new_term: bool, stop: u8, follow: u8, dies: bool },
     /// The manager whose records are read takes the lease, and repoints the relays that it can observe.
     Lead { sees: u8 },

@@ -13,7 +13,8 @@ pub(super) struct ServerIdentity {
 }
 
 impl ServerIdentity {
-    /// Returns the identity of a server at `address`, with its state if it was observed.
+    /// Returns the identity of the server at `address`. `look` is the observed state of the server, if there
+    /// is one.
     pub(super) fn of_server(address: &str, look: Option<&ServerState>) -> Self {
         let mut addresses: Vec<_> = split(address).into_iter().collect();
         if let Some(look) = look {

@@ -42,8 +42,8 @@ pub(super) struct RowCount {
 /// The numbers of rows that the session sent and that the server counted.
 #[derive(Debug)]
 struct RowTally {
-    /// The counters at the last query. `None` if a statement has run since then whose effect on the counters
-    /// is unknown.
+    /// The counters at the last query. `None` if a statement with an unknown effect on the counters has run
+    /// since then.
     counted: Option<HandlerCounters>,
     /// Number of rows sent since the last query.
     sent: u64,
@@ -104,7 +104,7 @@ impl RowCount {
         }
     }
 
-    /// Records that a statement ran, or was rolled back, whose effect on the counters is unknown.
+    /// Records that a statement with an unknown effect on the counters ran or was rolled back.
     pub(super) fn reset(&mut self) {
         self.tally.reset();
     }

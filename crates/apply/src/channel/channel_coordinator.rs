@@ -451,8 +451,8 @@ impl ChannelRun {
         ApplyError::InternalFault { channel: self.shared.options.name.clone(), what: what.to_owned() }
     }
 
-    /// Finishes the batches that were read before the reader's error, because they are valid. Then ends the
-    /// run with that error.
+    /// Finishes the batches that were read before the reader's error, because these batches are valid. Then
+    /// ends the run with the reader's error.
     async fn drain(&mut self, error: ApplyError) -> Box<RunFailure> {
         let mut stall_check = interval(worker_pool::CHECK_INTERVAL);
         while !(self.has_returned_batch() || self.scheduler.is_idle() && self.pool.is_idle()) {

@@ -530,7 +530,8 @@ impl ChannelReader {
         if let Some(reserved) = self.memory.try_reserve(bytes) {
             return Ok(reserved);
         }
-        // Memory is freed only after the workers have received the transactions that the reader still holds.
+        // Send the transactions that the reader still holds: memory is freed only after the workers have
+        // received them.
         self.flush().await;
         self.memory.reserve(bytes).await
     }

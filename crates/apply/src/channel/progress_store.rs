@@ -101,8 +101,8 @@ const UNKNOWN_DATABASE: u16 = 1049;
 const NO_SUCH_TABLE: u16 = 1146;
 
 /// The number of the row for progress that belongs to no worker: the start position, and the progress of
-/// statements. With `gtid = preserve` only this row is not in the target's binlog, so replicas of the target
-/// do not have it.
+/// statements. With `gtid = preserve`, this is the only progress row that the target does not log, so
+/// replicas of the target do not have this row.
 pub(super) const STATEMENTS_ROW: usize = 1_000_000;
 
 /// The number of the row for skipped transactions. It is a separate row, because a worker that runs

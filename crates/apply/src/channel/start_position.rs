@@ -159,7 +159,8 @@ fn with_unrecorded_gtids(mut all: GtidSet, record: &ChannelRecord, source: &Sour
     all
 }
 
-/// Returns whether the log contains a transaction. True also if its GTID is not of the log's flavour.
+/// Returns whether the log contains the transaction `gtid`. Returns true also if this GTID is not of the
+/// log's flavour.
 fn is_captured(log: &LogHandle, gtid: &str) -> bool {
     let logged = log.gtid_set();
     let gtid = log.source().and_then(|source| Gtid::parse(source.flavour, gtid).ok());

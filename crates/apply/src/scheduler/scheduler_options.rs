@@ -4,7 +4,8 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CommitOrder {
-    /// The order of the source: a client that sees a transaction on the target also sees all earlier ones.
+    /// The order of the source: a client that sees a transaction on the target also sees all earlier
+    /// transactions.
     Source,
     /// Any order in which transactions that share a key keep their order.
     Independent,

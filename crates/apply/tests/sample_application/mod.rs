@@ -1,6 +1,6 @@
 //! A film rental shop under the load of several clients, applied in both commit orders. It combines what
-//! application schemas use: views, triggers, routines, cascades, full text, geometry. Other tests cover these
-//! one at a time.
+//! application schemas use: views, triggers, routines, cascades, full text, geometry. Other tests cover each
+//! of these features alone.
 
 mod schema;
 

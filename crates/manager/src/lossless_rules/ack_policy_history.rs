@@ -93,7 +93,7 @@ pub struct SemiSyncWait {
     /// How long a commit waits for ACKs before the server falls back to asynchronous replication, in
     /// milliseconds.
     pub timeout_ms: u64,
-    /// Whether commits also wait while fewer ackers are connected than ACKs are needed
+    /// Whether commits also wait while fewer ackers are connected than a commit needs ACKs
     /// (`rpl_semi_sync_source_wait_no_replica`).
     pub waits_without_ackers: bool,
     /// Number of ACKs that a commit needs: `rpl_semi_sync_source_wait_for_replica_count`; 1 on MariaDB.

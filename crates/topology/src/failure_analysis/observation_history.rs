@@ -168,7 +168,7 @@ impl ObservationHistory {
         self.running_since_ms = self.running_since_ms.max(at_ms);
     }
 
-    /// Adds a report. The reports of one observer about one server arrive in order of time; a late one is
+    /// Adds a report. The reports of one observer about one server arrive in order of time; a late report is
     /// dropped.
     pub fn add(&mut self, report: ObserverReport) {
         let is_known_observer = match &report.observer {
