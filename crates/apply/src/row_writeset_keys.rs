@@ -202,8 +202,8 @@ impl RowKeys {
         } else if !self.shared.is_empty() {
             push_rows(self.rows, true, out);
         }
-        // With this flag, the source has logged the changes of the child rows itself, before those of the
-        // parent row.
+        // With this flag, the source has logged the changes of the child rows itself, before the change of
+        // the parent row.
         if cascades && flags & RowsEvent::FLAG_SQL_FOREIGN_KEYS == 0 {
             for rows in &self.cascades {
                 push_rows(*rows, false, out);
@@ -279,7 +279,7 @@ impl ValuePlaces {
             let Some(place) = self.0.get_mut(cell.index) else { return };
             *place = match cell.raw {
                 None => ValuePlace::Null,
-                // The value after a JSON diff is not known here.
+                // A JSON diff does not contain the whole new value.
                 Some(_) if cell.partial => ValuePlace::Missing,
                 Some(raw) => {
                     let length =

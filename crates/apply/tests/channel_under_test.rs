@@ -87,7 +87,7 @@ impl Rig {
                 if ours == theirs {
                     continue;
                 }
-                // MariaDB's checksums sometimes differ although the rows are equal. Then compare the rows.
+                // MariaDB's checksums sometimes differ although the rows are equal, so compare the rows.
                 let rows = format!("SELECT * FROM `{schema}`.`{table}`");
                 let (mut on_source, mut on_target) =
                     (self.source.sql(&rows).await?, self.target.sql(&rows).await?);

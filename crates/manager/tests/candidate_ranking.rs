@@ -127,7 +127,7 @@ fn errant_transactions_exclude_a_server_and_are_listed() {
 fn the_unacknowledged_end_of_the_old_primary_is_not_errant() {
     let choice = check(&[replica("a", "old:1-10"), replica("b", "old:1-11")], Ok("b"));
     assert!(choice.ranked[0].lacks.is_none());
-    // The server that lacks the transaction gets it from the one that has it.
+    // The server that lacks the transaction gets it from the server that has it.
     assert_eq!(choice.ranked[1].backfills[0].from, "b");
     // If server b cannot send the transaction, the candidate lacks it. This is reported, and counts as a
     // loss.

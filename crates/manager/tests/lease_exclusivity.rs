@@ -195,8 +195,8 @@ fn simulate(
                 let returns = arrives.zip(*back).map(|(at, ms)| at + ms);
                 messages.push(Message { manager: index, sent: now, of, arrives, returns, heard: None });
             }
-            // A paused manager may act as soon as it resumes. Its clock decides then, so its lease is checked
-            // here too.
+            // A paused manager may act as soon as it resumes. Only its own clock tells it whether its lease
+            // term lasts, so its lease is checked here too.
             let acting = managers.iter().filter(|one| one.keeper.holds(one.now(time)).is_some()).count();
             if acting > 1 {
                 return Err(time);
@@ -342,7 +342,7 @@ async fn a_lock_file_that_was_removed_ends_the_lease_term() -> anyhow::Result<()
 }
 
 fn in_etcd(endpoint: &str, holder: &str, terms: LeaseTimes) -> anyhow::Result<EtcdLease> {
-    // The first endpoint does not answer; the second one does.
+    // The first endpoint does not answer; the second endpoint answers.
     let endpoints = vec!["http://127.0.0.1:1".to_owned(), endpoint.to_owned()];
     let key = "tailwater/test".to_owned();
     let options = EtcdOptions {

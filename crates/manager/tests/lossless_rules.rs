@@ -267,7 +267,7 @@ fn many_changes_of_the_policy_are_kept_in_bounded_space() {
         ack_policies.relevant_policies().count()
             <= tailwater_manager::lossless_rules::ack_policy_history::PAST_POLICIES_MAX + 1
     );
-    // The merged policy still requires all ackers of the earlier ones.
+    // The merged policy still requires all ackers of the earlier policies.
     let few = [stopped("a", 200), stopped("acker199", 200)];
     assert_eq!(codes(&verdict(&ack_policies, &few)), ["TW-MGR-0032"]);
 }

@@ -41,7 +41,7 @@ fn the_decision_of_the_latest_lease_term_counts() {
     // The second relay was unreachable when the primary changed.
     let relays = [assignment(7, "db2", 7), assignment(6, "db1", 6)];
     assert_eq!(who(&relays), "db2");
-    // The second relay got orders in lease term 8, by a failover that was undone, but none to follow a
+    // The second relay got orders in lease term 8 from a failover that was undone, but no order to follow a
     // server.
     assert_eq!(who(&[assignment(7, "db2", 7), assignment(8, "db1", 6)]), "db2");
     // The two relays contradict each other. The audit record of this manager's last failover or switchover
@@ -152,7 +152,7 @@ fn after_an_undone_failover_the_earlier_audit_record_decides() {
     let dry = Audit { dry_run: true, ..audit("b", 4, None) };
     assert_eq!(of(&[&dry, &first]), decided(3, "db2"));
     // The last failover or switchover was interrupted, or left to an operator. Another manager then completes
-    // it, or does not.
+    // the failover or switchover, or does not.
     for open in [None, left()] {
         let open = audit("b", 4, open);
         let resumed = |token, outcome| Audit { resumes: Some("b".to_owned()), ..audit("c", token, outcome) };

@@ -119,7 +119,7 @@ fn a_switchover_that_exceeds_the_limit_of_the_pause_is_undone() {
         if step.contains("relay0")),
         "{audit}"
     );
-    // The limit of the pause, plus 2 ms for the undo actions, which run in parallel.
+    // The pause takes as long as its limit, plus 2 ms for the undo actions, which run in parallel.
     assert_eq!(audit.pause_ms, Some(PAUSE_MS_MAX + 2), "{audit}");
 }
 

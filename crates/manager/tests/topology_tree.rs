@@ -249,7 +249,7 @@ fn unconfigured_replicas_are_shown_below_their_source() {
         uuid: uuid.map(str::to_owned),
     };
     let mut primary = look(1);
-    // The primary lists Tailwater itself, a configured replica, and one that is not configured.
+    // The primary lists Tailwater itself, a configured replica, and a replica that is not configured.
     primary.replicas = vec![listed(4201, Some("x")), listed(2, Some(UUIDS[2])), listed(77, Some("y"))];
     primary.dump_hosts = vec!["a:1".into(), "b:2".into(), "c:3".into(), "d:4".into()];
     let mut plan = plan(&["db2"]);

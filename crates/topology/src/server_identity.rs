@@ -57,7 +57,7 @@ pub(super) fn source_of(channel: &ReplicaChannel, known: &[ServerIdentity]) -> O
     let by_address = || {
         known.iter().position(|identity| {
             identity.addresses.iter().any(|known| {
-                // A relay that listens on all addresses also listens on the local one.
+                // A relay that listens on all addresses also listens on the local address.
                 *known == address || (known.0 == ANYWHERE && known.1 == address.1 && address.0 == LOCAL)
             })
         })

@@ -58,8 +58,7 @@ impl AppliedScan {
                 is_applied = applied.contains(&LogSpan { start, end: entry.end() });
                 start = entry.end();
             }
-            // All GTIDs of a log are of one flavour, so inserting cannot fail. The same holds for the next
-            // insert.
+            // All GTIDs of a log are of one flavour, so inserting a GTID into `all` or `before` cannot fail.
             if let Some(gtid) = entry.gtid.as_ref().filter(|_| is_applied) {
                 let _ = all.insert(gtid);
             }

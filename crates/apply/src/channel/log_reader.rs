@@ -156,7 +156,8 @@ async fn follow(mut opened: ReaderThread) -> Option<ApplyError> {
             Ok(ReaderPosition::Finished) => return None,
             Ok(ReaderPosition::EndOfLog | ReaderPosition::BeforeEnd) => {}
             Err(error) => {
-                // Send the transactions that were read before the error: they are valid.
+                // Send the transactions that were read before the error, because these transactions are
+                // valid.
                 reader.flush().await;
                 return Some(error);
             }
@@ -481,7 +482,7 @@ impl ChannelReader {
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
         let bytes = match large {
             true => Bytes::new(),
-            // In the worst case, small transactions use twice their size in memory.
+            // In the worst case, a small transaction uses twice its size in memory.
             false => self.log.read_entry(self.setup.shared.options.memory_bytes_max)?,
         };
         loop {

@@ -392,7 +392,7 @@ impl ChannelStore {
             // transactions must be repeated.
             self.connection.execute(&origin).await?;
             // Run CREATE TABLE even if the tables exist, because MySQL logs the statement in that case too.
-            // MariaDB does not, so replicas of a MariaDB target must be copies of the target.
+            // MariaDB does not log it, so replicas of a MariaDB target must be copies of the target.
             set_logging(&mut self.connection, true).await?;
             create(&mut self.connection, REPLICATED_TABLES).await?;
             if !std::mem::replace(&mut self.has_progress, true) {

@@ -221,7 +221,8 @@ impl RunnerSession {
         self.source.writer.connection.execute_bytes(&progress).await?;
         self.source.writer.connection.execute("COMMIT").await?;
         if unlogged {
-            // Replicas of the target need the later transactions, so log those again.
+            // Replicas of the target need the later transactions, so the target must log these transactions
+            // again.
             self.source.writer.connection.execute("SET SESSION sql_log_bin=1").await?;
         }
         if run.ddl_ran {

@@ -117,7 +117,7 @@ fn member_text(bytes: &[u8], collation: Option<u32>) -> Option<String> {
         Some(CHARSET_BINARY) | None => str::from_utf8(bytes).ok().filter(|text| text.is_ascii())?.to_owned(),
         Some(collation) => text_in(bytes, collation)?,
     };
-    // If the collation is unknown, a zero byte shows that the character set is a multi-byte one.
+    // If the collation is unknown, a zero byte shows that the character set is a multi-byte character set.
     let has_all = |letter: char| letter < '\u{10000}' && letter != '\0';
     text.chars().all(has_all).then_some(text)
 }

@@ -58,8 +58,8 @@ fn same_charset(collation: u32, source: &BinlogColumn, own: &TargetType) -> bool
         Some("binary") => of_target.is_none(),
         Some(name) => of_target == Some(name),
         // The source's collation ID is unknown here, because the source is newer. Its character set must then
-        // differ from those whose collations are all known. The length in bytes was already compared, but for
-        // a BLOB the length shows nothing about the character set.
+        // differ from the character sets whose collations are all known. The length in bytes was already
+        // compared, but for a BLOB the length shows nothing about the character set.
         None => {
             !matches!(source.type_code, type_code::BLOB)
                 && of_target.is_some_and(|name| !KNOWN_BY_NUMBER.contains(&name))

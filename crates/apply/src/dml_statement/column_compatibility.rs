@@ -138,12 +138,12 @@ impl TargetType {
         }
         let from = from.unwrap_or(own);
         match self.name.as_str() {
-            // The target's column must hold as many characters.
+            // The target's column must hold as many characters as the source's column.
             "char" | "varchar" => {
                 u64::from(self.number(0, 1)) >= source_bytes_max / u64::from(character_bytes_max(from))
             }
-            // The target's column must hold as many bytes. If the character set differs, the server rejects
-            // text that is too long.
+            // The target's column must hold as many bytes as the source's column. If the character set
+            // differs, the server rejects text that is too long.
             "tinytext" | "text" | "mediumtext" | "longtext" => {
                 self.bytes_max().is_some_and(|max| max >= source_bytes_max)
             }

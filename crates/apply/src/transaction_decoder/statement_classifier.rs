@@ -128,7 +128,7 @@ fn analyzed(text: &[u8]) -> Option<&[u8]> {
     if is(first, "FORMAT") {
         let rest = words.rest.trim_ascii_start().strip_prefix(b"=")?;
         words = LeadingWords { rest };
-        // The format: JSON or TRADITIONAL.
+        // Skip the word after `=`, which is the format: JSON or TRADITIONAL.
         words.next();
         statement = words.rest;
         first = words.next();

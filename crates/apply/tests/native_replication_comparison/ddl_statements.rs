@@ -57,7 +57,8 @@ const MYSQL: &[&str] = &[
     "CREATE TABLE k7 STATS_PERSISTENT=1 AS TABLE k",
     "CREATE TABLE two.k8 SELECT a FROM k LIMIT 0",
     "CREATE TEMPORARY TABLE k9 SELECT 1 AS a",
-    // This setting switches off a check, and the binlog does not contain the setting.
+    // The next statement switches off the check that would reject the foreign key below, because that foreign
+    // key refers to a key that is not unique. The binlog does not contain this setting.
     "SET restrict_fk_on_non_standard_key=OFF",
     "CREATE TABLE fp (a INT, KEY (a))",
     "CREATE TABLE fc (a INT, FOREIGN KEY (a) REFERENCES fp (a))",

@@ -80,8 +80,9 @@ pub(super) async fn list(connection: &mut Connection) -> Result<Vec<ProcessListE
         if sessions.iter().any(|session| session.id_32() == own) {
             return Ok(sessions);
         }
-        // With performance_schema off, its process list is empty. `information_schema.processlist` works, but
-        // it locks the process list for all sessions while it is read.
+        // With performance_schema off, the process list in `performance_schema` is empty.
+        // `information_schema.processlist` works, but it locks the process list for all sessions while it is
+        // read.
     }
     list_in(connection, "information_schema").await
 }

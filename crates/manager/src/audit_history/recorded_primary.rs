@@ -45,8 +45,8 @@ impl RecordedPrimary {
                 RunEffect::Interrupted(_) | RunEffect::Incomplete if !recovered.contains(&audit.id) => {
                     return Self::Unfinished { term: term(&audit) };
                 }
-                // A failed recovery decides nothing; the audit record of the interrupted failover or
-                // switchover does.
+                // A failed recovery decides nothing. The audit record of the interrupted failover or
+                // switchover decides.
                 RunEffect::None
                 | RunEffect::Undone
                 | RunEffect::RecoveryFailed { .. }

@@ -301,8 +301,8 @@ impl ClusterState {
             let (origin, version) = self.cluster.log_origin?;
             let empty = || GtidSet::empty(origin.flavour());
             let (executed, primary_state_age_ms) = match &self.memory {
-                // The primary was alive until its last sign of life. Without one, it counts as alive until
-                // the checkpoint was restored.
+                // The primary was alive until its last sign of life. If the last sign of life is unknown, the
+                // primary counts as alive until the checkpoint was restored.
                 Some((memory, told_ms, ago_ms)) => {
                     let since_ms = self.alive_ms.map_or(0, |alive_ms| alive_ms.saturating_sub(*told_ms));
                     (memory.executed.clone(), ago_ms.saturating_add(since_ms))

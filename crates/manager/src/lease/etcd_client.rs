@@ -76,7 +76,7 @@ impl EtcdClient {
         if options.endpoints.is_empty() || options.endpoints.iter().any(|url| !url.starts_with("http")) {
             return Err(failed("an endpoint must begin with http:// or https://".to_owned()));
         }
-        // Ignore an error: it means that the process already has a crypto provider, and that one works
+        // Ignore an error: it means that the process already has a crypto provider, and that provider works
         // equally well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = trusting(&options)

@@ -147,7 +147,7 @@ pub async fn a_channel_target_becomes_primary(cluster: &mut Cluster) -> Result<(
     target.sql("INSERT INTO shop.t VALUES (21)").await?;
     let arrived = async || Ok(rows(log).await? == rows(target).await?);
     cluster.wait(log, "the row that the new primary wrote", arrived).await?;
-    // The new primary's own transaction must come after all earlier ones.
+    // The new primary's own transaction must come after all earlier transactions.
     let now = executed(&mut connect(target).await?).await?;
     ensure!(
         all.is_subset_of(&now) && now.subtract(&all)?.to_string() != "",

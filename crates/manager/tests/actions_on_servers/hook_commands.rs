@@ -68,7 +68,7 @@ async fn a_hook_that_fails_hangs_or_prints_too_much_does_not_delay_a_failover() 
         HookOutcome::Unknown(_)
     ));
 
-    // The hook prints more than a pipe can hold, and more than the manager keeps.
+    // The hook prints more than a pipe can hold, and more than the manager keeps of a hook's output.
     let outcome =
         run(&hook("head -c 1000000 /dev/zero | tr '\\0' x", HookArguments::AsGiven, LONG), &situation())
             .await;

@@ -77,7 +77,7 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
     }
 
     // The applier stops with an error, first on a replica without a configured delay, then on a replica with
-    // one. The drain reports the error, and no transaction is lost.
+    // a configured delay. The drain reports the error, and no transaction is lost.
     for (id, seconds) in [(5, 0), (6, 3600)] {
         resume(cluster, &mut connection).await?;
         let start = statement(kind, "START REPLICA", "START SLAVE");
@@ -107,7 +107,7 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
     }
     cluster.replica.sql(&change(kind, 0)).await?;
 
-    // A drain that exceeds its time limit reports that, and a later drain completes.
+    // A drain that exceeds its time limit reports the time limit, and a later drain completes.
     resume(cluster, &mut connection).await?;
     let mut locker = Connection::connect(&cluster.replica.connect_options()).await?;
     locker.execute("LOCK TABLES shop.t WRITE").await?;

@@ -181,7 +181,8 @@ async fn writes_are_paused_in_bounded_time_or_not_at_all(kind: ServerKind) -> Re
     }
     app.execute("INSERT INTO shop.t VALUES (2)").await?;
 
-    // A long statement that writes is killed after the grace period. A long statement that only reads is not.
+    // A long statement that writes is killed after the grace period. A long statement that only reads is not
+    // killed.
     let mut long = client(&cluster.primary).await?;
     let writing =
         tokio::spawn(async move { long.execute("INSERT INTO shop.t SELECT 900 + SLEEP(600)").await });

@@ -285,8 +285,8 @@ impl ServerHistory {
 
     fn record_failure(&mut self, at_ms: u64, kind: PingKind, failure: ProbeFailure) {
         if kind == PingKind::Insert {
-            // A failed write shows nothing about the process, because a write may hang on a healthy server.
-            // Other pings do.
+            // A failed write shows nothing about the process, because a write may hang on a healthy server. A
+            // failed ping of another kind does show something.
             let since = self.write.and_then(|write| write.failing).map_or(at_ms, |(since, _)| since);
             self.write = Some(WriteProbes { last_ms: at_ms, failing: Some((since, failure)) });
             if failure.liveness() == Liveness::Alive {

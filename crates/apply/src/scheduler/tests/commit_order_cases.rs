@@ -327,7 +327,8 @@ fn in_independent_order_only_conflicts_wait_for_a_run_that_is_held_up() {
     scheduler.give_back(two.id, TIMING, rest_of(&two));
     assert_eq!(scheduler.outstanding().transactions, outstanding.transactions - 48);
     assert_eq!(scheduler.outstanding().running, 1);
-    // Transaction 145 shares a key with a committed transaction, 146 with a returned one, and 147 with none.
+    // Transaction 145 shares a key with a committed transaction, 146 with a returned transaction, and 147
+    // with no transaction.
     offer(&mut scheduler, &[(145, &[81]), (146, &[20]), (147, &[147])]);
     assert_eq!(batch(&mut scheduler).first, vec![145, 147]);
     assert!(scheduler.next().is_none());
