@@ -41,7 +41,7 @@ pub struct Transaction {
 pub struct XaPrepareEntry {
     /// The entry's range of the log.
     pub span: LogSpan,
-    /// The GTID of that entry, if it has one.
+    /// The entry's GTID, if it has one.
     pub gtid: Option<Gtid>,
 }
 
@@ -159,7 +159,8 @@ pub struct RowPlace {
     pub middle: u32,
     /// Offset of the end of the row.
     pub end: u32,
-    /// Index of the row's first entry in `accesses`. The row's entries end where those of the next row start.
+    /// Index of the row's first entry in `accesses`. The row's entries end where the entries of the next row
+    /// start.
     pub accesses_start: u32,
 }
 

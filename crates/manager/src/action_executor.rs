@@ -12,8 +12,8 @@ use crate::model::{ActionOutcome, LeaseToken, RunAction};
 /// Executes the actions of a failover or switchover, one at a time or several in parallel.
 pub trait ActionExecutor: Send + Sync {
     /// Executes one action in bounded time. [`ActionOutcome::Failed`] means that the action certainly had no
-    /// effect; [`ActionOutcome::Unknown`] means that it may have had one. It is safe to repeat an action that
-    /// has already taken effect.
+    /// effect; [`ActionOutcome::Unknown`] means that the action may have had an effect. It is safe to repeat
+    /// an action that has already taken effect.
     ///
     /// The driver answers [`RunAction::CheckLease`] and [`RunAction::ConfirmFailure`] itself, so this method
     /// never receives them.

@@ -15,7 +15,7 @@ impl PrimaryRecord {
     /// if the primary is uncertain in the lease term `now`.
     ///
     /// `acks` is the number of ACKs that a commit needs. A failover stops so many relays that any group of
-    /// `acks` relays contains one that knows of the failover. Fewer than `acks` relays therefore prove
+    /// `acks` relays contains a relay that knows of the failover. Fewer than `acks` relays therefore prove
     /// nothing.
     pub fn of<'a>(
         recorded: &RecordedPrimary,

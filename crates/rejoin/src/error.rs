@@ -39,7 +39,7 @@ pub enum RejoinError {
         "only this server has {gtids}, and a client may have received the OK for it; `tailwater rejoin` undoes it"
     )]
     ErrantTransactions {
-        /// The GTIDs of those transactions.
+        /// The GTIDs of the transactions that only this server has.
         gtids: String,
     },
 }

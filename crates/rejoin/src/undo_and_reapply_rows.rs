@@ -6,9 +6,9 @@
 //! write.
 //!
 //! The result is then the same, whichever of the changes the server already has. The only condition is that
-//! the server's rows are those of some moment between the first change and the last. The last write of each
-//! row gives it its final state. A write may delete another row that has the same unique value. The deleted
-//! row had that value at another moment, and a later change writes it again.
+//! the server's rows are in the state of some moment between the first change and the last. The last write of
+//! each row gives it its final state. A write may delete another row that has the same unique value. The
+//! deleted row had that value at another moment, and a later change writes it again.
 //!
 //! [`IdempotentSession`]: tailwater_apply::channel::IdempotentSession
 

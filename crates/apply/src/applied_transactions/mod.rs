@@ -6,9 +6,9 @@
 //! the set is a single position.
 //!
 //! Each worker has its own row on the target. The worker writes to its row all transactions that it knows to
-//! be committed, and those that it is about to commit. It does so in the same transaction as the data. A
-//! crash of the target may lose its last commits: those at the end of its redo log. The union of the
-//! remaining rows is exactly the set that the target has ([`AppliedSet::merge`]).
+//! be committed, and the transactions that it is about to commit. It writes the row in the same transaction
+//! as the data. A crash of the target may lose its last commits: those at the end of its redo log. The union
+//! of the remaining rows is exactly the set that the target has ([`AppliedSet::merge`]).
 
 use std::collections::BTreeMap;
 

@@ -70,7 +70,7 @@ impl AccountEffects {
     }
 
     /// Returns the corrections for a statement that has already run. The grants that existed before the
-    /// statement are then unknown, so every present grant counts as one that existed before.
+    /// statement are then unknown, so every present grant counts as a grant that existed before.
     ///
     /// # Errors
     /// [`ApplyError::Session`].

@@ -47,7 +47,7 @@ struct RowTally {
     counted: Option<HandlerCounters>,
     /// Number of rows sent since the last query.
     sent: u64,
-    /// Number of those rows that are committed.
+    /// Number of the rows in `sent` that are committed.
     committed: u64,
     /// Tables of which a check has counted rows at least once.
     checked_tables: FxHashSet<IndexId>,

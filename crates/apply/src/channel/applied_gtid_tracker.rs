@@ -10,7 +10,7 @@ use crate::applied_transactions::AppliedSet;
 use crate::log_position_range::LogSpan;
 
 /// When this many transactions are above the low watermark, [`GtidProgress::compact`] removes the redundant
-/// ones.
+/// transactions.
 const ABOVE_COMPACT_MIN: usize = 100_000;
 
 /// The applied GTIDs, and the transactions that were read but do not count as applied yet.

@@ -230,8 +230,8 @@ pub(super) fn may_swap(text: &[u8]) -> bool {
     }
 }
 
-/// If the DROP statement `text` drops several tables, returns a statement that drops those of these tables
-/// that still exist. An interrupted DROP may already have dropped some of the tables.
+/// If the DROP statement `text` drops several tables, returns a statement that drops only the tables that
+/// still exist. An interrupted DROP may already have dropped some of the tables.
 pub(super) fn rest_of_drop(text: &[u8]) -> Option<Vec<u8>> {
     let statement = without_comments(wrapped(text));
     let is_letter = |byte: &u8| byte.is_ascii_alphabetic();

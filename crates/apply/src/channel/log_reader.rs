@@ -469,8 +469,8 @@ impl ChannelReader {
         gtid.is_some_and(|gtid| skipped.contains(&gtid.to_string()))
     }
 
-    /// Returns whether the target must log a skipped transaction as an empty one, because replicas of the
-    /// target need its GTID.
+    /// Returns whether the target must log a skipped transaction as an empty transaction, because replicas of
+    /// the target need its GTID.
     fn needs_gtid(&self, entry: &LogEntry) -> bool {
         let logged = self.setup.target_logged.as_ref();
         let is_logged = |gtid| logged.is_some_and(|logged| logged.contains(gtid));

@@ -246,8 +246,9 @@ impl Channel {
         self.send(SupervisorCommand::Filter { filters, from }).await
     }
 
-    /// Starts the channel again and tolerates differences of the target. It does so up to the transaction
-    /// `until`, or up to the transaction that failed; see [`ChannelOptions::tolerate_until`].
+    /// Starts the channel again and tolerates differences of the target up to the transaction `until`.
+    /// Without `until`, tolerates them up to the transaction that failed; see
+    /// [`ChannelOptions::tolerate_until`].
     ///
     /// # Errors
     /// [`ApplyError::ChannelClosed`]; [`ApplyError::Start`] if the log does not contain the transaction, or

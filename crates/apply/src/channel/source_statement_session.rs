@@ -31,8 +31,8 @@ use crate::error::ApplyError;
 use crate::replication_filter::changed_by;
 use crate::source_transaction::{Statement, StatementVariable, Transaction};
 
-/// The current database for a statement without a database, or for one whose database the target does not
-/// have. No client can create or change anything in it. Statements that name their databases work in any
+/// The current database for a statement without a database, or for a statement whose database the target does
+/// not have. No client can create or change anything in it. Statements that name their databases work in any
 /// current database.
 const NEUTRAL_DATABASE: &str = "information_schema";
 
@@ -218,7 +218,7 @@ impl SourceSession {
         Ok(())
     }
 
-    /// Runs a statement, under a GTID if one is given.
+    /// Runs a statement, under a GTID if a GTID is given.
     ///
     /// # Errors
     /// [`ApplyError::Rejected`] or [`ApplyError::OutcomeDiffers`] if the result differs from the source's;

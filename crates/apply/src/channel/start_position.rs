@@ -237,8 +237,8 @@ pub(super) fn oldest(log: &LogHandle) -> LogPosition {
     LogPosition { segment: first, offset: target_gtid_queries::FIRST_EVENT_OFFSET }
 }
 
-/// Returns the channel's filters: those that an operator set last, or those of the configuration if there are
-/// none.
+/// Returns the channel's filters: the filters that an operator set last, or the filters of the configuration
+/// if no operator has set any.
 ///
 /// # Errors
 /// [`ApplyError::Filter`], [`ApplyError::ProgressRecord`].

@@ -11,7 +11,7 @@ use crate::source_transaction::{ApplyStep, Transaction, TransactionContent};
 use crate::transaction_decoder::statement_classifier;
 
 /// The schema that Tailwater creates on a server. On the source, this schema contains the state of channels
-/// that write to the source. So changes of it are not applied to the target.
+/// that write to the source. So the channel does not apply changes of this schema to the target.
 pub const OWN_SCHEMA: &str = "tailwater";
 
 /// The table in that schema into which `check` writes marks on the source. `check` then waits until the

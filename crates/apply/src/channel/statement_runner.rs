@@ -176,9 +176,9 @@ impl RunnerSession {
     }
 
     /// Runs the steps in order. Rows, and statements that change rows, are in one target transaction with the
-    /// progress. The same holds for statements that create or drop a temporary table within that transaction.
-    /// A statement that commits implicitly runs before that transaction, with an intent. It also commits the
-    /// steps before it.
+    /// progress. Statements that create or drop a temporary table within that transaction are in the target
+    /// transaction too. A statement that commits implicitly runs before that transaction, with an intent. It
+    /// also commits the steps before it.
     async fn run(
         &mut self,
         shared: &Arc<ChannelShared>,

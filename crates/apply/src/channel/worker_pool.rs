@@ -125,7 +125,7 @@ impl WorkerPool {
     /// Waits for the next batch that ends. Cancel safe.
     ///
     /// # Errors
-    /// [`DeadWorker`] if a worker has ended unexpectedly, and its batch with it.
+    /// [`DeadWorker`] if a worker has ended unexpectedly. The batch of this worker then has no result.
     pub(super) async fn next_result(&mut self) -> Result<BatchResult, DeadWorker> {
         let (worker, result) = tokio::select! {
             biased;

@@ -116,8 +116,8 @@ fn is_negative_zero(number: f64) -> bool {
     number == 0.0 && number.is_sign_negative()
 }
 
-/// Appends a JSON document that the source stores as text. A comparison with it compares the documents, not
-/// their texts.
+/// Appends a JSON document that the source stores as text. A comparison with this literal compares the
+/// documents, not their texts.
 fn put_json_of_text<'v>(text: &mut SqlText<'v>, place: &ColumnTarget, bytes: &'v [u8], literal: LiteralRole) {
     let from = place.converted_from.unwrap_or("utf8mb4");
     if literal == LiteralRole::Assigned {

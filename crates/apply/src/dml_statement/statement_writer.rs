@@ -411,7 +411,7 @@ impl StatementForm {
     }
 }
 
-/// Appends those columns of an image that can be written, as `1,'x'`, or with `named` as `a=1,b='x'`. Returns
+/// Appends the columns of an image that can be written, as `1,'x'`, or with `named` as `a=1,b='x'`. Returns
 /// whether a strict server would reject one of the values.
 fn put_columns<'v>(
     text: &mut SqlText<'v>,

@@ -7,7 +7,7 @@
 //! one. What "waits" means depends on the commit order:
 //! - [`CommitOrder::Source`] (`source_order_runs`): batches are consecutive runs of the log, and commit in
 //!   log order. Transactions that conflict with an earlier unfinished run are deferred until that run has
-//!   committed. The rest of the batch executes in parallel with it.
+//!   committed. The rest of the batch executes in parallel with that run.
 //! - [`CommitOrder::Independent`] (`independent_commit_order`): batches collect transactions that share keys
 //!   (`shared_key_batches`), and a batch waits only for batches with which it conflicts. While there is a
 //!   backlog and no batch is held up, this order uses runs of the log too.

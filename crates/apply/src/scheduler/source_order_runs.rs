@@ -19,7 +19,7 @@ pub(super) struct LogRuns<T> {
     /// The run that accepts new transactions. Its number is `next_run`.
     open: LogRun<T>,
     sealed: VecDeque<LogRun<T>>,
-    /// Runs that are dispatched and not finished, in order. The first one follows `finished`.
+    /// Runs that are dispatched and not finished, in order. The number of the first run is `finished` + 1.
     dispatched: VecDeque<DispatchedRun<T>>,
     finished: u64,
     next_run: u64,

@@ -175,8 +175,8 @@ async fn mysql_definitions_run_once() -> Result<()> {
 }
 
 /// The applier is killed between a DDL statement, which the target has logged under its GTID, and the
-/// progress. After the restart, the channel must not take this GTID for one that native replication has
-/// applied.
+/// progress. After the restart, the channel must not conclude from this GTID that native replication has
+/// applied the transaction.
 async fn a_logged_definition_is_not_native_replication(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     let options = ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("preserved") };

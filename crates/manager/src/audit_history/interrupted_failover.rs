@@ -1,5 +1,5 @@
 //! Reads from an audit record what an interrupted failover or switchover may have done, and determines which
-//! one must be recovered.
+//! failover or switchover must be recovered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -123,8 +123,8 @@ fn is_done(audit: &Audit, wanted: u32) -> bool {
 }
 
 /// Returns the failover or switchover that must be recovered, from records with the newest first. This is the
-/// last one that changed anything, if its manager died or lost the lease during it and no recovery has
-/// completed. Its term also covers the lease terms of failed recoveries.
+/// last failover or switchover that changed anything, if its manager died or lost the lease during it and no
+/// recovery has completed. Its term also covers the lease terms of failed recoveries.
 pub fn run_to_recover(newest_first: impl IntoIterator<Item = Audit>) -> Option<InterruptedRun> {
     let mut recovered = BTreeSet::new();
     let mut terms = BTreeMap::<String, u64>::new();

@@ -131,10 +131,10 @@ pub enum Drawback {
         /// Expected time, in milliseconds.
         ms: u64,
     },
-    /// Other servers have unacknowledged transactions that cannot be sent to the candidate. After its
-    /// promotion those servers must be rebuilt.
+    /// Other servers have unacknowledged transactions that cannot be sent to the candidate. These servers
+    /// must be rebuilt after the candidate is promoted.
     LeavesBehind {
-        /// Names of those servers.
+        /// Names of the servers that must be rebuilt.
         servers: Vec<String>,
     },
 }

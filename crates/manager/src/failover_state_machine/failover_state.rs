@@ -17,7 +17,7 @@ pub struct RunState {
     next_number: u32,
     /// Actions that are ordered and not yet answered, by number.
     pub(crate) in_flight: BTreeMap<u32, RunAction>,
-    /// Actions of the present phase that wait until earlier ones are answered.
+    /// Actions of the present phase that wait until earlier actions are answered.
     pub(crate) queue: Vec<RunAction>,
     /// How to undo the actions that the failover or switchover has executed.
     pub(crate) undo: UndoLog,
@@ -100,7 +100,7 @@ impl RunState {
         (!self.queue.is_empty()).then(|| self.queue.remove(0))
     }
 
-    /// Drops the actions that still wait, and ignores the outcomes of those in flight.
+    /// Drops the actions that still wait, and ignores the outcomes of the actions in flight.
     pub(crate) fn abandon_phase(&mut self) {
         self.queue.clear();
         self.in_flight.clear();

@@ -82,7 +82,7 @@ impl<P: RunProcedure> PhaseMachine<P> {
     }
 
     /// Returns when all actions in flight must be answered. At that time, the driver answers the remaining
-    /// ones with [`ActionOutcome::Unknown`]. `None` while clients can write, and while actions are undone.
+    /// actions with [`ActionOutcome::Unknown`]. `None` while clients can write, and while actions are undone.
     pub fn deadline_ms(&self) -> Option<u64> {
         let is_bounded = !self.run.promoted && self.run.phase != RunPhase::Undo;
         self.procedure.deadline_ms().filter(|_| is_bounded)

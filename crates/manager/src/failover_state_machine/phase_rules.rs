@@ -90,7 +90,7 @@ pub enum Decision {
 pub enum UndoRule {
     /// The given action undoes it.
     By(RunAction),
-    /// The undo action of an earlier action also undoes this one.
+    /// The undo action of an earlier action also undoes this action.
     ByEarlierEntry,
     /// The action cannot be undone.
     Irreversible,

@@ -5,7 +5,7 @@ use crate::model::RunAction;
 /// The actions that undo everything the failover or switchover has done so far, and the state of the undo.
 #[derive(Debug, Clone, Default)]
 pub struct UndoLog {
-    /// The undo actions. The one for the latest action is first.
+    /// The undo actions. The undo action for the latest action is first.
     entries: Vec<RunAction>,
     /// Actions that cannot be undone, and may have taken effect.
     irreversible: Vec<RunAction>,
@@ -19,8 +19,8 @@ pub struct UndoLog {
 
 impl UndoLog {
     /// Creates the undo log of a recovery, which undoes the actions of an earlier failover or switchover,
-    /// with the most urgent one first. Failed undo actions are not repeated, because the caller repeats the
-    /// whole recovery.
+    /// with the most urgent action first. Failed undo actions are not repeated, because the caller repeats
+    /// the whole recovery.
     pub(crate) fn of_earlier_run(irreversible: Vec<RunAction>) -> Self {
         Self { irreversible, last_round: true, ..Self::default() }
     }

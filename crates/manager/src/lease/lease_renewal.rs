@@ -37,7 +37,7 @@ pub enum LeaseStatus {
 struct LeaseShared {
     keeper: Mutex<LeaseHolder>,
     standing: watch::Sender<LeaseStatus>,
-    /// Notified when this lease term must end and a new one must begin.
+    /// Notified when this lease term must end and a new lease term must begin.
     restart_requested: Notify,
 }
 

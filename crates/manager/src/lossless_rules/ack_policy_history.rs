@@ -261,7 +261,7 @@ impl AckPolicyHistory {
     }
 
     /// Drops each earlier policy whose transactions are held by enough present ackers: every set of ackers
-    /// that proves completeness must contain one that holds them.
+    /// that proves completeness must contain an acker that holds these transactions.
     ///
     /// When a weaker policy replaces a stronger one, the stronger one becomes an earlier policy. Its own
     /// requirement counts until enough ackers hold its transactions.

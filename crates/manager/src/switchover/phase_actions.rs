@@ -73,7 +73,7 @@ impl SwitchoverProcedure {
         acts
     }
 
-    /// Returns the action that follows a successful one, while other actions of the phase are still in
+    /// Returns the action that follows a successful action, while other actions of the phase are still in
     /// flight. An acker that holds everything is stopped. A candidate that has executed everything becomes a
     /// semi-sync source.
     pub(super) fn next_action(&mut self, phase: RunPhase, at_ms: u64, act: &RunAction) -> Option<RunAction> {

@@ -1,6 +1,6 @@
 //! Decides what follows a finding, and what holds a failover back: a pause, downtime, or the cool-down after
-//! the last failover. Without this, servers that fail and return repeatedly could cause one failover after
-//! another.
+//! the last failover. Without a cool-down, servers that fail and return repeatedly could cause one failover
+//! after another.
 
 use serde::{Deserialize, Serialize};
 

@@ -102,7 +102,7 @@ pub enum FailoverHold {
         /// End of the cool-down, in milliseconds since 1970.
         until_ms: u64,
     },
-    /// Two servers take writes. Promoting a third one would make this worse.
+    /// Two servers take writes. Promoting a third server would make this worse.
     SplitBrain,
 }
 

@@ -75,7 +75,7 @@ impl Default for AnalysisSettings {
     }
 }
 
-/// Returns the findings at `now_ms`, with the most severe first. At most one of them demands a failover.
+/// Returns the findings at `now_ms`, with the most severe first. At most one finding demands a failover.
 pub fn analyse(history: &ObservationHistory, guard: &FailoverGuard, now_ms: u64) -> Vec<ClusterFinding> {
     let settings = &history.settings;
     let mut findings = Vec::new();

@@ -69,7 +69,8 @@ pub(super) struct ServerHistory {
     pub stopped_since_ms: Option<u64>,
     /// Since when too few ackers are connected.
     pub too_few_since_ms: Option<u64>,
-    /// Number of unacknowledged commits when the server was first observed. Only later ones are reported.
+    /// Number of unacknowledged commits when the server was first observed. Only commits that came later are
+    /// reported.
     pub unacknowledged_first: Option<u64>,
     /// The loss of transactions that was detected, if any.
     pub rewound: Option<HistoryRewind>,

@@ -3,8 +3,9 @@
 //!
 //! Only rows that are written as SQL can have a column that the target lacks or cannot hold. So if source and
 //! target differ in flavour, the preflight scans much of the log. Otherwise it scans a little, and more only
-//! after it finds a table with another shape. The channel reports mismatches in the rest of the log at the
-//! first row concerned. The same holds for long events, and for tables that a later DDL statement creates.
+//! after it finds a table with another shape. The preflight also skips long events, and tables that a later
+//! DDL statement creates. The channel reports the other mismatches later, when it applies the first row
+//! concerned.
 
 mod table_map_scan;
 

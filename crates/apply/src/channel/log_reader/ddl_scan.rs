@@ -12,7 +12,8 @@ use crate::error::ApplyError;
 /// How many events of a transaction are checked for a DDL statement if MariaDB does not flag the transaction
 /// as DDL. A DDL statement is the second event of its transaction, after the GTID.
 const EVENTS_UNFLAGGED_MAX: usize = 2;
-/// The longest DDL statement that is read, in bytes. A longer one is treated as if it changed every table.
+/// The longest DDL statement that is read, in bytes. A longer statement is treated as if it changed every
+/// table.
 const DEFINITION_BYTES_MAX: u32 = 64 << 20;
 
 /// The DDL statements in a part of the log.

@@ -7,9 +7,9 @@ use crate::channel::target_gtid_queries::FIRST_EVENT_OFFSET;
 use crate::error::ApplyError;
 
 /// Returns the format description event that applies to the events from `start` on, where the channel begins
-/// to read. It is the one before the first transaction of the segment that contains `start`. Returns `None`
-/// if that segment has no such event, or if `start` is not after the event, so that the channel will read it
-/// anyway.
+/// to read. This event comes before the first transaction of the segment that contains `start`. Returns
+/// `None` if that segment has no such event, or if `start` is not after the event, so that the channel will
+/// read it anyway.
 pub(super) fn format_description(log: &LogHandle, start: LogPosition) -> Result<Option<Vec<u8>>, ApplyError> {
     if start.offset <= FIRST_EVENT_OFFSET {
         return Ok(None);
