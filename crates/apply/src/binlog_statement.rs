@@ -497,7 +497,11 @@ mod tests {
             let counts = read(&statements, flavour, &mut done);
             prop_assert_eq!(done, wanted);
             for (statement, count) in statements.iter().zip(counts) {
-                prop_assert!(statement.len() <= statement_bytes_max || count == 1, "{}", statement.len());
+                prop_assert!(
+                    statement.len() <= statement_bytes_max || count == 1,
+                    "a statement with several groups is too long, in bytes: {}",
+                    statement.len()
+                );
             }
         }
     }

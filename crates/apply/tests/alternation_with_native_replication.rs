@@ -62,7 +62,7 @@ async fn purge_all(rig: &Rig) -> Result<()> {
         if rig.source.sql("SHOW BINARY LOGS").await?.len() == 1 {
             return Ok(());
         }
-        ensure!(started.elapsed() < PATIENCE, "{files:?}");
+        ensure!(started.elapsed() < PATIENCE, "the binlog files were not purged in time: {files:?}");
     }
 }
 
@@ -76,7 +76,10 @@ async fn wait_for_native_replication(rig: &Rig) -> Result<()> {
     let caught_up = rig.target.wait_for_gtids(&wanted, PATIENCE).await?;
     let status = rig.target.replica_status().await?;
     ensure!(caught_up, "native replication has not applied {wanted} in time: {status:?}");
-    ensure!(status.as_ref().is_some_and(|status| status.sql_error.0 == 0), "{status:?}");
+    ensure!(
+        status.as_ref().is_some_and(|status| status.sql_error.0 == 0),
+        "native replication has an error: {status:?}"
+    );
     Ok(())
 }
 
@@ -91,7 +94,10 @@ async fn a_target_that_lacks_transactions_is_rejected(rig: &Rig) -> Result<()> {
     rig.target.sql(forget).await?;
     let channel = rig.channel(rig.options("turns"));
     let fault = rig.wait_failed(&channel).await?;
-    ensure!(fault.code == "TW-APP-0008" && fault.message.contains("lacks"), "{fault:?}");
+    ensure!(
+        fault.code == "TW-APP-0008" && fault.message.contains("lacks"),
+        "wrong fault of the channel: {fault:?}"
+    );
     ensure!(rig.target.sql("SELECT COUNT(*) FROM shop.t").await? == ["2"]);
     rig.target.sql(&remember).await?;
     // After the target's GTID position is set, the channel resumes.
@@ -121,12 +127,15 @@ async fn under_load(rig: &Rig) -> Result<()> {
     rig.source.sql("INSERT INTO shop.t (n) VALUES (9)").await?;
     rig.target.sql(start_statement(rig.target.kind().flavour())).await?;
     let report = load.wait().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "`check` reported errors: {:?}", report.errors);
     wait_for_native_replication(rig).await?;
     channel.shut_down().await;
     rig.ensure_equal(&["tw_load", "shop"]).await?;
     let compared = ledger.compare_with_server(&rig.target.connect_options()).await?;
-    ensure!(compared.missing.is_empty() && compared.altered.is_empty(), "{compared:?}");
+    ensure!(
+        compared.missing.is_empty() && compared.altered.is_empty(),
+        "`check` found differences: {compared:?}"
+    );
     Ok(())
 }
 
@@ -136,7 +145,10 @@ async fn natively_applied_transactions_are_not_repeated(rig: &Rig) -> Result<()>
     rig.source.sql("UPDATE shop.t SET n = n + 1; INSERT INTO shop.t (n) VALUES (4)").await?;
     let channel = rig.channel(rig.options("turns"));
     let fault = rig.wait_failed(&channel).await?;
-    ensure!(fault.code == "TW-APP-0006" && fault.message.contains("channel seek turns"), "{fault:?}");
+    ensure!(
+        fault.code == "TW-APP-0006" && fault.message.contains("channel seek turns"),
+        "wrong fault of the channel: {fault:?}"
+    );
     let has = rig.target.replicated_gtids().await?;
     ensure!(fault.message.contains(&has), "the fault does not name the target's GTIDs {has}: {fault:?}");
     channel.seek(GtidSet::parse(flavour, &has)?).await?;
@@ -158,7 +170,7 @@ async fn under_the_sources_gtids(rig: &Rig) -> Result<()> {
     let planted = rig.newest_gtid().await?;
     rig.source.sql("UPDATE shop.t SET n = n + 1").await?;
     let fault = rig.wait_failed(&channel).await?;
-    ensure!(fault.message.contains(&planted.to_string()), "{fault:?}");
+    ensure!(fault.message.contains(&planted.to_string()), "wrong fault of the channel: {fault:?}");
     channel.skip(planted).await?;
     rig.wait_applied(&channel).await?;
     channel.shut_down().await;

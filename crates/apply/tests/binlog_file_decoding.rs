@@ -326,7 +326,10 @@ fn every_transaction_of_real_files_decodes() {
                 }
                 Err(error) => panic!("cannot decode the transaction in {place}: {error}"),
             };
-            assert!(transaction.memory_bytes >= size_of::<Transaction>(), "{place}");
+            assert!(
+                transaction.memory_bytes >= size_of::<Transaction>(),
+                "the counted memory of the transaction is too small: {place}"
+            );
             assert_eq!(transaction.gtid, entry.gtid, "{place}");
             let expected = file.count_rows(events);
             let transaction = match &transaction.content {
@@ -337,7 +340,10 @@ fn every_transaction_of_real_files_decodes() {
             };
             if matches!(transaction.content, TransactionContent::Streamed { .. }) {
                 let steps = read_steps(&file, &mut decoder, &mut tables, entry, events).unwrap();
-                assert!(steps.iter().any(|step| matches!(step, ApplyStep::Statement(_))), "{place}");
+                assert!(
+                    steps.iter().any(|step| matches!(step, ApplyStep::Statement(_))),
+                    "the transaction has no statement: {place}"
+                );
                 let streamed = TransactionContent::Steps(steps);
                 assert_eq!(rows_in(&streamed), expected, "{place}");
                 rows += expected;
@@ -363,25 +369,28 @@ fn check_rows(place: &str, transaction: &Transaction) {
     let TransactionContent::Rows(changes) = &transaction.content else {
         return;
     };
-    assert!(!transaction.writeset.barrier, "{place}");
+    assert!(!transaction.writeset.barrier, "the transaction must not run alone: {place}");
     for changes in changes {
         let mut end = 0;
         for (index, row) in changes.rows.iter().enumerate() {
             assert_eq!(row.start, end, "{place}");
             end = row.end;
             let (before, after) = changes.images_of(index).unwrap();
-            assert!(!before.is_empty(), "{place}");
+            assert!(!before.is_empty(), "the row has no before image: {place}");
             let update = matches!(changes.kind, RowsKind::Update | RowsKind::PartialUpdate);
             assert_eq!(update, !after.is_empty(), "{place}");
-            assert!(!changes.accesses_of(index).is_empty(), "{place}");
+            assert!(!changes.accesses_of(index).is_empty(), "the row has no key access: {place}");
             for access in changes.accesses_of(index) {
                 let held = transaction.writeset.accesses.iter().any(|held| held.key == access.key);
-                assert!(held, "{place}");
+                assert!(held, "a key access of the row is not in the writeset: {place}");
             }
         }
         assert_eq!(end as usize, changes.images.len(), "{place}");
     }
-    assert!(transaction.writeset.accesses.windows(2).all(|pair| pair[0].key < pair[1].key), "{place}");
+    assert!(
+        transaction.writeset.accesses.windows(2).all(|pair| pair[0].key < pair[1].key),
+        "the writeset is not sorted: {place}"
+    );
 }
 
 /// Finds out with [`XaPartReader`] whether a transaction is a part of an XA transaction, from only those
@@ -444,7 +453,10 @@ fn xa_transactions_are_matched_with_their_commits() {
                 _ => {}
             }
         }
-        assert!(!committed.is_empty() && !rolled_back.is_empty(), "{name}");
+        assert!(
+            !committed.is_empty() && !rolled_back.is_empty(),
+            "no XA transaction was committed, or none was rolled back: {name}"
+        );
         for xid in committed.iter().chain(&rolled_back) {
             assert!(
                 prepared.contains(xid),
@@ -469,7 +481,7 @@ fn excluded_rows_are_left_out() {
             }
         }
     }
-    assert!(!kinds.is_empty() && !kinds.contains(&RowsKind::Write), "{kinds:?}");
+    assert!(!kinds.is_empty() && !kinds.contains(&RowsKind::Write), "wrong kinds of row changes: {kinds:?}");
 }
 
 #[test]
@@ -498,7 +510,7 @@ fn transactions_above_the_memory_limit_are_streamed() {
             }
         }
     }
-    assert!(streamed > 50, "{streamed}");
+    assert!(streamed > 50, "too few transactions were streamed: {streamed}");
 }
 
 proptest! {

@@ -319,7 +319,7 @@ async fn huge_rows_and_cut_statements(kind: ServerKind) -> Result<()> {
             && ["huge_target.blobs", "max_allowed_packet"]
                 .iter()
                 .all(|part| error.to_string().contains(part))),
-        "{error:?}"
+        "wrong error for the large row: {error:?}"
     );
     Ok(())
 }

@@ -58,7 +58,10 @@ async fn a_target_that_rejects_gtids_is_no_error() -> Result<()> {
     wait_for(&channel, "apply both rows", |status| status.newest_gtid == second).await?;
     channel.pause().await?;
     let status = channel.status().borrow().clone();
-    ensure!(status.state == ChannelState::Stopped && status.fault.is_none(), "{status:?}");
+    ensure!(
+        status.state == ChannelState::Stopped && status.fault.is_none(),
+        "wrong status of the channel: {status:?}"
+    );
     ensure!(ids(&rig.target, "shop.t").await? == [1, 2]);
     let position = "SELECT @@GLOBAL.gtid_slave_pos";
     ensure!(
@@ -75,7 +78,10 @@ async fn a_target_that_rejects_gtids_is_no_error() -> Result<()> {
     .await?;
     channel.pause().await?;
     let applied = rig.target.sql(position).await?;
-    ensure!(applied == rig.source.sql("SELECT @@GLOBAL.gtid_binlog_pos").await?, "{applied:?}");
+    ensure!(
+        applied == rig.source.sql("SELECT @@GLOBAL.gtid_binlog_pos").await?,
+        "the target has not applied the GTIDs of the source: {applied:?}"
+    );
     channel.shut_down().await;
     Ok(())
 }
@@ -99,7 +105,7 @@ async fn lag_is_measured_by_the_sources_clock() -> Result<()> {
     let status =
         wait_for(&channel, "report a lag", |status| status.lag_seconds.is_some_and(|lag| lag > 0.0)).await?;
     let lags = f64::from(BESIDE_S)..f64::from(BESIDE_S) + PATIENCE.as_secs_f64();
-    ensure!(status.lag_seconds.is_some_and(|lag| lags.contains(&lag)), "{status:?}");
+    ensure!(status.lag_seconds.is_some_and(|lag| lags.contains(&lag)), "wrong lag: {status:?}");
     holding.close().await;
     rig.wait_applied(&channel).await?;
     channel.shut_down().await;
@@ -266,22 +272,28 @@ async fn edits_under_load(channel: &Channel, load: &mut Load) -> Result<()> {
 async fn compare_with_filters(rig: &Rig) -> Result<()> {
     for (theirs, ours) in [("shop.a", "shop.a"), ("shop.c", "copies.of_c"), ("zoo.d", "garden.d")] {
         let expected = rig.source.sql(&format!("SELECT * FROM {theirs} ORDER BY id")).await?;
-        ensure!(rig.target.sql(&format!("SELECT * FROM {ours} ORDER BY id")).await? == expected, "{ours}");
-        ensure!(expected.len() > 100, "{}", expected.len());
+        ensure!(
+            rig.target.sql(&format!("SELECT * FROM {ours} ORDER BY id")).await? == expected,
+            "wrong rows in the target table: {ours}"
+        );
+        ensure!(expected.len() > 100, "the source has too few rows: {}", expected.len());
     }
     // The target must lack two parts of the rows: one range in the middle, and all rows from the transaction
     // on at which the last filters take effect.
     let all = ids(&rig.source, "shop.a").await?;
     let (named, kept): (Vec<u64>, Vec<u64>) =
         ids(&rig.target, "shop.b").await?.into_iter().partition(|id| *id > 1_000_000);
-    ensure!(named == [1_000_001], "{named:?}");
+    ensure!(named == [1_000_001], "wrong rows: {named:?}");
     let missing: Vec<u64> = all.iter().copied().filter(|id| kept.binary_search(id).is_err()).collect();
     let (first, last) = missing
         .first()
         .zip(missing.last())
         .context("the target must lack the excluded rows, but has all rows")?;
-    ensure!(last - first + 1 == missing.len() as u64, "{missing:?}");
-    ensure!(missing.len() >= 10 && kept.first() == Some(&1) && kept.last() == all.last(), "{missing:?}");
+    ensure!(last - first + 1 == missing.len() as u64, "the missing rows are not one range: {missing:?}");
+    ensure!(
+        missing.len() >= 10 && kept.first() == Some(&1) && kept.last() == all.last(),
+        "the wrong rows are missing on the target: {missing:?}"
+    );
     let made = "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name IN ('made', 'zoo')";
     ensure!(rig.target.sql(made).await? == ["0"]);
     Ok(())

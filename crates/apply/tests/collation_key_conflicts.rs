@@ -106,7 +106,7 @@ async fn printable_ascii_is_equal_only_in_either_case(kind: ServerKind) -> Resul
         connection.execute("DROP TABLE l").await?;
         checked += 1;
     }
-    ensure!(wrong.is_empty(), "{wrong:?}");
+    ensure!(wrong.is_empty(), "the keys conflict wrongly for these values: {wrong:?}");
     ensure!(checked > 30, "only {checked} collations were checked");
     Ok(())
 }
@@ -128,7 +128,7 @@ async fn equal_values_conflict(kind: ServerKind) -> Result<()> {
     connection.execute("SET sql_mode = '', sql_log_bin = 0").await?;
     let all = collations(&mut connection).await?;
     let mut drawn: Vec<_> = all.iter().filter(|(name, _)| COLLATIONS.contains(&name.as_str())).collect();
-    ensure!(drawn.len() >= 15, "{drawn:?}");
+    ensure!(drawn.len() >= 15, "too few collations were chosen: {drawn:?}");
     drawn.extend(all.choose_multiple(&mut random, COLLATIONS_DRAWN * cases));
     let (mut equal, mut different) = (0, 0);
     for (collation, charset) in drawn {
@@ -266,7 +266,7 @@ fn keys(values: &[Vec<u8>], collation: &str, prefix: Option<u32>) -> Result<Vec<
             let row = row?;
             row_keys.row(row.before, row.after, event.flags, &mut accesses);
         }
-        ensure!(accesses.len() == 1, "{accesses:?}");
+        ensure!(accesses.len() == 1, "the row must have one key access: {accesses:?}");
         found.push(accesses.into_vec());
     }
     Ok(found)

@@ -118,7 +118,10 @@ async fn every_type_is_applied(kind: ServerKind) -> Result<()> {
         for question in family.questions {
             for schema in [BY_BINLOG, BY_SQL] {
                 let sql = format!("SELECT id, {question} FROM {schema}.{}_key ORDER BY id", family.name);
-                ensure!(rig.source.sql(&sql).await? == rig.target.sql(&sql).await?, "{sql}");
+                ensure!(
+                    rig.source.sql(&sql).await? == rig.target.sql(&sql).await?,
+                    "source and target return different rows: {sql}"
+                );
             }
         }
     }

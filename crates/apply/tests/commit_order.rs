@@ -86,7 +86,7 @@ async fn chains(reader: &mut Connection, schema: &str) -> Result<Vec<u64>> {
         );
         ends.push(last);
     }
-    ensure!(ends.len() as u64 == CHAINS, "{ends:?}");
+    ensure!(ends.len() as u64 == CHAINS, "wrong number of chains: {ends:?}");
     Ok(ends)
 }
 
@@ -158,8 +158,11 @@ async fn while_one_is_blocked(rig: &Rig, schema: &str, order: CommitOrder) -> Re
     for _ in 0..CHECKS {
         let ends = chains(&mut reader, schema).await?;
         let held_up = BLOCKED_LINK - CHAINS;
-        ensure!(ends[0] == held_up, "{ends:?}");
-        ensure!(order == CommitOrder::Independent || without_gaps(&ends)? < BLOCKED_LINK, "{ends:?}");
+        ensure!(ends[0] == held_up, "wrong last transaction of the blocked chain: {ends:?}");
+        ensure!(
+            order == CommitOrder::Independent || without_gaps(&ends)? < BLOCKED_LINK,
+            "in source order, a later transaction committed before the blocked transaction: {ends:?}"
+        );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     other.execute("ROLLBACK").await?;
@@ -268,7 +271,7 @@ async fn backlog_passes_a_blocked_transaction(kind: ServerKind) -> Result<()> {
         "no batch yielded, so the backlog was not applied in runs"
     );
     let sum = rig.target.sql("SELECT SUM(n) FROM late.counter").await?;
-    ensure!(sum == [BACKLOG.to_string()], "{sum:?}");
+    ensure!(sum == [BACKLOG.to_string()], "not all transactions were applied: {sum:?}");
     rig.ensure_equal(&["late"]).await?;
     channel.shut_down().await;
     Ok(())

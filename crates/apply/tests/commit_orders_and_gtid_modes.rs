@@ -36,12 +36,15 @@ async fn applies_load(kind: ServerKind, change: impl Fn(&mut ChannelOptions)) ->
         rig.source.sql("CREATE TABLE shop.b AS SELECT * FROM shop.a").await?;
     }
     let report = load.wait().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "`check` reported errors: {:?}", report.errors);
     rig.wait_applied(&channel).await?;
     channel.pause().await?;
     rig.ensure_equal(&["tw_load", "shop"]).await?;
     let compared = ledger.compare_with_server(&rig.target.connect_options()).await?;
-    ensure!(compared.missing.is_empty() && compared.altered.is_empty(), "{compared:?}");
+    ensure!(
+        compared.missing.is_empty() && compared.altered.is_empty(),
+        "`check` found differences: {compared:?}"
+    );
     channel.shut_down().await;
     Ok(())
 }

@@ -23,7 +23,7 @@ async fn members_are_compared_as_text(kind: ServerKind) -> Result<()> {
     rig.source.sql(TABLE).await?;
     let sets = "SELECT character_set_name FROM information_schema.character_sets ORDER BY 1";
     let sets = rig.source.sql(sets).await?;
-    ensure!(sets.len() > 35, "{sets:?}");
+    ensure!(sets.len() > 35, "too few character sets: {sets:?}");
     let columns: Vec<String> = sets
         .iter()
         .map(|set| {
@@ -59,7 +59,10 @@ async fn members_are_compared_as_text(kind: ServerKind) -> Result<()> {
 
     rig.source.sql("INSERT INTO said.turned VALUES (1, 'a')").await?;
     let fault = rig.wait_failed(&channel).await?;
-    ensure!(fault.code == "TW-APP-0004" && fault.message.contains("said.turned"), "{fault:?}");
+    ensure!(
+        fault.code == "TW-APP-0004" && fault.message.contains("said.turned"),
+        "wrong fault of the channel: {fault:?}"
+    );
     channel.shut_down().await;
     Ok(())
 }

@@ -190,14 +190,26 @@ async fn rows_of_every_image_have_keys(
         // parent must wait for the changes of its children.
         ensure!(
             conflict(0, 1) && conflict(1, 2) && conflict(1, 3) && conflict(3, 5) && conflict(7, 8),
-            "{image}"
+            "wrong conflicts between transactions with the row image: {image}"
         );
-        ensure!(conflict(1, 6) && conflict(3, 6), "{image}");
+        ensure!(
+            conflict(1, 6) && conflict(3, 6),
+            "wrong conflicts between transactions with the row image: {image}"
+        );
         // At that time the child row already has another parent. So this conflict matters only where the
         // source does not log cascades.
-        ensure!(conflict(5, 6) || flavour == Flavour::MySql, "{image}");
-        ensure!(conflict(2, 9) && conflict(4, 9), "{image}");
-        ensure!(!conflict(2, 7) && !conflict(6, 8), "{image}");
+        ensure!(
+            conflict(5, 6) || flavour == Flavour::MySql,
+            "wrong conflicts between transactions with the row image: {image}"
+        );
+        ensure!(
+            conflict(2, 9) && conflict(4, 9),
+            "wrong conflicts between transactions with the row image: {image}"
+        );
+        ensure!(
+            !conflict(2, 7) && !conflict(6, 8),
+            "wrong conflicts between transactions with the row image: {image}"
+        );
         for table in ["child", "parent", "computed"] {
             connection.execute(&format!("DELETE FROM {table}")).await?;
         }
@@ -225,7 +237,10 @@ async fn statements_and_their_context(
     connection.execute("INSERT INTO t (a) VALUES (@value)").await?;
     let decoded = decode_all(server, connection, flavour).await?;
     let [made, altered, rows, statement] = &decoded[..] else { bail!("{decoded:#?}") };
-    ensure!(matches!(made.content, TransactionContent::Streamed { .. }) && made.writeset.barrier, "{made:?}");
+    ensure!(
+        matches!(made.content, TransactionContent::Streamed { .. }) && made.writeset.barrier,
+        "wrong content of the decoded transaction: {made:?}"
+    );
     let of = |transaction: &Transaction| match &transaction.content {
         TransactionContent::Steps(steps) => match &steps[..] {
             [ApplyStep::Statement(statement)] => Ok(statement.clone()),
@@ -236,9 +251,15 @@ async fn statements_and_their_context(
     let alter = of(altered)?;
     ensure!(alter.text.starts_with(b"ALTER TABLE t") && !alter.dml && altered.writeset.barrier);
     ensure!(&alter.database[..] == b"live");
-    ensure!(matches!(&rows.content, TransactionContent::Rows(changes) if changes.len() == 2), "{rows:?}");
+    ensure!(
+        matches!(&rows.content, TransactionContent::Rows(changes) if changes.len() == 2),
+        "wrong content of the decoded transaction: {rows:?}"
+    );
     let insert = of(statement)?;
-    ensure!(insert.dml && insert.text.starts_with(b"INSERT") && insert.variables.len() == 2, "{insert:?}");
+    ensure!(
+        insert.dml && insert.text.starts_with(b"INSERT") && insert.variables.len() == 2,
+        "wrong content of the decoded transaction: {insert:?}"
+    );
     if flavour == Flavour::MariaDb {
         // With this setting, MariaDB logs an ALTER in two phases. The decoder must return it as one
         // statement.
@@ -249,9 +270,12 @@ async fn statements_and_their_context(
         let [start, commit] = &decoded[..] else { bail!("{decoded:#?}") };
         ensure!(
             matches!(&start.content, TransactionContent::Rows(changes) if changes.is_empty()),
-            "{start:?}"
+            "wrong content of the decoded transaction: {start:?}"
         );
-        ensure!(of(commit)?.text.starts_with(b"ALTER TABLE t"), "{commit:?}");
+        ensure!(
+            of(commit)?.text.starts_with(b"ALTER TABLE t"),
+            "wrong content of the decoded transaction: {commit:?}"
+        );
     }
     Ok(())
 }

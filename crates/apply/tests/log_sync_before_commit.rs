@@ -281,7 +281,11 @@ impl PowerCut {
     /// Opens the log in the state in which the power failure has left it.
     fn log(&self) -> Result<LogWriter> {
         let log = LogWriter::open(self.after.path(), Self::log_options())?;
-        ensure!(log.handle().durable() == self.durable, "{:?}", log.handle().durable());
+        ensure!(
+            log.handle().durable() == self.durable,
+            "the durable position of the log has changed: {:?}",
+            log.handle().durable()
+        );
         Ok(log)
     }
 
@@ -317,7 +321,11 @@ async fn commits_when_received(kind: ServerKind, options: &[&str]) -> Result<()>
     // the relay refuses to capture the source.
     drop(log);
     tokio::time::sleep(Duration::from_millis(500)).await;
-    ensure!(channel.status().borrow().state != ChannelState::Failed, "{:?}", channel.status().borrow());
+    ensure!(
+        channel.status().borrow().state != ChannelState::Failed,
+        "wrong status of the channel: {:?}",
+        channel.status().borrow()
+    );
     channel.shut_down().await;
     let mut log = cut.log()?;
     let channel = cut.channel(&log);
@@ -326,7 +334,11 @@ async fn commits_when_received(kind: ServerKind, options: &[&str]) -> Result<()>
     // Flush, as a relay does after it has received events. No other code syncs this log.
     log.flush()?;
     until("the rest", async || Ok(cut.count().await? == ["5"])).await?;
-    ensure!(channel.status().borrow().transactions_total == 2, "{:?}", channel.status().borrow());
+    ensure!(
+        channel.status().borrow().transactions_total == 2,
+        "wrong status of the channel: {:?}",
+        channel.status().borrow()
+    );
     channel.shut_down().await;
     Ok(())
 }
@@ -347,10 +359,10 @@ async fn transactions_at_another_position(kind: ServerKind, options: &[&str]) ->
     let fault = cut.rig.wait_failed(&channel).await?;
     ensure!(
         fault.code == "TW-APP-0006" && fault.message.contains("no transaction of this log ends there"),
-        "{fault:?}"
+        "wrong fault of the channel: {fault:?}"
     );
     let count = cut.count().await?;
-    ensure!(count == ["3"], "{count:?}");
+    ensure!(count == ["3"], "wrong number of rows: {count:?}");
     channel.shut_down().await;
     Ok(())
 }
@@ -373,7 +385,10 @@ async fn restarts_within_the_sync_interval(kind: ServerKind, options: &[&str]) -
         log.flush()?;
         until("the last", async || Ok(cut.count().await? == ["5"])).await?;
         let status = channel.status().borrow().clone();
-        ensure!(status.fault.is_none() && status.transactions_total == 2, "{status:?}");
+        ensure!(
+            status.fault.is_none() && status.transactions_total == 2,
+            "wrong status of the channel: {status:?}"
+        );
         channel.shut_down().await;
     }
     Ok(())
@@ -437,7 +452,7 @@ async fn resumes_after_the_log_was_closed(kind: ServerKind) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(500)).await;
         drop(log);
         stopped(&channel).await?;
-        ensure!(rows().await? == has, "{:?}", rows().await?);
+        ensure!(rows().await? == has, "wrong rows on the target: {:?}", rows().await?);
         channel.shut_down().await;
         log = open(folder.path())?;
         channel = start(&log);

@@ -25,7 +25,7 @@ async fn a_missing_routines_table_does_not_stop_other_statements() -> Result<()>
     rig.wait_applied(&channel).await?;
     let tables = "SELECT table_name FROM information_schema.tables WHERE table_schema='shop' ORDER BY 1";
     let found = rig.target.sql(tables).await?;
-    ensure!(found == ["after", "all_of_them"], "{found:?}");
+    ensure!(found == ["after", "all_of_them"], "wrong tables on the target: {found:?}");
     channel.shut_down().await;
     Ok(())
 }

@@ -110,8 +110,14 @@ async fn rejected_at_the_start(rig: &Rig, channel: &Channel) -> Result<()> {
         channel.resume(None).await?;
         let fault = rig.wait_failed(channel).await?;
         let wanted = format!("transaction {gtid}: table shop.other, column wide: ");
-        ensure!(fault.code == "TW-APP-0004" && fault.message.starts_with(&wanted), "{fault:?}");
-        ensure!(fault.message.contains(reason) && fault.message.contains("preflight scan"), "{fault:?}");
+        ensure!(
+            fault.code == "TW-APP-0004" && fault.message.starts_with(&wanted),
+            "wrong fault of the channel: {fault:?}"
+        );
+        ensure!(
+            fault.message.contains(reason) && fault.message.contains("preflight scan"),
+            "wrong fault of the channel: {fault:?}"
+        );
         let after = rig.target.sql(state).await?;
         ensure!(
             after == before,
@@ -126,7 +132,7 @@ async fn rejected_at_the_start(rig: &Rig, channel: &Channel) -> Result<()> {
     channel.resume(None).await?;
     rig.wait_applied(channel).await?;
     let applied = rig.target.sql("SELECT a FROM shop.keyless WHERE a > 7 ORDER BY a").await?;
-    ensure!(applied == ["8", "9"], "{applied:?}");
+    ensure!(applied == ["8", "9"], "wrong rows on the target: {applied:?}");
     channel.set_filters(without_definitions(), None).await.map_err(Into::into)
 }
 
@@ -135,8 +141,11 @@ async fn rejected_at_the_row(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.target.sql("ALTER TABLE shop.later MODIFY wide INT").await?;
     rig.source.sql("INSERT INTO shop.later VALUES (1, 4000000000)").await?;
     let fault = rig.wait_failed(channel).await?;
-    ensure!(fault.code == "TW-APP-0004" && fault.message.contains("shop.later, column wide"), "{fault:?}");
-    ensure!(!fault.message.contains("preflight scan"), "{fault:?}");
+    ensure!(
+        fault.code == "TW-APP-0004" && fault.message.contains("shop.later, column wide"),
+        "wrong fault of the channel: {fault:?}"
+    );
+    ensure!(!fault.message.contains("preflight scan"), "wrong fault of the channel: {fault:?}");
     ensure!(rig.target.sql("SELECT COUNT(*) FROM shop.later").await? == ["0"]);
     rig.target.sql("ALTER TABLE shop.later MODIFY wide DECIMAL(20)").await?;
     channel.resume(None).await?;
@@ -173,8 +182,14 @@ async fn numbers_are_exact_or_rejected(rig: &Rig, channel: &Channel, to: ServerK
     };
     rig.source.sql(&format!("INSERT INTO shop.exact VALUES {change}")).await?;
     let fault = rig.wait_failed(channel).await?;
-    ensure!(fault.code == "TW-APP-0031" && fault.message.contains(reason), "{fault:?}");
-    ensure!(fault.message.contains("`shop`.`exact`") && rig.target.sql(content).await? == ours, "{fault:?}");
+    ensure!(
+        fault.code == "TW-APP-0031" && fault.message.contains(reason),
+        "wrong fault of the channel: {fault:?}"
+    );
+    ensure!(
+        fault.message.contains("`shop`.`exact`") && rig.target.sql(content).await? == ours,
+        "wrong fault of the channel: {fault:?}"
+    );
     Ok(())
 }
 

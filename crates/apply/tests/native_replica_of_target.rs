@@ -122,7 +122,9 @@ async fn gets_rows_under_the_targets_gtids(rig: &Rig, channel: &Channel, replica
                 "the replica has {has}; expected {before} but not {newest}"
             );
         }
-        Flavour::MariaDb => ensure!(has.starts_with("0-2-"), "{has}"),
+        Flavour::MariaDb => {
+            ensure!(has.starts_with("0-2-"), "the GTIDs of the target do not begin with 0-2-: {has}")
+        }
     }
     Ok(())
 }

@@ -105,7 +105,7 @@ async fn different_digits_stop_the_channel() -> Result<()> {
     for table in ["new", "same"] {
         rig.source.sql(&format!("INSERT INTO old.{table} VALUES (1, '12:34:56.7'), (2, '-0:0:0.1')")).await?;
         let fault = rig.wait_failed(&channel).await?;
-        ensure!(fault.code == "TW-APP-0054", "{fault:?}");
+        ensure!(fault.code == "TW-APP-0054", "wrong fault of the channel: {fault:?}");
         for part in [&format!("old.{table}, column 2"), "a time(1)", "target time(2)", "FORCE"] {
             ensure!(fault.message.contains(part), "the fault does not contain {part:?}: {fault:?}");
         }
@@ -131,7 +131,10 @@ async fn the_channel_waits_for_a_source_that_is_down() -> Result<()> {
     let channel = rig.channel(options(&rig, account.clone()));
     rig.source.sql(&format!("USE old; {SESSION}; {}", rows("t"))).await?;
     let fault = wait_for_source_error(&channel).await?;
-    ensure!(fault.message.contains("old.t") && fault.message.contains("GRANT SELECT on it"), "{fault:?}");
+    ensure!(
+        fault.message.contains("old.t") && fault.message.contains("GRANT SELECT on it"),
+        "wrong fault of the channel: {fault:?}"
+    );
     ensure!(rig.target.sql("SELECT COUNT(*) FROM old.t").await? == ["0"]);
     rig.source.sql(&format!("SET sql_log_bin=0; GRANT SELECT ON old.* TO {}", account.user)).await?;
     rig.wait_applied(&channel).await?;
@@ -146,7 +149,10 @@ async fn the_channel_waits_for_a_source_that_is_down() -> Result<()> {
     rig.source.stop().await?;
     channel.resume(None).await?;
     let fault = wait_for_source_error(&channel).await?;
-    ensure!(fault.message.contains("The channel retries to read it from the source"), "{fault:?}");
+    ensure!(
+        fault.message.contains("The channel retries to read it from the source"),
+        "wrong fault of the channel: {fault:?}"
+    );
     rig.source.start_again().await?;
     rig.wait_applied(&channel).await?;
     ensure_same(&rig, "t").await?;
@@ -215,7 +221,7 @@ async fn the_channel_waits_for_the_server_and_the_position_of_the_log() -> Resul
         let fault = wait_for_source_error(&channel).await?;
         ensure!(
             fault.message.contains(&format!("old.{table}")) && fault.message.contains(reason),
-            "{fault:?}"
+            "wrong fault of the channel: {fault:?}"
         );
         ensure!(rig.target.sql(&format!("SELECT COUNT(*) FROM old.{table}")).await? == ["0"]);
         *change.lock().expect("the mutex is not poisoned, because no test thread panicked") = None;
@@ -246,8 +252,11 @@ async fn later_ddl_statements_are_found() -> Result<()> {
     let verified = options(&rig, rig.source.socket_options());
     let channel = rig.channel(verified.clone());
     let fault = rig.wait_failed(&channel).await?;
-    ensure!(fault.code == "TW-APP-0054" && fault.message.contains("old.changed"), "{fault:?}");
-    ensure!(fault.message.contains("the later transaction"), "{fault:?}");
+    ensure!(
+        fault.code == "TW-APP-0054" && fault.message.contains("old.changed"),
+        "wrong fault of the channel: {fault:?}"
+    );
+    ensure!(fault.message.contains("the later transaction"), "wrong fault of the channel: {fault:?}");
     ensure!(rig.target.sql("SELECT COUNT(*) FROM old.changed").await? == ["0"]);
     ensure!(rig.target.sql("SELECT a FROM old.rebuilt").await? == ["12:34:56.7"]);
     channel.shut_down().await;
@@ -341,7 +350,7 @@ async fn the_catalogue_shows_digits_and_layout() -> Result<()> {
             let mut connection = Connection::connect(&rig.source.connect_options()).await?;
             for (table, old) in [("off", true), ("onn", false)] {
                 let found = read_source_table(&mut connection, "old", table).await?;
-                ensure!(found.server_id == 1, "{found:?}");
+                ensure!(found.server_id == 1, "wrong source: {found:?}");
                 let columns = found.columns.unwrap_or_default();
                 let temporal: Vec<(&str, &str, u8, Option<bool>)> = columns
                     .iter()
@@ -365,10 +374,13 @@ async fn the_catalogue_shows_digits_and_layout() -> Result<()> {
                     temporal == expected,
                     "{kind:?} shows unexpected temporal columns for {table}: {temporal:?}"
                 );
-                ensure!(columns.len() == 10, "{columns:?}");
+                ensure!(columns.len() == 10, "wrong number of columns: {columns:?}");
             }
             let missing = read_source_table(&mut connection, "old", "missing").await?;
-            ensure!(missing.columns.is_none(), "{missing:?}");
+            ensure!(
+                missing.columns.is_none(),
+                "the account must not see the columns of the missing table: {missing:?}"
+            );
         }
     }
     Ok(())

@@ -68,7 +68,10 @@ async fn a_rejected_statement(rig: &Rig, channel: &Channel, table: &str) -> Resu
     rig.source.sql(&format!("CREATE TABLE one.{table} (id INT PRIMARY KEY)")).await?;
     for _ in 0..2 {
         let fault = rig.wait_failed(channel).await?;
-        ensure!(fault.code == "TW-APP-0002" && fault.message.contains("already exists"), "{fault:?}");
+        ensure!(
+            fault.code == "TW-APP-0002" && fault.message.contains("already exists"),
+            "wrong fault of the channel: {fault:?}"
+        );
         channel.resume(None).await?;
     }
     rig.wait_failed(channel).await?;
@@ -111,7 +114,7 @@ async fn tables_that_differ_from_the_sources(rig: &Rig, channel: &Channel) -> Re
         ensure!(rig.target.sql("SELECT id FROM one.`replaced it` ORDER BY id").await? == ["2", "3"]);
         rig.source.sql("CREATE TABLE one.seen (a INT)").await?;
         let fault = rig.wait_failed(channel).await?;
-        ensure!(fault.code == "TW-APP-0002", "{fault:?}");
+        ensure!(fault.code == "TW-APP-0002", "wrong fault of the channel: {fault:?}");
         rig.target.sql("SET sql_log_bin=0; DROP VIEW one.seen").await?;
         channel.resume(None).await?;
         rig.source.sql("DROP TABLE one.`replaced it`; DROP TABLE one.seen").await?;
@@ -158,7 +161,10 @@ async fn an_interrupted_statement(rig: &Rig, channel: &Channel) -> Result<()> {
         "the interrupted statement must have inserted some rows"
     );
     let fault = rig.wait_failed(channel).await?;
-    ensure!(fault.code == "TW-APP-0044" && fault.message.contains("error 1317"), "{fault:?}");
+    ensure!(
+        fault.code == "TW-APP-0044" && fault.message.contains("error 1317"),
+        "wrong fault of the channel: {fault:?}"
+    );
     ensure!(rig.target.sql("SELECT COUNT(*) FROM one.slow").await?.concat() == "0");
     channel.skip(rig.newest_gtid().await?).await?;
     rig.source.sql("DROP TABLE one.slow, one.numbers").await?;
@@ -176,7 +182,10 @@ async fn a_statement_with_another_result(rig: &Rig, channel: &Channel, name: &st
     let gtid = rig.newest_gtid().await?;
     for _ in 0..2 {
         let fault = rig.wait_failed(channel).await?;
-        ensure!(fault.code == "TW-APP-0045" && fault.message.contains("error 1396"), "{fault:?}");
+        ensure!(
+            fault.code == "TW-APP-0045" && fault.message.contains("error 1396"),
+            "wrong fault of the channel: {fault:?}"
+        );
         channel.resume(None).await?;
     }
     rig.wait_failed(channel).await?;
@@ -196,7 +205,7 @@ async fn a_statement_in_a_missing_database(rig: &Rig, channel: &Channel) -> Resu
     rig.source.sql("USE one; CREATE TABLE nearer (id INT PRIMARY KEY)").await?;
     rig.source.sql("USE two; TRUNCATE TABLE orders").await?;
     let fault = rig.wait_failed(channel).await?;
-    ensure!(fault.message.contains("Unknown database 'two'"), "{fault:?}");
+    ensure!(fault.message.contains("Unknown database 'two'"), "wrong fault of the channel: {fault:?}");
     ensure!(
         rig.target.sql("SELECT id FROM one.orders").await? == ["1"],
         "TRUNCATE ran on the table of another database"
@@ -242,7 +251,7 @@ async fn consecutive_skipped_transactions(rig: &Rig, channel: &Channel) -> Resul
         rig.source.sql(&format!("CREATE TABLE one.{table} (id INT PRIMARY KEY)")).await?;
         let gtid = rig.newest_gtid().await?;
         let fault = rig.wait_failed(channel).await?;
-        ensure!(fault.code == "TW-APP-0002", "{fault:?}");
+        ensure!(fault.code == "TW-APP-0002", "wrong fault of the channel: {fault:?}");
         channel.skip(gtid.clone()).await?;
         channel.resume(None).await?;
         let passed = |status: &tailwater_apply::channel::ChannelStatus| {
@@ -360,7 +369,10 @@ async fn a_commit_order_the_target_rejects(rig: &Rig) -> Result<()> {
     let options = ChannelOptions { gtid: GtidMode::Preserve, commit_order: order, ..rig.options("strict") };
     let channel = rig.channel(options);
     let fault = rig.wait_failed(&channel).await?;
-    ensure!(fault.code == "TW-APP-0008" && fault.message.contains("gtid_strict_mode"), "{fault:?}");
+    ensure!(
+        fault.code == "TW-APP-0008" && fault.message.contains("gtid_strict_mode"),
+        "wrong fault of the channel: {fault:?}"
+    );
     channel.shut_down().await;
     Ok(())
 }

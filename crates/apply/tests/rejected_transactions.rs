@@ -60,7 +60,10 @@ async fn schema_of_another_version(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source.sql("INSERT INTO shop.v VALUES (70, 0)").await?;
     channel.resume(None).await?;
     let fault = rig.wait_failed(channel).await?;
-    ensure!(fault.code == "TW-APP-0012" && fault.message.contains("version 3"), "{fault:?}");
+    ensure!(
+        fault.code == "TW-APP-0012" && fault.message.contains("version 3"),
+        "wrong fault of the channel: {fault:?}"
+    );
     ensure!(rig.target.sql("SELECT COUNT(*) FROM shop.v WHERE id=70").await? == ["0"]);
     ensure!(rig.target.sql(version).await? == ["3"]);
     rig.target.sql("SET sql_log_bin=0; DROP TABLE tailwater.apply_version").await?;
@@ -103,7 +106,10 @@ async fn two_tables_renamed_to_one(rig: &Rig) -> Result<()> {
     let expected = format!(
         "transaction {gtid}: filter: shop.n and merged.n of the source would both be written to merged.n"
     );
-    ensure!(fault.code == "TW-APP-0022" && fault.message.contains(&expected), "{fault:?}");
+    ensure!(
+        fault.code == "TW-APP-0022" && fault.message.contains(&expected),
+        "wrong fault of the channel: {fault:?}"
+    );
     ensure!(rig.target.sql("SELECT id FROM merged.n").await? == ["1"]);
 
     let mut filters = filters;
@@ -128,12 +134,18 @@ async fn an_account_without_privileges(rig: &Rig) -> Result<()> {
         Flavour::MySql => "GRANT REPLICATION_APPLIER, SESSION_VARIABLES_ADMIN ON *.* TO 'few'@'%'",
         Flavour::MariaDb => "GRANT BINLOG REPLAY, BINLOG ADMIN ON *.* TO 'few'@'%'",
     };
-    ensure!(fault.code == "TW-SES-0019" && fault.message.contains(missing), "{fault:?}");
+    ensure!(
+        fault.code == "TW-SES-0019" && fault.message.contains(missing),
+        "wrong fault of the channel: {fault:?}"
+    );
     rig.target.sql(missing).await?;
     channel.resume(None).await?;
     // Now the account may connect, but may not change the table.
     let fault = rig.wait_failed(&channel).await?;
-    ensure!(fault.code == "TW-APP-0002" && fault.message.contains("denied"), "{fault:?}");
+    ensure!(
+        fault.code == "TW-APP-0002" && fault.message.contains("denied"),
+        "wrong fault of the channel: {fault:?}"
+    );
     channel.shut_down().await;
     Ok(())
 }
@@ -150,14 +162,20 @@ async fn a_duplicate_row(rig: &Rig, channel: &Channel, other: &Channel) -> Resul
     rig.source.sql("INSERT INTO shop.t VALUES (101, 1)").await?;
     channel.resume(None).await?;
     let fault = rig.wait_failed(channel).await?;
-    ensure!(fault.code == "TW-APP-0002", "{fault:?}");
+    ensure!(fault.code == "TW-APP-0002", "wrong fault of the channel: {fault:?}");
     for named in [gtid.as_str(), "insert into shop.t", "Duplicate entry '?' for key"] {
         ensure!(fault.message.contains(named), "the fault does not contain {named:?}: {fault:?}");
     }
     // The message shows row values only on request.
-    ensure!(!fault.message.contains("'100'") && !fault.message.contains("id=100"), "{fault:?}");
+    ensure!(
+        !fault.message.contains("'100'") && !fault.message.contains("id=100"),
+        "wrong fault of the channel: {fault:?}"
+    );
     let detail = fault.detail.unwrap_or_default();
-    ensure!(detail.contains("(id=100)") && detail.contains("Duplicate entry '100' for key"), "{detail}");
+    ensure!(
+        detail.contains("(id=100)") && detail.contains("Duplicate entry '100' for key"),
+        "wrong detail of the fault: {detail}"
+    );
     ensure!(rig.target.sql("SELECT id FROM shop.t WHERE id > 90 ORDER BY 1").await? == ["98", "99", "100"]);
     ensure!(
         rig.target.sql("SELECT COUNT(*) FROM shop.u").await? == ["0"],
@@ -181,9 +199,18 @@ async fn missing_rows(rig: &Rig, channel: &Channel) -> Result<()> {
         rig.source.sql(change).await?;
         let gtid = rig.newest_gtid().await?.to_string();
         let fault = rig.wait_failed(channel).await?;
-        ensure!(fault.code == "TW-APP-0002" && fault.message.contains(&gtid), "{fault:?}");
-        ensure!(fault.message.contains(&format!("{doing} shop.t: ")), "{fault:?}");
-        ensure!(fault.detail.as_ref().is_some_and(|detail| detail.starts_with("(id=1)")), "{fault:?}");
+        ensure!(
+            fault.code == "TW-APP-0002" && fault.message.contains(&gtid),
+            "wrong fault of the channel: {fault:?}"
+        );
+        ensure!(
+            fault.message.contains(&format!("{doing} shop.t: ")),
+            "wrong fault of the channel: {fault:?}"
+        );
+        ensure!(
+            fault.detail.as_ref().is_some_and(|detail| detail.starts_with("(id=1)")),
+            "wrong fault of the channel: {fault:?}"
+        );
         rig.target.sql(&format!("INSERT INTO shop.t VALUES (1, {})", row.concat())).await?;
         go_on(rig, channel).await?;
     }
@@ -195,8 +222,11 @@ async fn a_missing_table(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source.sql("INSERT INTO shop.u VALUES (50)").await?;
     let gtid = rig.newest_gtid().await?.to_string();
     let fault = rig.wait_failed(channel).await?;
-    ensure!(fault.code == "TW-APP-0003", "{fault:?}");
-    ensure!(fault.message.contains(&gtid) && fault.message.contains("shop.u"), "{fault:?}");
+    ensure!(fault.code == "TW-APP-0003", "wrong fault of the channel: {fault:?}");
+    ensure!(
+        fault.message.contains(&gtid) && fault.message.contains("shop.u"),
+        "wrong fault of the channel: {fault:?}"
+    );
     rig.target.sql("RENAME TABLE shop.hidden TO shop.u").await?;
     go_on(rig, channel).await
 }
@@ -207,7 +237,10 @@ async fn a_missing_column(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source.sql("INSERT INTO shop.v VALUES (2, 8)").await?;
     channel.resume(None).await?;
     let fault = rig.wait_failed(channel).await?;
-    ensure!(fault.code == "TW-APP-0004" && fault.message.contains("shop.v, column note"), "{fault:?}");
+    ensure!(
+        fault.code == "TW-APP-0004" && fault.message.contains("shop.v, column note"),
+        "wrong fault of the channel: {fault:?}"
+    );
     rig.target.sql("ALTER TABLE shop.v ADD COLUMN note INT DEFAULT 7").await?;
     go_on(rig, channel).await
 }
@@ -221,8 +254,14 @@ async fn a_row_that_exceeds_the_packet_limit(rig: &Rig, channel: &Channel) -> Re
     let gtid = rig.newest_gtid().await?.to_string();
     channel.resume(None).await?;
     let fault = rig.wait_failed(channel).await?;
-    ensure!(fault.code == "TW-APP-0030" && fault.message.contains(&gtid), "{fault:?}");
-    ensure!(fault.message.contains("max_allowed_packet on the target"), "{fault:?}");
+    ensure!(
+        fault.code == "TW-APP-0030" && fault.message.contains(&gtid),
+        "wrong fault of the channel: {fault:?}"
+    );
+    ensure!(
+        fault.message.contains("max_allowed_packet on the target"),
+        "wrong fault of the channel: {fault:?}"
+    );
     rig.target.sql(&format!("SET GLOBAL max_allowed_packet={}", usual.concat())).await?;
     go_on(rig, channel).await
 }
@@ -238,7 +277,10 @@ async fn a_skipped_transaction(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.wait_applied(channel).await?;
     let recorded =
         rig.target.sql("SELECT channel, gtid, skipped_at > 0 FROM tailwater.apply_skipped").await?;
-    ensure!(recorded == [format!("replica\t{gtid}\t1")], "{recorded:?}");
+    ensure!(
+        recorded == [format!("replica\t{gtid}\t1")],
+        "wrong records of the skipped transactions: {recorded:?}"
+    );
     rig.ensure_equal(&["shop"]).await
 }
 
@@ -266,21 +308,27 @@ async fn a_transaction_that_tolerates_differences(rig: &Rig, channel: &Channel) 
         .await?;
     let gtid = rig.newest_gtid().await?;
     let fault = rig.wait_failed(channel).await?;
-    ensure!(fault.message.contains(&gtid.to_string()), "{fault:?}");
+    ensure!(fault.message.contains(&gtid.to_string()), "wrong fault of the channel: {fault:?}");
     // Insert this row only now. Otherwise another worker could report this row before the earlier error.
     rig.source.sql("INSERT INTO shop.t VALUES (304, 1)").await?;
     let last = rig.newest_gtid().await?;
     channel.tolerate(None).await?;
     let fault = rig.wait_failed(channel).await?;
-    ensure!(fault.message.contains(&last.to_string()), "{fault:?}");
-    ensure!(fault.detail.as_ref().is_some_and(|detail| detail.starts_with("(id=304)")), "{fault:?}");
+    ensure!(fault.message.contains(&last.to_string()), "wrong fault of the channel: {fault:?}");
+    ensure!(
+        fault.detail.as_ref().is_some_and(|detail| detail.starts_with("(id=304)")),
+        "wrong fault of the channel: {fault:?}"
+    );
     let rows = rig.target.sql("SELECT id, n FROM shop.t WHERE id >= 300 ORDER BY id").await?;
-    ensure!(rows == ["302\t2", "303\t1", "304\t7", "305\t1", "306\t1"], "{rows:?}");
+    ensure!(rows == ["302\t2", "303\t1", "304\t7", "305\t1", "306\t1"], "wrong rows: {rows:?}");
     channel.tolerate(Some(last.clone())).await?;
     rig.wait_applied(channel).await?;
     let recorded = "SELECT gtid FROM tailwater.apply_skipped WHERE tolerated=1";
     let recorded = rig.target.sql(recorded).await?;
-    ensure!(recorded.contains(&gtid.to_string()) && recorded.contains(&last.to_string()), "{recorded:?}");
+    ensure!(
+        recorded.contains(&gtid.to_string()) && recorded.contains(&last.to_string()),
+        "wrong records of the skipped transactions: {recorded:?}"
+    );
     // An update of a missing row that is tolerated does not insert the row.
     rig.target.sql("INSERT INTO shop.t VALUES (300, 2)").await?;
     rig.ensure_equal(&["shop"]).await

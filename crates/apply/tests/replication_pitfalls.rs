@@ -62,7 +62,10 @@ async fn indexes_are_whole(target: &Server, schema: &str) -> Result<()> {
             target.sql(&format!("CHECK TABLE {schema}.`{}` EXTENDED", table.replace('`', "``"))).await?;
         let whole = answer.last().is_some_and(|line| line.ends_with("status\tOK"));
         // If a storage engine does not support CHECK TABLE, the answer contains a note.
-        ensure!(whole || answer.iter().any(|line| line.contains("\tnote\t")), "{answer:?}");
+        ensure!(
+            whole || answer.iter().any(|line| line.contains("\tnote\t")),
+            "CHECK TABLE reports an error: {answer:?}"
+        );
     }
     Ok(())
 }
@@ -96,7 +99,10 @@ async fn pitfalls_are_applied_correctly(kind: ServerKind) -> Result<()> {
             "SELECT id, v, ROW_START, ROW_END FROM trap_row_history.t FOR SYSTEM_TIME ALL ORDER BY 1, 3, 4;
             SELECT id, v, b, e FROM trap_row_history.own FOR SYSTEM_TIME ALL ORDER BY 1, 3, 4;
             SELECT a, ROW_START, ROW_END FROM trap_row_history.k FOR SYSTEM_TIME ALL ORDER BY 1, 2, 3";
-        ensure!(rig.source.sql(history).await? == rig.target.sql(history).await?, "{history}");
+        ensure!(
+            rig.source.sql(history).await? == rig.target.sql(history).await?,
+            "source and target return different rows: {history}"
+        );
         // Like a replica, the target does not get values that the source has cached in memory.
         let sequences = "USE trap_sequences; SELECT * FROM s; SELECT * FROM other";
         let (ours, theirs) = (rig.source.sql(sequences).await?, rig.target.sql(sequences).await?);

@@ -48,7 +48,7 @@ async fn come_disabled(kind: ServerKind) -> Result<()> {
     let names = ["altered", "do", "dumped", "enable", "off", "plain", "prepared"];
     let wanted: Vec<String> = names.iter().map(|name| format!("{name}\t{side}")).collect();
     let found = rig.target.sql(list).await?;
-    ensure!(found == wanted, "{found:#?}");
+    ensure!(found == wanted, "wrong scheduled events: {found:#?}");
     // Apart from their status, the events are the same as on the source.
     let rest = "SELECT event_name, event_definition, interval_value, interval_field, on_completion, event_comment, \
                 definer, time_zone FROM information_schema.events WHERE event_schema='agenda' ORDER BY 1";

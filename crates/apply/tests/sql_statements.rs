@@ -270,7 +270,7 @@ async fn rows_are_written_to_tables_of_another_shape() -> Result<()> {
             // This error means that the target's table lacks the column.
             Err(error) => error.downcast::<ColumnMismatch>()?,
         };
-        ensure!(mismatch.column == column, "{mismatch}");
+        ensure!(mismatch.column == column, "wrong column in the mismatch: {mismatch}");
     }
     Ok(())
 }

@@ -149,7 +149,10 @@ async fn rows_are_not_written_twice(rig: &Rig) -> Result<()> {
     let fault = rig.wait_failed(&channel).await;
     holder.execute("UNLOCK TABLES").await?;
     let fault = fault?;
-    ensure!(fault.code == "TW-APP-0052" && fault.message.contains("mixed.y2"), "{fault:?}");
+    ensure!(
+        fault.code == "TW-APP-0052" && fault.message.contains("mixed.y2"),
+        "wrong fault of the channel: {fault:?}"
+    );
     channel.skip(gtid).await?;
     rig.wait_applied(&channel).await?;
     ensure!(rig.target.sql(there).await? == ["1"], "the MyISAM row was written twice");
@@ -173,7 +176,7 @@ async fn counters_may_be_set_back(rig: &Rig) -> Result<()> {
             .await?;
         rig.wait_applied(&channel).await?;
         let rows = format!("SELECT COUNT(*) FROM mixed.{table}");
-        ensure!(rig.target.sql(&rows).await? == ["2"], "{table}");
+        ensure!(rig.target.sql(&rows).await? == ["2"], "wrong number of rows in the table: {table}");
     }
     channel.shut_down().await;
     Ok(())
@@ -205,7 +208,7 @@ async fn engines_of_the_target(rig: &Rig) -> Result<()> {
     let fault = rig.wait_failed(&channel).await?;
     ensure!(
         fault.code == "TW-APP-0002" && fault.message.contains("mixed.i2: the target rejected it"),
-        "{fault:?}"
+        "wrong fault of the channel: {fault:?}"
     );
     rig.target.sql("SET sql_log_bin=0; ALTER TABLE mixed.i2 ENGINE=InnoDB").await?;
     channel.resume(None).await?;
@@ -235,7 +238,10 @@ async fn what_cannot_be_applied_once_is_rejected(rig: &Rig) -> Result<()> {
     let both = "BEGIN; INSERT INTO mixed.i2 VALUES (77, 1); INSERT INTO mixed.i1 VALUES (77, 1); COMMIT";
     rig.source.sql(both).await?;
     let fault = rig.wait_failed(&channel).await?;
-    ensure!(fault.code == "TW-APP-0050" && fault.message.contains("mixed.i2"), "{fault:?}");
+    ensure!(
+        fault.code == "TW-APP-0050" && fault.message.contains("mixed.i2"),
+        "wrong fault of the channel: {fault:?}"
+    );
     let rows = "SELECT COUNT(*) FROM mixed.i2 WHERE a = 77; SELECT COUNT(*) FROM mixed.i1 WHERE a = 77";
     ensure!(rig.target.sql(rows).await? == ["0", "0"], "a part of the rejected transaction was written");
     rig.target.sql("SET sql_log_bin=0; ALTER TABLE mixed.i2 ENGINE=InnoDB").await?;
@@ -248,7 +254,10 @@ async fn what_cannot_be_applied_once_is_rejected(rig: &Rig) -> Result<()> {
     ] {
         rig.source.sql(&format!("USE mixed; SET SESSION binlog_format=STATEMENT; {statement}")).await?;
         let fault = rig.wait_failed(&channel).await?;
-        ensure!(fault.code == "TW-APP-0050" && fault.message.contains("mixed.y2"), "{fault:?}");
+        ensure!(
+            fault.code == "TW-APP-0050" && fault.message.contains("mixed.y2"),
+            "wrong fault of the channel: {fault:?}"
+        );
         ensure!(
             rig.target.sql("SELECT COUNT(*) FROM mixed.y2 WHERE a = 78").await? == ["0"],
             "the row of the rejected statement was written"
@@ -262,7 +271,7 @@ async fn what_cannot_be_applied_once_is_rejected(rig: &Rig) -> Result<()> {
     rig.wait_applied(&channel).await?;
     rig.source.sql("DELETE FROM mixed.y2 WHERE a = 78").await?;
     let fault = rig.wait_failed(&channel).await?;
-    ensure!(fault.code == "TW-APP-0002", "{fault:?}");
+    ensure!(fault.code == "TW-APP-0002", "wrong fault of the channel: {fault:?}");
     channel.skip(rig.newest_gtid().await?).await?;
     rig.wait_applied(&channel).await?;
     channel.shut_down().await;
@@ -312,7 +321,7 @@ async fn lost_rows_are_detected(rig: &Rig) -> Result<()> {
     let fault = fault?;
     // A MySQL session has its own value of that setting, so the server reports the missing row.
     let code = if rig.target.kind().flavour() == Flavour::MySql { "TW-APP-0002" } else { "TW-APP-0051" };
-    ensure!(fault.code == code, "{fault:?}");
+    ensure!(fault.code == code, "wrong fault of the channel: {fault:?}");
     channel.shut_down().await;
     Ok(())
 }

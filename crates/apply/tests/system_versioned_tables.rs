@@ -120,7 +120,11 @@ async fn history_is_that_of_a_native_replica(kind: ServerKind) -> Result<()> {
     native.replicate_from(&rig.source).await?;
     rig.source.sql(&format!("USE versioned; {WORKLOAD}")).await?;
     let gtids = rig.source_gtids().await?.to_string();
-    ensure!(native.wait_for_gtids(&gtids, PATIENCE).await?, "{:?}", native.replica_status().await?);
+    ensure!(
+        native.wait_for_gtids(&gtids, PATIENCE).await?,
+        "the native replica does not catch up: {:?}",
+        native.replica_status().await?
+    );
 
     let newest = rig.newest_gtid().await?;
     for name in ["large batches", "streamed", "small batches", "tolerant"] {
@@ -137,7 +141,7 @@ async fn history_is_that_of_a_native_replica(kind: ServerKind) -> Result<()> {
         for query in CONTENTS.iter().chain(&[ADDED_CONTENTS]) {
             let (on_target, on_native) =
                 (contents(&rig.target, query).await?, contents(&native, query).await?);
-            ensure!(!on_native.is_empty(), "{query}");
+            ensure!(!on_native.is_empty(), "the native replica has no rows for the query: {query}");
             ensure!(
                 on_target == on_native,
                 "channel {name}: the results of {query} differ\ntarget: {on_target:#?}\nnative replica: {on_native:#?}"
@@ -163,7 +167,10 @@ async fn deleted_history_of_partitions_is_refused(kind: ServerKind) -> Result<()
         .sql("USE versioned; INSERT INTO parted VALUES (1, 1), (2, 1); UPDATE parted SET v = 2; DELETE HISTORY FROM parted PARTITION (p0)")
         .await?;
     let fault = rig.wait_failed(&channel).await?;
-    ensure!(fault.code == "TW-APP-0031" && fault.message.contains("DELETE HISTORY"), "{fault:?}");
+    ensure!(
+        fault.code == "TW-APP-0031" && fault.message.contains("DELETE HISTORY"),
+        "wrong fault of the channel: {fault:?}"
+    );
     rig.target.sql("SET sql_log_bin=0; DELETE HISTORY FROM versioned.parted PARTITION (p0)").await?;
     channel.skip(rig.newest_gtid().await?).await?;
     rig.wait_applied(&channel).await?;

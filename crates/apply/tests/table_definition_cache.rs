@@ -182,10 +182,13 @@ async fn indexes_and_foreign_keys(kind: ServerKind) -> Result<()> {
     let names = |table: &tailwater_apply::target_table::TargetTable| {
         table.unique.iter().map(|index| index.name.clone()).collect::<Vec<_>>()
     };
-    ensure!(names(parent) == ["PRIMARY", "half", "u"] && names(lonely).is_empty(), "{parent:?}");
+    ensure!(
+        names(parent) == ["PRIMARY", "half", "u"] && names(lonely).is_empty(),
+        "wrong unique indexes: {parent:?}"
+    );
     ensure!(parent.has_primary_key && !lonely.has_primary_key);
     let prefixes: Vec<_> = parent.unique[1].parts.iter().map(|part| (part.column, part.prefix)).collect();
-    ensure!(prefixes == [(1, Some(7)), (2, None)], "{prefixes:?}");
+    ensure!(prefixes == [(1, Some(7)), (2, None)], "wrong prefix lengths: {prefixes:?}");
     ensure!(child.parents.len() == 1 && child.parents[0].parent_index == parent.unique[0].id);
     ensure!(child.parents[0].child_columns == [1] && child.parents[0].child_rows == child.rows);
     ensure!(guest.parents[0].parent_index == parent.unique[2].id);
@@ -195,7 +198,7 @@ async fn indexes_and_foreign_keys(kind: ServerKind) -> Result<()> {
     // `child` that it references.
     let mut cascades = vec![child.rows, grandchild.rows];
     cascades.sort_unstable();
-    ensure!(parent.cascades == cascades, "{:?}", parent.cascades);
+    ensure!(parent.cascades == cascades, "wrong cascades: {:?}", parent.cascades);
     ensure!(child.cascades.is_empty() && guest.cascades.is_empty());
 
     // A new foreign key affects the parent table too, although only the child table was altered. Index IDs
@@ -255,7 +258,11 @@ async fn indexes_on_more_than_values(kind: ServerKind) -> Result<()> {
         let of_kind = table.unique.iter().filter(|index| index.opaque == opaque);
         of_kind.map(|index| index.name.as_str()).collect()
     };
-    ensure!(names(true) == opaque, "{:?}", table.unique);
-    ensure!(names(false).contains(&"PRIMARY") && names(false).contains(&"plain"), "{:?}", table.unique);
+    ensure!(names(true) == opaque, "wrong unique indexes: {:?}", table.unique);
+    ensure!(
+        names(false).contains(&"PRIMARY") && names(false).contains(&"plain"),
+        "wrong unique indexes: {:?}",
+        table.unique
+    );
     Ok(())
 }

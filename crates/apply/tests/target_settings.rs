@@ -85,7 +85,7 @@ async fn create_select_is_rejected_under_preserve(rig: &Rig, channel: &Channel) 
         .await?;
     let filled = rig.newest_gtid().await?;
     let fault = rig.wait_failed(channel).await?;
-    ensure!(fault.message.contains("CREATE TABLE ... SELECT"), "{fault:?}");
+    ensure!(fault.message.contains("CREATE TABLE ... SELECT"), "wrong fault of the channel: {fault:?}");
     // Do what the error message advises.
     rig.target
         .sql(
@@ -121,7 +121,7 @@ async fn targets_with_other_settings(rig: &Rig, flavour: Flavour) -> Result<()> 
     channel.shut_down().await;
     rig.target.sql(unset).await?;
     let rows = rig.target.sql("SELECT a, b FROM one.keyless").await?;
-    ensure!(rows == ["1\t2"], "{rows:?}");
+    ensure!(rows == ["1\t2"], "wrong rows: {rows:?}");
     rig.ensure_equal(&["one"]).await
 }
 
@@ -186,7 +186,10 @@ async fn unusual_global_settings_change_nothing(rig: &Rig) -> Result<()> {
     reset_odd_settings(&rig.source).await?;
     rig.ensure_equal(&["odd"]).await?;
     let views = rig.target.sql("SELECT noted FROM odd.seen ORDER BY 1").await?;
-    ensure!(views == rig.source.sql("SELECT noted FROM odd.seen ORDER BY 1").await?, "{views:?}");
+    ensure!(
+        views == rig.source.sql("SELECT noted FROM odd.seen ORDER BY 1").await?,
+        "wrong rows in the view: {views:?}"
+    );
     let others = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema IN ('odd', 'tailwater') AND engine <> 'InnoDB' AND table_name <> 'apply_intent'";
     let others = rig.target.sql(others).await?;
     ensure!(others == ["0"], "{others:?} tables were created with another engine than InnoDB");

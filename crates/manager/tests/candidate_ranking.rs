@@ -79,7 +79,7 @@ fn check_with(log: &LogContents, servers: &[CandidateServer], want: Result<&str,
     let choice = rank_candidates(&question(log, servers));
     match (choice.best(None), want) {
         (Ok(best), Ok(name)) => assert_eq!(best.server, name, "{choice:#?}"),
-        (Err(refusal), Err(text)) => assert!(refusal.to_string().contains(text), "{refusal}"),
+        (Err(refusal), Err(text)) => assert!(refusal.to_string().contains(text), "wrong refusal: {refusal}"),
         (found, _) => panic!("the choice is {found:?} instead of {want:?}: {choice:#?}"),
     }
     choice

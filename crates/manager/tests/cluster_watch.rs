@@ -122,7 +122,7 @@ fn a_refused_connection_that_the_relay_confirms_triggers_a_failover_at_once() {
     cluster_state.apply(210, relay(false, 200));
     assert!(
         codes(&cluster_state, 211).contains(&(FailureCode::DeadPrimary, true)),
-        "{:?}",
+        "wrong findings: {:?}",
         codes(&cluster_state, 211)
     );
     cluster_state.apply(220, ping(Ok(())));
@@ -151,12 +151,20 @@ fn a_relay_that_follows_another_server_gives_no_information_on_the_primary() {
     // What this relay receives does not show that the primary is alive ...
     astray.apply(1_000, ping(Err(ProbeFailure::Refused)));
     astray.apply(1_100, relay_that_follows("db3", true, 0));
-    assert!(codes(&astray, 1_110).contains(&(FailureCode::DeadPrimary, true)), "{:?}", codes(&astray, 1_110));
+    assert!(
+        codes(&astray, 1_110).contains(&(FailureCode::DeadPrimary, true)),
+        "wrong findings: {:?}",
+        codes(&astray, 1_110)
+    );
     assert_eq!(astray.known_primary().map(|known| known.primary_state_age_ms), Some(0));
     let mut hears = watched("db1");
     hears.apply(1_000, ping(Err(ProbeFailure::Refused)));
     hears.apply(1_100, relay(true, 0));
-    assert!(!codes(&hears, 1_110).contains(&(FailureCode::DeadPrimary, true)), "{:?}", codes(&hears, 1_110));
+    assert!(
+        !codes(&hears, 1_110).contains(&(FailureCode::DeadPrimary, true)),
+        "wrong findings: {:?}",
+        codes(&hears, 1_110)
+    );
     // ... and if it loses its stream, that does not confirm the death of a primary that is only silent to the
     // manager.
     let mut silent = watched("db3");
@@ -164,7 +172,7 @@ fn a_relay_that_follows_another_server_gives_no_information_on_the_primary() {
     silent.apply(4_900, relay_that_follows("db3", false, 4_000));
     assert!(
         !codes(&silent, 5_000).contains(&(FailureCode::DeadPrimary, true)),
-        "{:?}",
+        "wrong findings: {:?}",
         codes(&silent, 5_000)
     );
 }
@@ -186,7 +194,7 @@ fn a_replica_that_reads_from_the_primary_also_confirms_its_death() {
     cluster_state.apply(4_100, relay(false, 4_000));
     assert!(
         codes(&cluster_state, 4_200).contains(&(FailureCode::DeadPrimary, true)),
-        "{:?}",
+        "wrong findings: {:?}",
         codes(&cluster_state, 4_200)
     );
 }
@@ -308,7 +316,11 @@ fn an_unconfigured_semi_sync_replica_counts_until_it_disconnects() {
         Some(1)
     );
     cluster_state.apply(20, primary(1, u64::MAX));
-    assert!(settled(cluster_state.ack_policies()), "{:?}", cluster_state.ack_policies());
+    assert!(
+        settled(cluster_state.ack_policies()),
+        "the ack policies are wrong: {:?}",
+        cluster_state.ack_policies()
+    );
 }
 
 #[test]
@@ -327,11 +339,11 @@ fn a_relay_that_has_just_lost_its_stream_does_not_count_as_an_unconfigured_repli
     let mut lost = streaming(1);
     lost.apply(20, relay(false, 0));
     lost.apply(30, primary_with(1, u64::MAX, &[7]));
-    assert!(settled(lost.ack_policies()), "{:?}", lost.ack_policies());
+    assert!(settled(lost.ack_policies()), "the ack policies are wrong: {:?}", lost.ack_policies());
     let mut silent = streaming(1);
     silent.apply(20, ClusterEvent::RelayProbed(RELAY.to_owned(), Err(ProbeFailure::Refused)));
     silent.apply(30, primary_with(1, u64::MAX, &[7]));
-    assert!(settled(silent.ack_policies()), "{:?}", silent.ack_policies());
+    assert!(settled(silent.ack_policies()), "the ack policies are wrong: {:?}", silent.ack_policies());
     // An unconfigured replica must be counted in three cases: the primary would have noticed the closed
     // connection by now; the primary counts one client more than the relay explains; another client has
     // connected.

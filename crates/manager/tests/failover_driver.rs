@@ -261,8 +261,11 @@ async fn actions_are_executed_in_order_up_to_a_new_primary() {
 #[tokio::test]
 async fn a_dry_run_changes_nothing() {
     let (audit, done) = drive(Script::default(), true).await;
-    assert!(matches!(&audit.outcome, Some(RunOutcome::Planned { server, .. }) if server == "new"), "{audit}");
-    assert!(done.iter().all(|act| !act.changes_state()), "{done:?}");
+    assert!(
+        matches!(&audit.outcome, Some(RunOutcome::Planned { server, .. }) if server == "new"),
+        "wrong outcome; audit record: {audit}"
+    );
+    assert!(done.iter().all(|act| !act.changes_state()), "wrong actions were executed: {done:?}");
 }
 
 #[tokio::test]
@@ -276,21 +279,24 @@ async fn an_action_without_an_answer_ends_at_its_time_limit() {
     for hang in hangs {
         let (audit, _) = drive(Script { hangs: Some(hang), ..Script::default() }, false).await;
         let is_back = matches!(audit.outcome, Some(RunOutcome::Undone { .. }));
-        assert!(is_back, "{audit}");
-        assert!(audit.to_string().contains("no answer within 50 ms"), "{audit}");
+        assert!(is_back, "the servers are not as they were before; audit record: {audit}");
+        assert!(audit.to_string().contains("no answer within 50 ms"), "wrong audit record: {audit}");
     }
     // After the promotion, an action without an answer is listed as remaining.
     let hang: Which = |act| matches!(act, RunAction::RepointAcker { .. } | RunAction::RunRouteHook { .. });
     let (audit, _) = drive(Script { hangs: Some(hang), ..Script::default() }, false).await;
-    assert!(matches!(&audit.outcome, Some(RunOutcome::Promoted { left, .. }) if left.len() == 2), "{audit}");
+    assert!(
+        matches!(&audit.outcome, Some(RunOutcome::Promoted { left, .. }) if left.len() == 2),
+        "wrong remaining actions; audit record: {audit}"
+    );
 }
 
 #[tokio::test]
 async fn a_panicked_action_has_an_unknown_outcome() {
     let panics: Which = |act| matches!(act, RunAction::EnableSemiSyncSource { .. });
     let (audit, _) = drive(Script { panics: Some(panics), ..Script::default() }, false).await;
-    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "{audit}");
-    assert!(audit.to_string().contains("the task of the action stopped"), "{audit}");
+    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "wrong outcome; audit record: {audit}");
+    assert!(audit.to_string().contains("the task of the action stopped"), "wrong audit record: {audit}");
 }
 
 #[tokio::test]
@@ -310,9 +316,14 @@ async fn when_the_lease_ends_during_an_action_the_failover_ends_at_once_in_each_
         let (audit, done) = drive(script, false).await;
         assert!(done.last().is_some_and(case), "no action may follow, not even an undo action: {done:?}");
         match &audit.outcome {
-            Some(RunOutcome::Promoted { left, .. }) => assert!(is_promoted && !left.is_empty(), "{audit}"),
+            Some(RunOutcome::Promoted { left, .. }) => {
+                assert!(is_promoted && !left.is_empty(), "wrong remaining actions; audit record: {audit}")
+            }
             Some(RunOutcome::Incomplete { refusal: SafetyRefusal::NoLease { .. }, to_undo, .. }) => {
-                assert!(!is_promoted && !to_undo.is_empty(), "{audit}");
+                assert!(
+                    !is_promoted && !to_undo.is_empty(),
+                    "wrong remaining actions; audit record: {audit}"
+                );
             }
             _ => panic!("{audit}"),
         }
@@ -329,7 +340,10 @@ async fn after_a_failed_lease_check_no_action_is_executed() {
         assert!(asked <= checks_max + 1, "the lease was checked again after a failed check");
         assert!(audit.outcome.is_some());
         if checks_max == 0 {
-            assert!(matches!(audit.outcome, Some(RunOutcome::Unchanged { .. })), "{audit}");
+            assert!(
+                matches!(audit.outcome, Some(RunOutcome::Unchanged { .. })),
+                "wrong outcome; audit record: {audit}"
+            );
         }
     }
 }
@@ -340,10 +354,10 @@ async fn before_the_promotion_an_action_is_not_executed_if_its_audit_record_cann
     let (audit, done) = drive(Script { stored: fails(RunPhase::Fence), ..Script::default() }, false).await;
     assert!(
         !done.iter().any(|act| matches!(act, RunAction::StopAcker { .. } | RunAction::MakeWritable { .. })),
-        "{done:?}"
+        "wrong actions were executed: {done:?}"
     );
-    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "{audit}");
-    assert!(audit.to_string().contains("its audit record cannot be stored"), "{audit}");
+    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "wrong outcome; audit record: {audit}");
+    assert!(audit.to_string().contains("its audit record cannot be stored"), "wrong audit record: {audit}");
 
     let (audit, done) =
         drive(Script { stored: fails(RunPhase::EnableSemiSync), ..Script::default() }, false).await;
@@ -352,17 +366,20 @@ async fn before_the_promotion_an_action_is_not_executed_if_its_audit_record_cann
             act,
             RunAction::EnableSemiSyncSource { .. } | RunAction::MakeWritable { .. }
         )),
-        "{done:?}"
+        "wrong actions were executed: {done:?}"
     );
     assert!(
         done.iter().any(|act| matches!(act, RunAction::StartAcker { .. })),
         "the undo actions must be executed all the same: {done:?}"
     );
-    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "{audit}");
+    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "wrong outcome; audit record: {audit}");
 
     let (audit, _) =
         drive(Script { stored: fails(RunPhase::RepointAckers), ..Script::default() }, false).await;
-    assert!(matches!(&audit.outcome, Some(RunOutcome::Promoted { left, .. }) if left.is_empty()), "{audit}");
+    assert!(
+        matches!(&audit.outcome, Some(RunOutcome::Promoted { left, .. }) if left.is_empty()),
+        "wrong remaining actions; audit record: {audit}"
+    );
 }
 
 #[tokio::test]
@@ -384,7 +401,7 @@ async fn records_are_stored_as_files_and_can_be_read_again() {
     assert_eq!(records.load("../run-1").unwrap(), None);
     for name in ["../x", "a/b", "", ".hidden"] {
         let named = Audit { id: name.to_owned(), ..audit.clone() };
-        assert!(records.save(&named).is_err(), "{name:?}");
+        assert!(records.save(&named).is_err(), "a record with this name must not be stored: {name:?}");
     }
     std::fs::write(folder.path().join("records/run-3.json"), "{").unwrap();
     assert!(records.load("run-3").is_err());
@@ -397,5 +414,8 @@ async fn a_failover_ends_in_bounded_time_if_no_action_is_answered() {
     let driven = drive(Script { hangs: Some(hang), ..Script::default() }, false);
     let (audit, _) =
         tokio::time::timeout(Duration::from_secs(60), driven).await.expect("the failover must end");
-    assert!(matches!(audit.outcome, Some(RunOutcome::Incomplete { .. })), "{audit}");
+    assert!(
+        matches!(audit.outcome, Some(RunOutcome::Incomplete { .. })),
+        "wrong outcome; audit record: {audit}"
+    );
 }

@@ -306,8 +306,11 @@ fn check(world: &World, audit: &Audit) {
     let fenced = || world.captures_from("old") < world.acks;
     match audit.outcome.as_ref().unwrap_or_else(|| panic!("the failover has no outcome: {audit}")) {
         RunOutcome::Promoted { server, left } => {
-            assert!(world.writable.contains(server) && world.writable.len() == 1, "{audit}");
-            assert!(fenced(), "{audit}");
+            assert!(
+                world.writable.contains(server) && world.writable.len() == 1,
+                "the servers are in the wrong state; audit record: {audit}"
+            );
+            assert!(fenced(), "the old primary is not fenced; audit record: {audit}");
             let follow = |acker: &String| {
                 left.iter()
                     .any(|act| matches!(act, RunAction::RepointAcker { acker: one, .. } if one == acker))
@@ -321,7 +324,10 @@ fn check(world: &World, audit: &Audit) {
         }
         RunOutcome::Unchanged { .. } => assert_eq!(world.effects, 0, "{audit}"),
         RunOutcome::Undone { .. } => {
-            assert!(world.writable.is_empty() && world.waits_for.is_empty(), "{audit}");
+            assert!(
+                world.writable.is_empty() && world.waits_for.is_empty(),
+                "the servers are in the wrong state; audit record: {audit}"
+            );
             assert_eq!(world.captures_from("old"), world.ackers.len(), "{audit}");
         }
         RunOutcome::Incomplete { to_undo, .. } => {
@@ -330,7 +336,10 @@ fn check(world: &World, audit: &Audit) {
             for act in to_undo {
                 world.apply(act);
             }
-            assert!(world.writable.is_empty() && world.waits_for.is_empty(), "{audit}");
+            assert!(
+                world.writable.is_empty() && world.waits_for.is_empty(),
+                "the servers are in the wrong state; audit record: {audit}"
+            );
             assert_eq!(world.captures_from("old"), world.ackers.len(), "{audit}");
         }
         RunOutcome::Planned { .. } => {
@@ -381,7 +390,7 @@ fn an_acker_that_the_proof_does_not_need_is_not_waited_for() {
     assert_eq!(acts.len(), 2);
     let (number, act) = acts.remove(0);
     let next = failover.answer(1, number, world.apply(&act));
-    assert!(matches!(next[..], [(_, RunAction::CheckLease)]), "{next:?}");
+    assert!(matches!(next[..], [(_, RunAction::CheckLease)]), "wrong next actions: {next:?}");
 }
 
 #[test]
@@ -398,12 +407,15 @@ fn with_too_few_ackers_the_failover_is_refused_and_everything_is_undone() {
     else {
         panic!("{audit}")
     };
-    assert!(missing.contains("relay1"), "{missing}");
+    assert!(missing.contains("relay1"), "wrong text on the missing acker: {missing}");
     // With `--allow-data-loss` the failover continues, and the audit record says what may be missing.
     let mut world = World::new(&[10, 9], &[(8, 8)], 1);
     let allowed = FailoverRequest { allow_data_loss: true, ..order(&world) };
     let audit = run(&mut world, allowed, lost, None);
-    assert!(matches!(audit.outcome, Some(RunOutcome::Promoted { .. })), "{audit}");
+    assert!(
+        matches!(audit.outcome, Some(RunOutcome::Promoted { .. })),
+        "wrong outcome; audit record: {audit}"
+    );
     let missing = audit.possible_loss.expect("the audit record must contain the possible loss");
     assert_eq!((missing.held_by.as_slice(), missing.grows), (["relay1".to_owned()].as_slice(), true));
 }
@@ -426,8 +438,14 @@ fn ackers_that_refuse_this_lease_term_are_reported_and_need_no_undo() {
         else {
             panic!("{audit}")
         };
-        assert!(missing.contains("relay1 (refuses orders of term 7 of the lease"), "{missing}");
-        assert!(missing.contains("term 4711") && missing.contains("raise-terms"), "{missing}");
+        assert!(
+            missing.contains("relay1 (refuses orders of term 7 of the lease"),
+            "wrong text on the missing acker: {missing}"
+        );
+        assert!(
+            missing.contains("term 4711") && missing.contains("raise-terms"),
+            "wrong text on the missing acker: {missing}"
+        );
         let starts = RunAction::StartAcker { acker: "relay1".to_owned() };
         let is_it = |step: &AuditEntry| matches!(&step.note, AuditEvent::ActionOrdered { what, .. } if *what == starts);
         assert!(!audit.steps.iter().any(is_it), "an acker that refused needs no undo action: {audit}");
@@ -443,7 +461,10 @@ fn if_a_candidate_fails_another_one_is_promoted() {
     };
     let audit = run_with(&mut world, stuck);
     check(&world, &audit);
-    assert!(matches!(&audit.outcome, Some(RunOutcome::Promoted { server, .. }) if server == "s1"), "{audit}");
+    assert!(
+        matches!(&audit.outcome, Some(RunOutcome::Promoted { server, .. }) if server == "s1"),
+        "wrong outcome; audit record: {audit}"
+    );
 }
 
 /// For example, semi-sync cannot be loaded on the candidate. The candidate then replicates again, and the
@@ -465,11 +486,14 @@ fn if_a_candidate_cannot_wait_for_acks_another_one_is_promoted() {
     let unmade = RunAction::DisableSemiSyncSource { server: "s0".to_owned() };
     let is_unmade =
         |step: &AuditEntry| matches!(&step.note, AuditEvent::ActionOrdered { what, .. } if *what == unmade);
-    assert!(audit.steps.iter().any(is_unmade), "{audit}");
+    assert!(audit.steps.iter().any(is_unmade), "wrong audit record: {audit}");
     let choice = audit.choice.as_ref().expect("a choice");
     let exclusion =
         choice.ranked.iter().find(|one| one.server == "s0").map(|one| format!("{:?}", one.excluded));
-    assert!(exclusion.is_some_and(|reason| reason.contains("have s0 wait for 1 ACKs: no")), "{choice:?}");
+    assert!(
+        exclusion.is_some_and(|reason| reason.contains("have s0 wait for 1 ACKs: no")),
+        "wrong reasons against the servers: {choice:?}"
+    );
 
     // If the undo action for the failed candidate has no answer, the audit record lists it as remaining. The
     // undo action does not delay the failover.
@@ -495,7 +519,7 @@ fn if_a_candidate_cannot_wait_for_acks_another_one_is_promoted() {
     };
     assert!(
         reasons.contains("s0: an attempt to promote it failed: have s0 wait for 1 ACKs: no"),
-        "{reasons}"
+        "wrong reasons against the servers: {reasons}"
     );
     let mut world = World::new(&[10, 10], &[(10, 10), (4, 4)], 1);
     let wanted = FailoverRequest { wanted: Some("s0".to_owned()), ..order(&world) };
@@ -503,7 +527,7 @@ fn if_a_candidate_cannot_wait_for_acks_another_one_is_promoted() {
     check(&world, &audit);
     assert!(
         matches!(audit.outcome, Some(RunOutcome::Undone { refusal: SafetyRefusal::StepFailed { .. }, .. })),
-        "{audit}"
+        "wrong outcome; audit record: {audit}"
     );
 }
 
@@ -555,7 +579,7 @@ fn an_acker_that_does_not_answer_does_not_keep_the_others_stopped() {
     let mut world = World::new(&[10, 9, 9], &[(8, 8)], 1);
     let audit = run_with(&mut world, late);
     check(&world, &audit);
-    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "{audit}");
+    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "wrong outcome; audit record: {audit}");
 }
 
 #[test]
@@ -584,7 +608,7 @@ fn a_dry_run_changes_nothing_and_reports_the_plan() {
     let plan = run(&mut world, refused, |_| Fate::Done, None);
     assert!(
         matches!(plan.outcome, Some(RunOutcome::Unchanged { refusal: SafetyRefusal::TooFewAckers { .. } })),
-        "{plan}"
+        "wrong plan: {plan}"
     );
 }
 
@@ -596,7 +620,7 @@ fn an_unconfirmed_failure_changes_nothing() {
     check(&world, &audit);
     assert!(
         matches!(audit.outcome, Some(RunOutcome::Unchanged { refusal: SafetyRefusal::NotConfirmed { .. } })),
-        "{audit}"
+        "wrong outcome; audit record: {audit}"
     );
 }
 
@@ -654,6 +678,6 @@ proptest! {
         let audit = run(&mut world, ordered, |_| Fate::Done, None);
         check(&world, &audit);
         let promoted = matches!(&audit.outcome, Some(RunOutcome::Promoted { left, .. }) if left.is_empty());
-        prop_assert!(promoted, "{}", audit);
+        prop_assert!(promoted, "no server was promoted; audit record: {}", audit);
     }
 }

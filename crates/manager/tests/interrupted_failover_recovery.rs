@@ -47,11 +47,16 @@ fn check(world: &World, audit: &Audit) {
     check_primaries(world, audit);
     match audit.outcome.as_ref() {
         Some(RunOutcome::Promoted { server, left }) => {
-            assert!(left.is_empty(), "{audit}");
-            assert!(world.writable.contains(server) && !world.old_writable, "{audit}");
+            assert!(left.is_empty(), "wrong remaining actions; audit record: {audit}");
+            assert!(
+                world.writable.contains(server) && !world.old_writable,
+                "the servers are in the wrong state; audit record: {audit}"
+            );
             assert_eq!(world.captures_from(server), world.ackers.len(), "{audit}");
         }
-        Some(RunOutcome::Undone { .. }) => assert!(is_as_before(world), "{audit}"),
+        Some(RunOutcome::Undone { .. }) => {
+            assert!(is_as_before(world), "the servers are not as they were before; audit record: {audit}")
+        }
         other => panic!("unexpected outcome of the recovery, {other:?}: {audit}"),
     }
     assert_eq!(world.primaries().len(), 1, "{audit}");
@@ -102,8 +107,16 @@ proptest! {
         let Some(traces) = stored.as_ref().and_then(InterruptedRun::of) else {
             // The failover or switchover has ended, or there is nothing to recover.
             let has_ended = !audit.is_interrupted();
-            prop_assert!(has_ended || world.old_writable, "{}", audit);
-            prop_assert!(has_ended || world.captures_from("old") == ackers, "{}", audit);
+            prop_assert!(
+                has_ended || world.old_writable,
+                "the servers are in the wrong state; audit record: {}",
+                audit
+            );
+            prop_assert!(
+                has_ended || world.captures_from("old") == ackers,
+                "the servers are in the wrong state; audit record: {}",
+                audit
+            );
             return Ok(());
         };
         for (dies, fates) in recoveries {
@@ -222,8 +235,11 @@ fn a_failover_is_undone_until_the_candidate_takes_writes_and_finished_from_then_
     let undone = |done: usize, wanted: &[&RunAction]| {
         let (acts, audit) = done_about(&failover(done), seen(false, 9), dead());
         assert_eq!(acts.iter().collect::<Vec<_>>(), wanted, "{audit}");
-        assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "{audit}");
-        assert!(audit.to_string().contains("recovery of run"), "{audit}");
+        assert!(
+            matches!(audit.outcome, Some(RunOutcome::Undone { .. })),
+            "wrong outcome; audit record: {audit}"
+        );
+        assert!(audit.to_string().contains("recovery of run"), "wrong audit record: {audit}");
     };
     undone(1, &[&start]);
     undone(2, &[&unmake, &start]);
@@ -297,7 +313,10 @@ fn nothing_is_done_if_the_state_of_the_servers_is_uncertain() {
             }
         });
         let Some(RunOutcome::Unchanged { refusal }) = &audit.outcome else { panic!("{audit}") };
-        assert!(effects == 0 && refusal.code() == code && refusal.to_string().contains(why), "{audit}");
+        assert!(
+            effects == 0 && refusal.code() == code && refusal.to_string().contains(why),
+            "wrong outcome; audit record: {audit}"
+        );
     }
 }
 
@@ -324,17 +343,20 @@ fn ackers_that_do_not_answer_are_not_repointed_to_the_old_primary() {
         (acts, audit)
     };
     let (acts, audit) = with(&[]);
-    assert!(acts.is_empty() && audit.end().contains("none of the ackers relay0, relay1 answers"), "{audit}");
+    assert!(
+        acts.is_empty() && audit.end().contains("none of the ackers relay0, relay1 answers"),
+        "wrong audit record: {audit}"
+    );
     let (acts, audit) = with(&["relay1"]);
     assert_eq!(acts, ["relay1"]);
     // The next recovery must repoint the acker that did not answer.
     assert!(
         matches!(&audit.outcome, Some(RunOutcome::Incomplete { to_undo, .. }) if to_undo.len() == 1),
-        "{audit}"
+        "wrong remaining actions; audit record: {audit}"
     );
     let (acts, audit) = with(&["relay0", "relay1"]);
     assert_eq!(acts, ["relay0", "relay1"]);
-    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "{audit}");
+    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "wrong outcome; audit record: {audit}");
 }
 
 #[test]
@@ -357,5 +379,8 @@ fn a_candidate_that_may_take_writes_keeps_the_old_primary_read_only() {
     let Some(RunOutcome::Incomplete { to_undo, .. }) = &audit.outcome else { panic!("{audit}") };
     // The old primary may take writes only if it waits for as many ACKs as the audit record says.
     let released = RunAction::ResumeWrites { server: "old".to_owned(), acks: 1 };
-    assert!(to_undo.len() == 3 && to_undo.contains(&released), "{audit}");
+    assert!(
+        to_undo.len() == 3 && to_undo.contains(&released),
+        "wrong remaining actions; audit record: {audit}"
+    );
 }

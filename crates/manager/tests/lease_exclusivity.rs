@@ -302,7 +302,7 @@ async fn a_lock_file_is_locked_by_one_manager_and_names_it() -> anyhow::Result<(
     until(&second.handle(), waits).await?;
     let refused = second.handle().check().expect_err("the first manager holds the lease");
     assert_eq!(refused.code(), "TW-MGR-0046");
-    assert!(refused.to_string().contains("first"), "{refused}");
+    assert!(refused.to_string().contains("first"), "wrong reason of the refused lease: {refused}");
     let handle = first.handle();
     first.release().await;
     assert!(handle.check().is_err());
@@ -561,11 +561,14 @@ async fn a_lease_works_on_an_etcd_that_requires_tls_and_a_login() -> anyhow::Res
         heard => format!("{heard:?}"),
     };
     let reason = failed(as_user(&etcd, &authority, "wrong", "first")?.acquire().await);
-    assert!(reason.contains("login of \"manager\"") && reason.contains("authentication failed"), "{reason}");
-    assert!(!reason.contains("wrong"), "{reason}");
+    assert!(
+        reason.contains("login of \"manager\"") && reason.contains("authentication failed"),
+        "wrong error of etcd: {reason}"
+    );
+    assert!(!reason.contains("wrong"), "the error contains the password: {reason}");
     // The certificate is not signed by a trusted authority.
     let reason = failed(as_user(&etcd, &certificate, "right", "first")?.acquire().await);
-    assert!(reason.contains("certificate"), "{reason}");
+    assert!(reason.contains("certificate"), "wrong error of etcd: {reason}");
 
     let mut first = as_user(&etcd, &authority, "right", "first")?;
     let LeaseAnswer::Granted { token, .. } = first.acquire().await else { anyhow::bail!("not granted") };

@@ -138,7 +138,7 @@ fn an_acker_counts_only_if_it_meets_all_conditions() {
     let refused = |acker: AckerEvidence, codes_wanted: &[&str], word: &str| {
         let verdict = verdict(&ack_policies, &[acker]);
         assert_eq!(codes(&verdict), codes_wanted);
-        assert!(verdict.refusals[0].to_string().contains(word), "{}", verdict.refusals[0]);
+        assert!(verdict.refusals[0].to_string().contains(word), "wrong refusal: {}", verdict.refusals[0]);
     };
     let good = stopped("a", 5);
     // An acker that is stopped persistently fences the primary, even if it proves nothing about completeness.
@@ -173,7 +173,7 @@ fn a_primary_that_does_not_wait_for_acks_losslessly_proves_nothing() {
         let verdict = verdict(&look(None, &waiting, 0, &[("a", 0)]), &[stopped("a", 5)]);
         let first = verdict.blocking_refusal(false).expect("refused").to_string();
         assert_eq!(codes(&verdict)[0], "TW-MGR-0030");
-        assert!(first.contains(word), "{first}");
+        assert!(first.contains(word), "wrong refusal: {first}");
     };
     refused(SemiSyncWait { active: false, ..base.clone() }, "fallen back");
     refused(SemiSyncWait { after_sync: false, ..base.clone() }, "AFTER_SYNC");
@@ -236,7 +236,7 @@ fn commits_without_an_ack_count_until_ackers_have_caught_up() {
     let refused = verdict(&ack_policies, &both);
     assert!(
         refused.refusals[0].to_string().contains("3 commits were acknowledged without"),
-        "{:?}",
+        "wrong refusal: {:?}",
         refused.refusals
     );
     let ack_policies = look(Some(ack_policies), &slipped, 9, &holds(9, 9));

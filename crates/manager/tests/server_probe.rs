@@ -116,14 +116,29 @@ async fn the_topology_of_real_servers_is_observed(kind: ServerKind) -> Result<()
     let cluster =
         pair.until("in step", |node| in_step(node) && !has(node, ProblemCode::IoConnecting)).await?;
     let primary = &cluster.nodes[0];
-    ensure!(primary.role == NodeRole::Primary && primary.writable == Some(true), "{primary:#?}");
+    ensure!(
+        primary.role == NodeRole::Primary && primary.writable == Some(true),
+        "wrong state of the primary: {primary:#?}"
+    );
     // With sync_binlog off, a crash may lose commits. No other problem may be reported.
-    ensure!(primary.problems.iter().all(|problem| problem.code == ProblemCode::NotDurable), "{primary:#?}");
+    ensure!(
+        primary.problems.iter().all(|problem| problem.code == ProblemCode::NotDurable),
+        "wrong state of the primary: {primary:#?}"
+    );
     let below: Vec<_> = primary.children.iter().map(|node| (node.name.as_str(), node.role)).collect();
-    ensure!(below == [("tailwater", NodeRole::Relay), ("db2", NodeRole::Replica)], "{below:?}");
+    ensure!(
+        below == [("tailwater", NodeRole::Relay), ("db2", NodeRole::Replica)],
+        "wrong nodes below the primary: {below:?}"
+    );
     let replica = find(&cluster, "db2")?;
-    ensure!(replica.problems.is_empty() && replica.lag_seconds == Some(0.0), "{replica:#?}");
-    ensure!(replica.server_id == Some(2) && replica.writable == Some(false), "{replica:#?}");
+    ensure!(
+        replica.problems.is_empty() && replica.lag_seconds == Some(0.0),
+        "wrong state of the replica: {replica:#?}"
+    );
+    ensure!(
+        replica.server_id == Some(2) && replica.writable == Some(false),
+        "wrong state of the replica: {replica:#?}"
+    );
 
     // The replica receives a transaction and does not apply it.
     let stop = statement(kind, "STOP REPLICA SQL_THREAD", "STOP SLAVE SQL_THREAD");
@@ -131,7 +146,7 @@ async fn the_topology_of_real_servers_is_observed(kind: ServerKind) -> Result<()
     pair.primary.sql("INSERT INTO shop.t VALUES (1)").await?;
     let cluster = pair.until("one transaction behind", |node| has(node, ProblemCode::SqlStopped)).await?;
     let behind = find(&cluster, "db2")?.gtid_state.as_ref().map(|state| state.behind);
-    ensure!(behind == Some(1), "{behind:?}");
+    ensure!(behind == Some(1), "wrong number of transactions that the replica lacks: {behind:?}");
     pair.replica.sql(statement(kind, "START REPLICA", "START SLAVE")).await?;
     pair.until("up to date again", in_step).await?;
 
@@ -153,26 +168,29 @@ async fn the_topology_of_real_servers_is_observed(kind: ServerKind) -> Result<()
     pair.primary.sql("INSERT INTO shop.t VALUES (100)").await?;
     let cluster = pair.until("failed", |node| has(node, ProblemCode::SqlStopped)).await?;
     let problems = &find(&cluster, "db2")?.problems;
-    ensure!(problems.iter().any(|problem| problem.text.contains("1062")), "{problems:#?}");
+    ensure!(
+        problems.iter().any(|problem| problem.text.contains("1062")),
+        "the error of the replica is missing among the problems: {problems:#?}"
+    );
 
     // A frozen primary does not delay the probe beyond its time-out.
     pair.primary.pause()?;
     let (cluster, seen) = pair.look(SHORT).await;
     let failure = seen[1].outcome.as_ref().err().map(|unreached| unreached.failure);
-    ensure!(failure == Some(ProbeFailure::TimedOut), "{failure:?}");
+    ensure!(failure == Some(ProbeFailure::TimedOut), "wrong failure of the probe or ping: {failure:?}");
     ensure!(has(&cluster.nodes[0], ProblemCode::NotReached) && find(&cluster, "db2")?.reached);
     // The replica does not notice that the primary is frozen.
     let channel = seen[0]
         .state()
         .and_then(|look| look.channels.first())
         .context("the replica has no replication channel")?;
-    ensure!(channel.io == IoState::Running, "{channel:?}");
+    ensure!(channel.io == IoState::Running, "wrong replication status: {channel:?}");
     pair.primary.resume()?;
 
     pair.replica.kill().await?;
     let (cluster, seen) = pair.look(TIMEOUT).await;
     let failure = seen[0].outcome.as_ref().err().map(|unreached| unreached.failure);
-    ensure!(failure == Some(ProbeFailure::Refused), "{failure:?}");
+    ensure!(failure == Some(ProbeFailure::Refused), "wrong failure of the probe or ping: {failure:?}");
     ensure!(has(find(&cluster, "db2")?, ProblemCode::NotReached) && cluster.nodes[0].reached);
     Ok(())
 }
@@ -209,7 +227,7 @@ async fn odd_global_settings_do_not_change_a_probe(kind: ServerKind) -> Result<(
         observations.iter().map(text).collect()
     };
     let before = looks().await?;
-    ensure!(before.len() == 2, "{before:?}");
+    ensure!(before.len() == 2, "wrong number of observations: {before:?}");
     apply_odd_settings(&pair.primary).await?;
     apply_odd_settings(&pair.replica).await?;
     let after = looks().await?;
@@ -220,12 +238,12 @@ async fn odd_global_settings_do_not_change_a_probe(kind: ServerKind) -> Result<(
     let mut pinger = Pinger::new(&pair.primary.connect_options(), "odd", TIMEOUT);
     for ping in [PingKind::Select, PingKind::Connect, PingKind::Insert] {
         let ping = pinger.ping(ping).await;
-        ensure!(ping.outcome.is_ok(), "{ping:?}");
+        ensure!(ping.outcome.is_ok(), "wrong result of the ping: {ping:?}");
     }
     reset_odd_settings(&pair.primary).await?;
     let engine = "SELECT engine FROM information_schema.tables WHERE table_schema = 'tailwater' AND table_name = 'ping'";
     let engine = pair.primary.sql(engine).await?;
-    ensure!(engine == ["InnoDB"], "{engine:?}");
+    ensure!(engine == ["InnoDB"], "wrong storage engine of the table: {engine:?}");
     Ok(())
 }
 
@@ -233,7 +251,7 @@ async fn odd_global_settings_do_not_change_a_probe(kind: ServerKind) -> Result<(
 async fn waits(server: &Server) -> Result<(bool, bool)> {
     let seen = probe_server(&subject("s", server), TIMEOUT).await;
     let look = seen.state().with_context(|| format!("{:?}", seen.outcome))?;
-    ensure!(look.unanswered.is_empty(), "{:?}", look.unanswered);
+    ensure!(look.unanswered.is_empty(), "the server did not answer these queries: {:?}", look.unanswered);
     let Some(source) = &look.semi_sync_source else { return Ok((false, false)) };
     let now = SemiSyncWait::seen(source, source.survives_restart).acks();
     Ok((matches!(now, AckRequirement::Required(_)), source.survives_restart))
@@ -260,7 +278,10 @@ async fn the_probe_predicts_whether_semi_sync_survives_a_restart(kind: ServerKin
     if kind.flavour() == Flavour::MariaDb {
         let mut connection = Connection::connect(&server.connect_options()).await?;
         let (before, note) = make_source(&mut connection, 1).await?;
-        ensure!(before.source && note.is_none() && waits(&server).await? == (true, true), "{note:?}");
+        ensure!(
+            before.source && note.is_none() && waits(&server).await? == (true, true),
+            "wrong note for the operator, or wrong settings: {note:?}"
+        );
         connection.close().await;
     }
     // The account has only the privileges of a replication user.
@@ -270,7 +291,7 @@ async fn the_probe_predicts_whether_semi_sync_survives_a_restart(kind: ServerKin
         .state()
         .and_then(|look| look.semi_sync_source.as_ref())
         .context("the server has no semi-sync source plugin")?;
-    ensure!(source.survives_restart, "{seen:?}");
+    ensure!(source.survives_restart, "semi-sync must survive a restart: {seen:?}");
     let side = statement(kind, "rpl_semi_sync_source", "rpl_semi_sync_master");
     server.sql(&format!("SET GLOBAL {side}_timeout = 2000000000")).await?;
     ensure!(
@@ -299,7 +320,7 @@ async fn the_probe_predicts_whether_semi_sync_survives_a_restart(kind: ServerKin
     let (_, note) = make_source(&mut connection, 1).await?;
     connection.close().await;
     let keeps = kind.flavour() == Flavour::MySql;
-    ensure!(note.is_none() == keeps, "{note:?}");
+    ensure!(note.is_none() == keeps, "wrong note for the operator, or wrong settings: {note:?}");
     ensure!(
         waits(&server).await? == (true, keeps),
         "semi-sync that was enabled as in a failover must be active, and must survive a restart only on MySQL"
@@ -337,20 +358,23 @@ async fn pings_detect_each_kind_of_failure(kind: ServerKind) -> Result<()> {
     let mut hasty = Pinger::new(&connect, "m'2", SHORT);
     for kind in [PingKind::Select, PingKind::Select, PingKind::Connect] {
         let ping = pinger.ping(kind).await;
-        ensure!(ping.outcome.is_ok(), "{ping:?}");
+        ensure!(ping.outcome.is_ok(), "wrong result of the ping: {ping:?}");
     }
     // The write hangs and is not cancelled. No second write is started meanwhile.
     for _ in 0..3 {
         let failure = hasty.ping(PingKind::Insert).await.outcome.err().map(|unreached| unreached.failure);
-        ensure!(failure == Some(ProbeFailure::TimedOut), "{failure:?}");
+        ensure!(failure == Some(ProbeFailure::TimedOut), "wrong failure of the probe or ping: {failure:?}");
         ensure!(hasty.ping(PingKind::Connect).await.outcome.is_ok());
     }
     let seen = probe_server(&subject("pinged", &server), TIMEOUT).await;
     let look = seen.state().context("the server was not observed")?;
     let semi_sync = look.semi_sync_source.as_ref().context("the server has no semi-sync source plugin")?;
-    ensure!(semi_sync.enabled && semi_sync.active && semi_sync.wait_no_replica, "{semi_sync:?}");
+    ensure!(
+        semi_sync.enabled && semi_sync.active && semi_sync.wait_no_replica,
+        "wrong state of semi-sync: {semi_sync:?}"
+    );
     let waiting = (semi_sync.clients, semi_sync.waiting_sessions, semi_sync.acks_needed);
-    ensure!(waiting == (0, 1, 1), "{semi_sync:?}");
+    ensure!(waiting == (0, 1, 1), "wrong state of semi-sync: {semi_sync:?}");
     // Semi-sync can be switched off here, because no client of a test server relies on its commits.
     server
         .sql(statement(
@@ -362,29 +386,32 @@ async fn pings_detect_each_kind_of_failure(kind: ServerKind) -> Result<()> {
     for pinger in [&mut hasty, &mut pinger] {
         let started = Instant::now();
         while let Err(unreached) = pinger.ping(PingKind::Insert).await.outcome {
-            ensure!(started.elapsed() < PATIENCE, "{unreached:?}");
+            ensure!(started.elapsed() < PATIENCE, "the ping took too long: {unreached:?}");
         }
     }
     let rows = server.sql("SELECT manager FROM tailwater.ping ORDER BY manager").await?;
-    ensure!(rows == ["m'1", "m'2"], "{rows:?}");
+    ensure!(rows == ["m'1", "m'2"], "wrong rows: {rows:?}");
 
     server.sql("SET GLOBAL read_only = 1").await?;
     let failure = pinger.ping(PingKind::Insert).await.outcome.err().map(|unreached| unreached.failure);
-    ensure!(failure == Some(ProbeFailure::ReadOnly), "{failure:?}");
+    ensure!(failure == Some(ProbeFailure::ReadOnly), "wrong failure of the probe or ping: {failure:?}");
 
     // A server that denies the login counts as alive.
     let stranger = ConnectOptions { user: "nobody".into(), ..server.connect_options() };
     let failure = Pinger::new(&stranger, "m", TIMEOUT).ping(PingKind::Select).await.outcome.err();
-    ensure!(failure.as_ref().map(|unreached| unreached.failure) == Some(ProbeFailure::Denied), "{failure:?}");
+    ensure!(
+        failure.as_ref().map(|unreached| unreached.failure) == Some(ProbeFailure::Denied),
+        "wrong failure of the probe or ping: {failure:?}"
+    );
 
     // After a restart of the server, the broken connection gives no information on the new server process.
     // The pinger must try a new connection at once.
     server.restart(None).await?;
     let ping = pinger.ping(PingKind::Select).await;
-    ensure!(ping.outcome.is_ok(), "{ping:?}");
+    ensure!(ping.outcome.is_ok(), "wrong result of the ping: {ping:?}");
     server.pause()?;
     let failure = hasty.ping(PingKind::Connect).await.outcome.err().map(|unreached| unreached.failure);
-    ensure!(failure == Some(ProbeFailure::TimedOut), "{failure:?}");
+    ensure!(failure == Some(ProbeFailure::TimedOut), "wrong failure of the probe or ping: {failure:?}");
     server.resume()?;
     // A connection that is refused because the process was killed is enough for a failover. The pings before
     // that must cause no finding.
@@ -401,10 +428,10 @@ async fn pings_detect_each_kind_of_failure(kind: ServerKind) -> Result<()> {
             .collect::<Vec<_>>()
     };
     let ping = pinger.ping(PingKind::Connect).await;
-    ensure!(codes(0, &ping).is_empty(), "{ping:?}");
+    ensure!(codes(0, &ping).is_empty(), "wrong result of the ping: {ping:?}");
     server.kill().await?;
     let ping = pinger.ping(PingKind::Select).await;
-    ensure!(codes(1, &ping) == [FailureCode::DeadPrimary], "{ping:?}");
+    ensure!(codes(1, &ping) == [FailureCode::DeadPrimary], "wrong result of the ping: {ping:?}");
     for kind in [PingKind::Select, PingKind::Connect, PingKind::Insert] {
         let failure = pinger.ping(kind).await.outcome.err().map(|unreached| unreached.failure);
         // The connection for writes breaks first; the next attempt to connect is refused.

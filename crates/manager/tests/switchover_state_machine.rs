@@ -21,28 +21,36 @@ fn run_with(world: &mut World, mut fate: impl FnMut(&RunAction) -> Fate) -> Audi
 fn check(world: &World, audit: &Audit) {
     match audit.outcome.as_ref().unwrap_or_else(|| panic!("the switchover has no outcome: {audit}")) {
         RunOutcome::Promoted { server, left } => {
-            assert!(world.writable.contains(server) && world.writable.len() == 1, "{audit}");
-            assert!(!world.old_writable, "{audit}");
+            assert!(
+                world.writable.contains(server) && world.writable.len() == 1,
+                "the servers are in the wrong state; audit record: {audit}"
+            );
+            assert!(!world.old_writable, "the servers are in the wrong state; audit record: {audit}");
             assert_eq!(world.captures_from(server), world.ackers.len(), "{audit}");
             let pause_ms = audit.pause_ms.expect("a pause");
-            assert!(pause_ms <= PAUSE_MS_MAX, "{audit}");
+            assert!(pause_ms <= PAUSE_MS_MAX, "writes were paused for too long; audit record: {audit}");
             // The demotion of the old primary must be executed, or be listed as remaining.
             let demotes = |act: &RunAction| matches!(act, RunAction::Demote { .. });
             let done = audit
                 .steps
                 .iter()
                 .any(|step| matches!(&step.note, AuditEvent::ActionOrdered { what, .. } if demotes(what)));
-            assert!(done || left.iter().any(demotes), "{audit}");
+            assert!(
+                done || left.iter().any(demotes),
+                "the demotion of the old primary is missing; audit record: {audit}"
+            );
         }
         RunOutcome::Unchanged { .. } => assert_eq!(world.effects, 0, "{audit}"),
-        RunOutcome::Undone { .. } => assert!(is_as_before(world), "{audit}"),
+        RunOutcome::Undone { .. } => {
+            assert!(is_as_before(world), "the servers are not as they were before; audit record: {audit}")
+        }
         RunOutcome::Incomplete { to_undo, .. } => {
             // Another manager executes the remaining undo actions from the audit record.
             let mut world = world.clone();
             for act in to_undo {
                 world.apply(act);
             }
-            assert!(is_as_before(&world), "{audit}");
+            assert!(is_as_before(&world), "the servers are not as they were before; audit record: {audit}");
         }
         RunOutcome::Planned { .. } => {
             panic!("the outcome is a plan, although this is not a dry run: {audit}")
@@ -117,7 +125,7 @@ fn a_switchover_that_exceeds_the_limit_of_the_pause_is_undone() {
     assert!(
         matches!(&audit.outcome, Some(RunOutcome::Undone { refusal: SafetyRefusal::PauseExceeded { step, .. }, .. })
         if step.contains("relay0")),
-        "{audit}"
+        "wrong outcome; audit record: {audit}"
     );
     // The pause takes as long as its limit, plus 2 ms for the undo actions, which run in parallel.
     assert_eq!(audit.pause_ms, Some(PAUSE_MS_MAX + 2), "{audit}");
@@ -140,7 +148,7 @@ fn a_demotion_that_waits_for_acks_that_do_not_come_is_undone() {
     assert_eq!(within, Some((PAUSE_MS_MAX / 2, 20)));
     assert!(
         matches!(&audit.outcome, Some(RunOutcome::Undone { refusal: SafetyRefusal::StepFailed { .. }, .. })),
-        "{audit}"
+        "wrong outcome; audit record: {audit}"
     );
 }
 
@@ -152,7 +160,7 @@ fn a_write_despite_read_only_is_detected() {
     check(&world, &audit);
     assert!(
         matches!(refusal(&audit), SafetyRefusal::StepFailed { reason, .. } if reason.contains("read_only")),
-        "{audit}"
+        "wrong outcome; audit record: {audit}"
     );
 }
 
@@ -169,7 +177,7 @@ fn an_undo_action_that_fails_is_repeated_once() {
         _ => Fate::Done,
     });
     check(&world, &audit);
-    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "{audit}");
+    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "wrong outcome; audit record: {audit}");
     // An acker that does not come back must not keep the primary read-only.
     let mut world = World::new(2, 1, 1);
     let audit = run_with(&mut world, |act| match act {
@@ -182,7 +190,7 @@ fn an_undo_action_that_fails_is_repeated_once() {
     check(&world, &audit);
     assert!(
         matches!(&audit.outcome, Some(RunOutcome::Incomplete { to_undo, .. }) if to_undo.len() == 1),
-        "{audit}"
+        "wrong remaining actions; audit record: {audit}"
     );
     assert!(world.old_writable);
 }
@@ -210,13 +218,16 @@ fn if_a_candidate_does_not_catch_up_another_one_is_used_or_writes_are_not_paused
     let mut world = World::new(1, 2, 1);
     let audit = run_with(&mut world, stuck);
     check(&world, &audit);
-    assert!(matches!(&audit.outcome, Some(RunOutcome::Promoted { server, .. }) if server == "s1"), "{audit}");
+    assert!(
+        matches!(&audit.outcome, Some(RunOutcome::Promoted { server, .. }) if server == "s1"),
+        "wrong outcome; audit record: {audit}"
+    );
     let mut world = World::new(1, 2, 1);
     let wanted = SwitchoverRequest { wanted: Some("s0".to_owned()), ..order(&world) };
     let audit = run(&mut world, wanted, |act| (stuck(act), 2), None);
     assert!(
         matches!(refusal(&audit), SafetyRefusal::StepFailed { .. }) && audit.pause_ms.is_none(),
-        "{audit}"
+        "wrong outcome; audit record: {audit}"
     );
 }
 
@@ -231,16 +242,22 @@ fn writes_are_not_paused_while_the_candidate_lags_too_far_behind() {
     let ordered = order(&world);
     let audit = run(&mut world, ordered, slow, None);
     check(&world, &audit);
-    assert!(matches!(&audit.outcome, Some(RunOutcome::Promoted { server, .. }) if server == "s1"), "{audit}");
+    assert!(
+        matches!(&audit.outcome, Some(RunOutcome::Promoted { server, .. }) if server == "s1"),
+        "wrong outcome; audit record: {audit}"
+    );
     // No server has a small lag. The reason contains the lag.
     let mut world = World::new(1, 1, 1);
     let wanted = SwitchoverRequest { wanted: Some("s0".to_owned()), ..order(&world) };
     let audit = run(&mut world, wanted, slow, None);
     assert!(
         matches!(refusal(&audit), SafetyRefusal::NotReady { reasons, .. } if reasons.contains("60 ms")),
-        "{audit}"
+        "wrong outcome; audit record: {audit}"
     );
-    assert!(audit.pause_ms.is_none() && is_as_before(&world), "{audit}");
+    assert!(
+        audit.pause_ms.is_none() && is_as_before(&world),
+        "the servers are not as they were before; audit record: {audit}"
+    );
     // The lag of the candidate becomes smaller with each round.
     let mut world = World::new(1, 1, 1);
     let mut behind_ms = 40;
@@ -264,7 +281,10 @@ fn a_switchover_whose_conditions_are_not_met_is_refused_and_changes_nothing() {
             let mut ordered = order(world);
             change(&mut ordered);
             let audit = run(world, ordered, |act| (fate(act), 2), None);
-            assert!(matches!(audit.outcome, Some(RunOutcome::Unchanged { .. })), "{audit}");
+            assert!(
+                matches!(audit.outcome, Some(RunOutcome::Unchanged { .. })),
+                "wrong outcome; audit record: {audit}"
+            );
             check(world, &audit);
             refusal(&audit).clone()
         };
@@ -274,23 +294,29 @@ fn a_switchover_whose_conditions_are_not_met_is_refused_and_changes_nothing() {
     let why = refused(&mut read_only, &|_| {}, &done);
     assert!(
         matches!(&why, SafetyRefusal::NotReady { reasons, .. } if reasons.contains("no writes")),
-        "{why}"
+        "wrong refusal: {why}"
     );
     let silent = |act: &RunAction| {
         if matches!(act, RunAction::ReadAcker { .. }) { Fate::RequestLost } else { Fate::Done }
     };
     let why = refused(&mut World::new(1, 1, 1), &|_| {}, &silent);
-    assert!(matches!(&why, SafetyRefusal::NotReady { reasons, .. } if reasons.contains("relay0")), "{why}");
+    assert!(
+        matches!(&why, SafetyRefusal::NotReady { reasons, .. } if reasons.contains("relay0")),
+        "wrong refusal: {why}"
+    );
     let why = refused(&mut World::new(1, 1, 1), &|order| order.acks_required = 2, &done);
-    assert!(matches!(&why, SafetyRefusal::NotReady { .. }), "{why}");
+    assert!(matches!(&why, SafetyRefusal::NotReady { .. }), "wrong refusal: {why}");
     let why = refused(&mut World::new(1, 1, 1), &|order| order.wanted = Some("s9".to_owned()), &done);
-    assert!(matches!(&why, SafetyRefusal::CandidateUnfit { .. }), "{why}");
+    assert!(matches!(&why, SafetyRefusal::CandidateUnfit { .. }), "wrong refusal: {why}");
     let why = refused(&mut World::new(1, 0, 1), &|_| {}, &done);
-    assert!(matches!(&why, SafetyRefusal::NoCandidate { .. }), "{why}");
+    assert!(matches!(&why, SafetyRefusal::NoCandidate { .. }), "wrong refusal: {why}");
     let mut errant = World::new(1, 1, 1);
     errant.errant = true;
     let why = refused(&mut errant, &|_| {}, &done);
-    assert!(matches!(&why, SafetyRefusal::NoCandidate { reasons } if reasons.contains("4e11fa47")), "{why}");
+    assert!(
+        matches!(&why, SafetyRefusal::NoCandidate { reasons } if reasons.contains("4e11fa47")),
+        "wrong refusal: {why}"
+    );
 }
 
 #[test]
@@ -313,7 +339,10 @@ fn a_dry_run_changes_nothing_and_reports_the_plan() {
     let Some(RunOutcome::Planned { server, acts, expected_ms }) = &plan.outcome else { panic!("{plan}") };
     // The plan must list what the real switchover does. The order of actions that run in parallel may differ.
     let planned: Vec<_> = acts.iter().map(std::mem::discriminant).collect();
-    assert!(planned.len() == done.len() && planned.iter().all(|act| done.contains(act)), "{plan}");
+    assert!(
+        planned.len() == done.len() && planned.iter().all(|act| done.contains(act)),
+        "wrong plan: {plan}"
+    );
     // In ms: prepare 3, pause 3, stop 5 (with semi-sync in parallel), repoint 30, writable 3, route 50, all
     // other actions 3.
     assert_eq!((server.as_str(), *expected_ms), ("s0", 97), "{plan}");
@@ -370,6 +399,6 @@ proptest! {
         let audit = run(&mut world, ordered, |_| (Fate::Done, takes.next().expect("an endless iterator")), None);
         check(&world, &audit);
         let promoted = matches!(&audit.outcome, Some(RunOutcome::Promoted { left, .. }) if left.is_empty());
-        prop_assert!(promoted, "{}", audit);
+        prop_assert!(promoted, "no server was promoted; audit record: {}", audit);
     }
 }

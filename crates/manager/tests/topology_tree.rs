@@ -358,7 +358,10 @@ fn the_state_that_a_refused_query_would_show_is_unknown() {
     // On a primary from which Tailwater only captures, nothing depends on these queries. So the primary has
     // no problem.
     assert_eq!(problems(&cluster, "db1"), []);
-    assert!(find(&cluster, "db1").notes.iter().any(|note| note.contains("needs")), "{cluster:#?}");
+    assert!(
+        find(&cluster, "db1").notes.iter().any(|note| note.contains("needs")),
+        "the note on the lacking privilege is missing: {cluster:#?}"
+    );
 
     // If one of several channels reports no lag, its lag may be the largest.
     let mut two = follows(2, from("db1", 3306, Some(1)));
@@ -382,8 +385,8 @@ fn a_stopped_channel_has_no_lag() {
     let cluster = build_tree(&plan, &[seen("db1", look(1))]);
     let node = find(&cluster, "c");
     assert_eq!(node.lag_seconds, None);
-    assert!(node.problems[0].text.contains(because), "{:?}", node.problems);
-    assert!(!node.problems[0].text.contains("told to stop"), "{:?}", node.problems);
+    assert!(node.problems[0].text.contains(because), "wrong problems: {:?}", node.problems);
+    assert!(!node.problems[0].text.contains("told to stop"), "wrong problems: {:?}", node.problems);
 }
 
 #[test]

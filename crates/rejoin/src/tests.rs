@@ -145,7 +145,10 @@ fn transactions_without_full_before_images_cannot_be_undone() {
     let refused = inverse(&cut, EngineState::MatchesBinlog)
         .expect_err("an undo without a column of the before image must be refused");
     assert_eq!(refused.code(), "TW-APP-0040");
-    assert!(refused.to_string().contains("s.t0: the rows were logged without column c1"), "{refused}");
+    assert!(
+        refused.to_string().contains("s.t0: the rows were logged without column c1"),
+        "wrong error: {refused}"
+    );
 
     let keyless = Wish { table: KEYLESS as u8, kind: 0, values: [1, 1, 1, 1], how: 0 };
     history.write(&[keyless]);
@@ -153,6 +156,6 @@ fn transactions_without_full_before_images_cannot_be_undone() {
     assert!(inverse(&keyless, EngineState::MatchesBinlog).is_ok());
     let refused = inverse(&keyless, EngineState::Uncertain)
         .expect_err("an undo in a table without a key must be refused if the server may have lost the row");
-    assert!(refused.to_string().contains("s.t2 has no primary key"), "{refused}");
+    assert!(refused.to_string().contains("s.t2 has no primary key"), "wrong error: {refused}");
     assert!(reapply(&keyless).is_err());
 }

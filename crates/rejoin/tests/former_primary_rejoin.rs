@@ -144,7 +144,10 @@ async fn rows_of_every_type_are_undone(kind: ServerKind) -> Result<()> {
         "{} undone",
         healed.undone.len()
     );
-    ensure!(healed.rows_undone > 500 && healed.transactions_again == 0 && !healed.resumed, "{healed:?}");
+    ensure!(
+        healed.rows_undone > 500 && healed.transactions_again == 0 && !healed.resumed,
+        "wrong report of the repair: {healed:?}"
+    );
     let after = rig.rows(BY_BINLOG).await?;
     for (table, rows) in &before {
         ensure!(
@@ -162,7 +165,10 @@ async fn rows_of_every_type_are_undone(kind: ServerKind) -> Result<()> {
     ensure!(std::fs::read(&options.tail_file)?.starts_with(b"\xfebin"), "the tail file is not a binlog file");
     // A second repair must find nothing to do.
     let again = repair(&options, &rig.log_dir()?).await?;
-    ensure!(again.undone.is_empty() && again.transactions_again == 0 && !again.resumed, "{again:?}");
+    ensure!(
+        again.undone.is_empty() && again.transactions_again == 0 && !again.resumed,
+        "wrong report of the repair: {again:?}"
+    );
     Ok(())
 }
 
@@ -238,7 +244,10 @@ async fn lost_transactions_are_redone(kind: ServerKind) -> Result<()> {
     ensure!(rig.rows("shop").await? == kept, "{:?}", rig.rows("shop").await?);
     let options = rig.rejoin_options(Duration::from_secs(3600));
     let healed = repair(&options, &rig.log_dir()?).await?;
-    ensure!(healed.transactions_again >= 6 && healed.transactions_lost == 0, "{healed:?}");
+    ensure!(
+        healed.transactions_again >= 6 && healed.transactions_lost == 0,
+        "wrong report of the repair: {healed:?}"
+    );
     ensure!(rig.rows("shop").await? == wanted, "{:?}", rig.rows("shop").await?);
     ensure!(is_same(&rig.source_gtids().await?.union(&rig.gtids().await?)?, &logged));
 
@@ -251,12 +260,15 @@ async fn lost_transactions_are_redone(kind: ServerKind) -> Result<()> {
     };
     rig.source.sql(&format!("{lose}; {forget}")).await?;
     let found = inspect(&options, &rig.log_dir()?).await?;
-    ensure!(found.redo.lost == 6, "{:?}", found.redo);
+    ensure!(found.redo.lost == 6, "wrong number of lost transactions: {:?}", found.redo);
     // Transactions that the binlog lacks must be reapplied even if the options say that the tables match the
     // binlog.
     let certain = rig.rejoin_options(Duration::ZERO);
     let healed = repair(&certain, &rig.log_dir()?).await?;
-    ensure!(healed.transactions_again == 6 && healed.transactions_lost == 6, "{healed:?}");
+    ensure!(
+        healed.transactions_again == 6 && healed.transactions_lost == 6,
+        "wrong report of the repair: {healed:?}"
+    );
     ensure!(rig.rows("shop").await? == wanted, "{:?}", rig.rows("shop").await?);
     ensure!(
         is_same(&rig.gtids().await?, &logged),
@@ -280,7 +292,7 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
     let options = rig.rejoin_options(Duration::from_secs(3600));
     let failed =
         repair(&options, &rig.log_dir()?).await.expect_err("a repair must fail if a table is missing");
-    ensure!(matches!(failed, RejoinError::Apply(ApplyError::MissingTable { .. })), "{failed}");
+    ensure!(matches!(failed, RejoinError::Apply(ApplyError::MissingTable { .. })), "wrong error: {failed}");
     ensure!(
         rig.source.sql("SELECT COUNT(*) FROM shop.b").await? == ["0"],
         "the failed repair did not undo the transaction"
@@ -294,7 +306,10 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
         .sql("SET sql_log_bin=0; RENAME TABLE shop.away TO shop.c; SET GLOBAL read_only=0; INSERT INTO shop.b (id, v) VALUES (7, 8)")
         .await?;
     let healed = repair(&options, &rig.log_dir()?).await?;
-    ensure!(healed.resumed && healed.undone.is_empty() && healed.transactions_again == 2, "{healed:?}");
+    ensure!(
+        healed.resumed && healed.undone.is_empty() && healed.transactions_again == 2,
+        "wrong report of the repair: {healed:?}"
+    );
     ensure!(
         rig.source.sql("SELECT v FROM shop.b WHERE id = 7").await? == ["8"],
         "the transaction was undone a second time"
@@ -321,7 +336,7 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
         .expect_err("a rejoin must be refused after a client has written");
     ensure!(
         refused.code() == "TW-APP-0041" && refused.to_string().contains("it was written to since"),
-        "{refused}"
+        "wrong error: {refused}"
     );
     Ok(())
 }
@@ -357,8 +372,11 @@ async fn irreversible_transactions_are_named_and_nothing_is_changed(kind: Server
         options.window.get_or_insert(Duration::ZERO);
         let rows = rig.rows("shop").await?;
         let refused = repair(&options, &rig.log_dir()?).await.expect_err(statement);
-        ensure!(refused.code() == "TW-APP-0040" && refused.to_string().contains(expected), "{refused}");
-        ensure!(refused.to_string().contains("--copy"), "{refused}");
+        ensure!(
+            refused.code() == "TW-APP-0040" && refused.to_string().contains(expected),
+            "wrong error: {refused}"
+        );
+        ensure!(refused.to_string().contains("--copy"), "wrong error: {refused}");
         ensure!(rig.rows("shop").await? == rows, "the refused repair changed rows");
         // Restores the state from before the attempt.
         rig.source.sql("SET GLOBAL read_only=0").await?;
@@ -371,6 +389,6 @@ async fn irreversible_transactions_are_named_and_nothing_is_changed(kind: Server
     let itself = RejoinOptions { primary: rig.source.socket_options(), ..options };
     let refused =
         inspect(&itself, &rig.log_dir()?).await.expect_err("a rejoin of the current primary must be refused");
-    ensure!(refused.to_string().contains("the current primary"), "{refused}");
+    ensure!(refused.to_string().contains("the current primary"), "wrong error: {refused}");
     Ok(())
 }

@@ -107,7 +107,10 @@ async fn transactions_that_were_lost_before_a_grant_are_reapplied() -> Result<()
         lost += usize::from(rig.source.sql("SELECT * FROM shop.a ORDER BY id").await? != wanted);
         let options = RejoinOptions { window: None, ..rig.rejoin_options(Duration::ZERO) };
         let healed = repair(&options, &rig.log_dir()?).await?;
-        ensure!(healed.transactions_again == 4 && healed.transactions_lost == 0, "{healed:?}");
+        ensure!(
+            healed.transactions_again == 4 && healed.transactions_lost == 0,
+            "wrong report of the repair: {healed:?}"
+        );
         let found = rig.source.sql("SELECT * FROM shop.a ORDER BY id").await?;
         ensure!(found == wanted, "shop.a has the rows {found:?} instead of {wanted:?}");
         // For a table in another engine than InnoDB, it is unknown what the statement flushed. The error must
@@ -118,7 +121,7 @@ async fn transactions_that_were_lost_before_a_grant_are_reapplied() -> Result<()
             .expect_err("a rejoin must refuse a DDL statement on a table of another engine");
         ensure!(
             refused.code() == "TW-APP-0040" && refused.to_string().contains("a DDL statement"),
-            "{refused}"
+            "wrong error: {refused}"
         );
         ensure!(
             rig.source.sql("SELECT COUNT(*) FROM shop.a").await? == ["0"],

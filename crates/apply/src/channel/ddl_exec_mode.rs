@@ -105,10 +105,10 @@ mod tests {
     fn table_drops_are_recognized() {
         for text in ["DROP TABLE t", "drop tables a, b", "/* x */ DROP TEMPORARY TABLE t", "DROP SEQUENCE s"]
         {
-            assert!(drops_tables(text.as_bytes()), "{text}");
+            assert!(drops_tables(text.as_bytes()), "the statement must count as DROP TABLE: {text}");
         }
         for text in ["DROP VIEW v", "DROP DATABASE d", "CREATE TABLE t (a INT)", "ALTER TABLE t DROP a"] {
-            assert!(!drops_tables(text.as_bytes()), "{text}");
+            assert!(!drops_tables(text.as_bytes()), "the statement must not count as DROP TABLE: {text}");
         }
     }
 }

@@ -344,7 +344,7 @@ mod tests {
             "alter table `q`\nexchange\tpartition `p0` with table `plain` without validation",
             "/* nightly */ ALTER TABLE q EXCHANGE PARTITION p0 WITH TABLE plain",
         ] {
-            assert!(may(text), "{text}");
+            assert!(may(text), "the statement must count as a swap of tables: {text}");
         }
         for text in [
             "RENAME TABLE a TO old, new TO a",
@@ -354,7 +354,7 @@ mod tests {
             "RENAME TABLE `unfinished",
             "",
         ] {
-            assert!(!may(text), "{text}");
+            assert!(!may(text), "the statement must not count as a swap of tables: {text}");
         }
     }
 }

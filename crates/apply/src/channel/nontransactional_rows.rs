@@ -157,15 +157,18 @@ mod tests {
             assert_eq!((error.code(), error.retry()), ("TW-APP-0052", ApplyRetry::AfterChange), "{error}");
             let text = error.to_string();
             for wrong in ["nothing is lost", "none of these rows is committed", "is committed"] {
-                assert!(!text.contains(wrong), "{text}");
+                assert!(!text.contains(wrong), "the error contains {wrong:?}: {text}");
             }
             assert_eq!(text.matches("0-1-2").count(), 1, "{text}");
-            assert!(!text.contains('7') || !text.contains("VALUES"), "{text}");
+            assert!(
+                !text.contains('7') || !text.contains("VALUES"),
+                "the error contains a row value: {text}"
+            );
         }
         let refused = nontransactional.explain("0-1-2", server_error());
         assert_eq!(refused.server_error().map(|error| error.number), Some(1205));
         let broken = nontransactional.explain("0-1-2", SessionError::OutOfStep.into());
-        assert!(broken.code().starts_with("TW-SES-"), "{broken}");
+        assert!(broken.code().starts_with("TW-SES-"), "wrong error for the broken connection: {broken}");
         let uncounted =
             ApplyError::RowCountMismatch { gtid: gtid(), counted: 0, wanted: 1, is_committed: false };
         let nontransactional = NontransactionalRows { ignored_if_repeated: true, ..rows(0, 1, true) };

@@ -156,7 +156,10 @@ mod tests {
     fn rows_have_the_shape_of_the_table() {
         for flavour in [Flavour::MySql, Flavour::MariaDb] {
             let row = ProgressRow::new(flavour, "replica", 7, 3).unwrap();
-            assert!(row.table.same_shape, "{flavour}");
+            assert!(
+                row.table.same_shape,
+                "the columns of the progress row do not match the target table: {flavour}"
+            );
             let image = ProgressRow::image(b"spans", "0-1-2", 9);
             let group = row.group(&image, None);
             let columns = &row.table.map.columns;

@@ -88,10 +88,16 @@ mod tests {
     fn no_error_is_both_uncertain_and_already_done() {
         // A statement that fails with one of these errors has done nothing.
         for number in [1005, 1142, 1205, 1213] {
-            assert!(!may_have_run(number) && !is_already_done(number), "{number}");
+            assert!(
+                !may_have_run(number) && !is_already_done(number),
+                "after this error the statement must count as not executed: {number}"
+            );
         }
         for number in UNCERTAIN_ERRORS {
-            assert!(may_have_run(number) && !is_already_done(number), "{number}");
+            assert!(
+                may_have_run(number) && !is_already_done(number),
+                "after this error it must count as unknown whether the statement was executed: {number}"
+            );
         }
     }
 

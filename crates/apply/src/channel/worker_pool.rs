@@ -223,7 +223,7 @@ mod tests {
             .to_string();
         assert!(
             dead.starts_with("a worker has ended unexpectedly: ") && dead.contains("this worker panics"),
-            "{dead}"
+            "wrong error for the dead worker: {dead}"
         );
         pool.submit(batch(2)).await;
         let (batch, _) = pool.next_result().await.expect("the other worker must still apply batches");

@@ -119,7 +119,7 @@ fn unknown_keys_and_operations_are_rejected() {
         r#"{"include": [{"tables": "a.b", "operation": []}]}"#,
         r#"{"include": [{"tables": "a.b", "operations": ["truncate"]}]}"#,
     ] {
-        assert!(serde_json::from_str::<FilterSet>(json).is_err(), "{json}");
+        assert!(serde_json::from_str::<FilterSet>(json).is_err(), "this JSON must be rejected: {json}");
     }
 }
 
@@ -130,7 +130,7 @@ fn two_tables_are_not_written_to_one() {
     router.table("copy", "other").expect("another table must be routed");
     let error = router.table("copy", "orders").expect_err("the second table must conflict");
     let expected = "shop.orders and copy.orders of the source would both be written to copy.orders";
-    assert!(error.to_string().contains(expected), "{error}");
+    assert!(error.to_string().contains(expected), "wrong error: {error}");
     // A second lookup reports the conflict again, and earlier decisions are still valid.
     router.table("copy", "orders").expect_err("the conflict must be reported again");
     assert_eq!(
@@ -265,7 +265,10 @@ fn damaged_versions_are_rejected() {
         format!("[{}]", one.replace("1:4", "1:-4")),
         format!("[{}]", one.replace("{}", r#"{"include": ["a"]}"#)),
     ] {
-        assert!(serde_json::from_str::<VersionedFilters>(&json).is_err(), "{json}");
+        assert!(
+            serde_json::from_str::<VersionedFilters>(&json).is_err(),
+            "this JSON must be rejected: {json}"
+        );
     }
 }
 

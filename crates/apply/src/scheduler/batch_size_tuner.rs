@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(BatchSizing::default().limits(&OPTIONS).rows_max, usize::MAX);
         // Rows take 10 µs each, and 20 commits of 20 ms are 400 ms.
         let rows_max = steady(100, 1000, 20_000).rows_max;
-        assert!((39_000..=41_000).contains(&rows_max), "{rows_max}");
+        assert!((39_000..=41_000).contains(&rows_max), "wrong batch size: {rows_max}");
         // If commits take no time, the limit is 200 ms.
         assert_eq!(steady(100, 1000, 0).rows_max, 20_000);
         // Slow rows and slow commits reach the limits.

@@ -202,7 +202,7 @@ mod tests {
     fn batches_that_use_the_cpu_use_as_many_workers_as_processors() {
         assert_eq!(rest(8, |running| 1000 * running.max(2) as u64 / 2), 2);
         let at_a_time = rest(16, |running| 1000 * running.max(6) as u64 / 6);
-        assert!((5..=6).contains(&at_a_time), "{at_a_time}");
+        assert!((5..=6).contains(&at_a_time), "wrong number of concurrent batches: {at_a_time}");
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
             let running = own.at_a_time();
             own.record(running, 100, BatchTiming { execute_us: 1000 * running as u64, commit_us: 0 });
         }
-        assert!(own.at_a_time() <= 3, "{own:?}");
+        assert!(own.at_a_time() <= 3, "wrong number of concurrent batches: {own:?}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ async fn one_of_two_stops(kind: ServerKind) -> Result<()> {
             fault = rig.wait_failed(&holder) => (true, fault?),
             fault = rig.wait_failed(&other) => (false, fault?),
         };
-        ensure!(fault.code == "TW-APP-0007", "{fault:?}");
+        ensure!(fault.code == "TW-APP-0007", "wrong fault of the channel: {fault:?}");
         let (goes_on, gone) = if first_stopped { (other, holder) } else { (holder, other) };
         gone.shut_down().await;
         holder = goes_on;

@@ -20,7 +20,7 @@ async fn refused(channel: &Channel) -> Result<ChannelFault> {
         let is_refused = |state| !matches!(state, ChannelState::Running | ChannelState::Stopped);
         let found =
             status.wait_for(|status| is_refused(status.state) && status.fault.is_some()).await?.clone();
-        ensure!(found.state == ChannelState::Connecting, "{:?}", found.fault);
+        ensure!(found.state == ChannelState::Connecting, "wrong fault of the channel: {:?}", found.fault);
         Ok(found.fault)
     };
     let fault = in_time("the channel reports that the target's disk is full", full).await?;

@@ -40,7 +40,11 @@ async fn streamed(kind: ServerKind, doublings: u32) -> Result<()> {
                 if received(&mut watcher).await? > received_before + (5 << 20) {
                     return Ok(());
                 }
-                ensure!(status.borrow().state != ChannelState::Failed, "{:?}", status.borrow().fault);
+                ensure!(
+                    status.borrow().state != ChannelState::Failed,
+                    "wrong fault of the channel: {:?}",
+                    status.borrow().fault
+                );
                 ensure!(
                     status.borrow().transactions_total < 3,
                     "the transaction was applied before the applier could be killed"
@@ -124,7 +128,7 @@ async fn an_error_in_a_streamed_transaction_is_reported() -> Result<()> {
         .await?;
     channel.resume(None).await?;
     let fault = rig.wait_failed(&channel).await?;
-    ensure!(fault.message.contains("large.u"), "{fault:?}");
+    ensure!(fault.message.contains("large.u"), "wrong fault of the channel: {fault:?}");
     ensure!(
         rig.target.sql("SELECT COUNT(*) FROM large.t").await? == ["0"],
         "a part of the transaction is committed"

@@ -127,7 +127,7 @@ async fn a_target_becomes_writable(kind: ServerKind) -> Result<()> {
                     || status.fault.as_ref().is_some_and(|fault| is_refused(&fault.code, &fault.message))
             });
             let found = found.await?;
-            ensure!(found.state == ChannelState::Connecting, "{:?}", found.fault);
+            ensure!(found.state == ChannelState::Connecting, "wrong fault of the channel: {:?}", found.fault);
             Ok(())
         };
         in_time("the target refuses to write", waits).await?;
@@ -165,7 +165,10 @@ async fn table_swaps_need_process_privilege(rig: &Rig, channel: &Channel) -> Res
         .await?;
     channel.resume(None).await?;
     let fault = rig.wait_failed(channel).await?;
-    ensure!(fault.code == "TW-APP-0005" && fault.message.contains("GRANT PROCESS"), "{fault:?}");
+    ensure!(
+        fault.code == "TW-APP-0005" && fault.message.contains("GRANT PROCESS"),
+        "wrong fault of the channel: {fault:?}"
+    );
     ensure!(
         rig.target.sql("SELECT id FROM tally.whole").await? == ["1"],
         "the statement ran without the PROCESS privilege"
@@ -209,7 +212,10 @@ async fn stop_does_not_wait_for_an_earlier_statement(kind: ServerKind) -> Result
         until(&rig.target, waits, "1").await?;
         in_time("the channel stops", async { Ok(channel.pause().await?) }).await?;
         let status = channel.status().borrow().clone();
-        ensure!(status.state == ChannelState::Stopped && status.fault.is_none(), "{status:?}");
+        ensure!(
+            status.state == ChannelState::Stopped && status.fault.is_none(),
+            "wrong status of the channel: {status:?}"
+        );
         ensure!(
             rig.target.sql("SHOW TABLES IN busy").await?.is_empty(),
             "the statement ran although an earlier connection still holds the lock"
@@ -221,7 +227,7 @@ async fn stop_does_not_wait_for_an_earlier_statement(kind: ServerKind) -> Result
     // wait for the lock.
     rig.target.sql("UPDATE tailwater.apply_channel SET incarnation=incarnation+1").await?;
     let fault = rig.wait_failed(&channel).await?;
-    ensure!(fault.code == "TW-APP-0007", "{fault:?}");
+    ensure!(fault.code == "TW-APP-0007", "wrong fault of the channel: {fault:?}");
     channel.resume(None).await?;
     until(&rig.target, waits, "1").await?;
     predecessor.execute("DO RELEASE_LOCK('tailwater.hasty')").await?;

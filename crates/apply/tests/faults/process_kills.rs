@@ -218,7 +218,9 @@ async fn transactions_that_a_mysql_target_logged_and_lost_are_detected() -> Resu
     match rig.wait_applied(&channel).await {
         // The target may have written the transactions to disk before it was killed.
         Ok(()) => rig.ensure_equal(TALLY).await?,
-        Err(error) => ensure!(format!("{error:#}").contains("TW-APP-0006"), "{error:#}"),
+        Err(error) => {
+            ensure!(format!("{error:#}").contains("TW-APP-0006"), "wrong error after the kill: {error:#}")
+        }
     }
     channel.shut_down().await;
     Ok(())

@@ -52,7 +52,7 @@ async fn xa(kind: ServerKind, bytes_max: u64) -> Result<()> {
     applier.channel.pause().await?;
     rig.ensure_equal(&["xa"]).await?;
     let left = rig.target.sql("XA RECOVER").await?;
-    ensure!(left.is_empty(), "{left:?}");
+    ensure!(left.is_empty(), "prepared XA transactions remain on the target: {left:?}");
     applier.end().await;
     Ok(())
 }
@@ -100,7 +100,10 @@ async fn statements_in_xa_transactions_are_filtered() -> Result<()> {
     until(&rig.target, "SELECT COUNT(*) FROM xa.t", "2").await?;
     rig.source.sql("XA COMMIT 'text'").await?;
     let fault = rig.wait_failed(&applier.channel).await?;
-    ensure!(fault.message.contains("filters and rewrites need rows"), "{fault:?}");
+    ensure!(
+        fault.message.contains("filters and rewrites need rows"),
+        "wrong fault of the channel: {fault:?}"
+    );
     ensure!(
         rig.target.sql("SELECT COUNT(*) FROM xa.u").await? == ["0"],
         "a row of the rejected statement was written"
@@ -152,14 +155,17 @@ async fn mysql_target_logs_every_gtid() -> Result<()> {
     rig.wait_applied(&applier.channel).await?;
     applier.end().await;
     let rows = rig.target.sql("SELECT id, n FROM xa.t ORDER BY id").await?;
-    ensure!(rows == ["1\t4", "6\t6"], "{rows:?}");
+    ensure!(rows == ["1\t4", "6\t6"], "wrong rows: {rows:?}");
     let has = rig.target.sql("SELECT @@GLOBAL.gtid_executed").await?.concat();
     let lacking = format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{has}')");
-    ensure!(rig.source.sql(&lacking).await? == [""], "{has}");
+    ensure!(
+        rig.source.sql(&lacking).await? == [""],
+        "the target lacks GTIDs of the source; the target has: {has}"
+    );
     // All GTIDs must be in the target's binlog. A replica of the target could not get GTIDs that are only in
     // `gtid_purged`.
     let purged = rig.target.sql("SELECT @@GLOBAL.gtid_purged").await?;
-    ensure!(purged == [""], "{purged:?}");
+    ensure!(purged == [""], "the target has GTIDs that its binlog does not contain: {purged:?}");
     Ok(())
 }
 

@@ -60,7 +60,10 @@ mod tests {
         let some = mariadb("0-1-4");
         let difference = all.subtract(&some).unwrap().to_string();
         let wanted = RequiredGtids::read(Flavour::MariaDb, &difference).unwrap();
-        assert!(wanted.is_held_by(&all) && !wanted.is_held_by(&some), "{difference}");
+        assert!(
+            wanted.is_held_by(&all) && !wanted.is_held_by(&some),
+            "wrong set of required GTIDs, which was parsed from: {difference}"
+        );
         assert!(!wanted.is_held_by(&mariadb("0-1-9,1-2-2")));
 
         let mysql = |text: &str| {

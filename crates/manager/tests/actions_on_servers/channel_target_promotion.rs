@@ -105,7 +105,10 @@ pub async fn a_channel_target_becomes_primary(cluster: &mut Cluster) -> Result<(
 
     // The progress of the channel is first unknown, then too small, and at last complete.
     let seen = look().await?;
-    ensure!(seen.feed == ReplicationKind::Channel && seen.received.is_none(), "{seen:?}");
+    ensure!(
+        seen.feed == ReplicationKind::Channel && seen.received.is_none(),
+        "wrong state of the channel target: {seen:?}"
+    );
     fails(&actor, supply.clone(), "does not report").await?;
     *channel.brought.lock().unwrap() = Some(GtidSet::empty(all.flavour()));
     fails(&actor, supply.clone(), "has not applied").await?;

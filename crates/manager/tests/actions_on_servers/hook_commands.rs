@@ -39,7 +39,7 @@ async fn a_hook_gets_both_servers_in_its_environment() -> Result<()> {
                 TAILWATER_OLD_NAME=db1\nTAILWATER_OLD_PORT=3306\nTAILWATER_RUN=f1\nTAILWATER_TERM=7\n\
                 --command=start --orig_master_host=db1.example --orig_master_ip=db1.example --orig_master_port=3306 \
                 --new_master_host=db2.example --new_master_ip=db2.example --new_master_port=3307\non stderr";
-    ensure!(printed == want, "{printed}");
+    ensure!(printed == want, "wrong output of the hook: {printed}");
     let page = include_str!("../../../../docs/reference/hooks.md");
     for name in want.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name) {
         ensure!(
@@ -52,7 +52,7 @@ async fn a_hook_gets_both_servers_in_its_environment() -> Result<()> {
     let outcome =
         run(&hook("echo \"$TAILWATER_COMMAND $TAILWATER_NEW_HOST$*\"", HookArguments::AsGiven, LONG), &fence)
             .await;
-    ensure!(outcome == HookOutcome::Done("stop".into()), "{outcome:?}");
+    ensure!(outcome == HookOutcome::Done("stop".into()), "wrong outcome of the hook: {outcome:?}");
     Ok(())
 }
 
@@ -60,7 +60,7 @@ async fn a_hook_gets_both_servers_in_its_environment() -> Result<()> {
 async fn a_hook_that_fails_hangs_or_prints_too_much_does_not_delay_a_failover() -> Result<()> {
     let outcome = run(&hook("echo no; exit 3", HookArguments::AsGiven, LONG), &situation()).await;
     let has_failed = matches!(&outcome, HookOutcome::Failed(text) if text.contains("exit status: 3: no"));
-    ensure!(has_failed, "{outcome:?}");
+    ensure!(has_failed, "wrong outcome of the hook: {outcome:?}");
     let absent = Hook { command: vec!["/nonexistent/hook".into()], ..hook("", HookArguments::AsGiven, LONG) };
     ensure!(matches!(run(&absent, &situation()).await, HookOutcome::Failed(_)));
     ensure!(matches!(
@@ -73,13 +73,16 @@ async fn a_hook_that_fails_hangs_or_prints_too_much_does_not_delay_a_failover() 
         run(&hook("head -c 1000000 /dev/zero | tr '\\0' x", HookArguments::AsGiven, LONG), &situation())
             .await;
     let HookOutcome::Done(printed) = outcome else { anyhow::bail!("{outcome:?}") };
-    ensure!((1..=8192).contains(&printed.len()), "{}", printed.len());
+    ensure!((1..=8192).contains(&printed.len()), "wrong length of the kept output: {}", printed.len());
 
     // A process that the hook leaves running does not delay the failover or switchover, and is not killed.
     let started = Instant::now();
     let outcome = run(&hook("sleep 60 & echo $!", HookArguments::AsGiven, LONG), &situation()).await;
     let HookOutcome::Done(left) = outcome else { anyhow::bail!("{outcome:?}") };
-    ensure!(started.elapsed() < LONG / 2 && lives(&left), "{left}");
+    ensure!(
+        started.elapsed() < LONG / 2 && lives(&left),
+        "the hook was awaited too long, or its process was killed: {left}"
+    );
     let end = std::process::Command::new("kill").arg(left.trim()).status()?;
     ensure!(end.success());
 
@@ -90,7 +93,7 @@ async fn a_hook_that_fails_hangs_or_prints_too_much_does_not_delay_a_failover() 
     let child = text.rsplit(' ').next().context("the output has no process id")?.to_owned();
     let started = Instant::now();
     while lives(&child) {
-        ensure!(started.elapsed() < LONG, "{text}");
+        ensure!(started.elapsed() < LONG, "the hook was not killed in time: {text}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())

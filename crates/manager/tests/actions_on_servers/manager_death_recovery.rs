@@ -314,7 +314,7 @@ async fn a_manager_that_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) 
                 })?;
             }
             Some(RunOutcome::Promoted { server, left }) => {
-                ensure!(server == "db2" && left.is_empty(), "{audit}");
+                ensure!(server == "db2" && left.is_empty(), "wrong remaining actions; audit record: {audit}");
                 let committed = trial.commits(&cluster.replica, &cluster.primary, id).await;
                 committed.with_context(|| {
                     format!(
@@ -376,7 +376,7 @@ async fn a_manager_that_dies_in_a_failover_leaves_a_primary(kind: ServerKind) ->
                 }
             }
             Some(RunOutcome::Promoted { server, left }) => {
-                ensure!(server == "db2" && left.is_empty(), "{audit}");
+                ensure!(server == "db2" && left.is_empty(), "wrong remaining actions; audit record: {audit}");
                 let mut app = client(&cluster.replica).await?;
                 let commits = app.execute("INSERT INTO shop.t VALUES (7)");
                 tokio::time::timeout(PATIENCE, commits).await.context("the commit waits for ever")??;

@@ -94,12 +94,15 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
     else {
         bail!("the probe returned no servers")
     };
-    ensure!(seen.iter().map(|one| one.name.as_str()).eq(["db2", "db3"]), "{seen:?}");
+    ensure!(
+        seen.iter().map(|one| one.name.as_str()).eq(["db2", "db3"]),
+        "wrong state of the servers: {seen:?}"
+    );
     let received = seen[0].received.clone().context("the received transactions are unknown")?;
     let what = has.subtract(&received)?.to_string();
     ensure!(
         !received.is_subset_of(seen[0].executed.as_ref().context("the executed transactions are unknown")?),
-        "{seen:?}"
+        "wrong state of the servers: {seen:?}"
     );
 
     // A server whose account lacks a privilege cannot be used. This is reported before anything is changed.
@@ -111,7 +114,7 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
         bail!("the probe returned no servers")
     };
     let names_grant = lacking[0].reached.as_ref().is_err_and(|reason| reason.contains("run: GRANT"));
-    ensure!(names_grant && lacking[1].reached.is_ok(), "{lacking:?}");
+    ensure!(names_grant && lacking[1].reached.is_ok(), "wrong state of the servers: {lacking:?}");
 
     // A server is excluded if semi-sync is not loaded and its account may not load it.
     if kind.flavour() == Flavour::MySql {
@@ -121,10 +124,13 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
         else {
             bail!("the probe returned no servers")
         };
-        ensure!(seen[0].semi_sync_unavailable.is_none() && seen[1].reached.is_ok(), "{seen:?}");
+        ensure!(
+            seen[0].semi_sync_unavailable.is_none() && seen[1].reached.is_ok(),
+            "wrong state of the servers: {seen:?}"
+        );
         let lack = seen[1].semi_sync_unavailable.as_ref().context("semi-sync can be loaded")?;
         let says = ["TW-SES-0019", "run: GRANT INSERT ON mysql.plugin TO 'leader'@'%'"];
-        ensure!(says.iter().all(|text| lack.contains(text)), "{lack}");
+        ensure!(says.iter().all(|text| lack.contains(text)), "wrong reason against the server: {lack}");
         cluster.log.sql("SET SESSION sql_log_bin = 0; GRANT INSERT ON mysql.plugin TO leader@'%'").await?;
     }
 
@@ -136,7 +142,7 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
     }
     let mut replica = connect(&cluster.replica).await?;
     let channel = status(&mut replica).await?.context("the server has no replication channel")?;
-    ensure!(address(&cluster.log).is_source_of(&channel), "{channel:?}");
+    ensure!(address(&cluster.log).is_source_of(&channel), "wrong replication status: {channel:?}");
     // After a drain that exceeds its time limit, the replica replicates as before, because another server may
     // be chosen.
     let mut locker = Connection::connect(&cluster.replica.connect_options()).await?;
@@ -168,7 +174,7 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
         does(&actor, RunAction::DisableSemiSyncSource { server: server() }).await?;
         ensure!(verify_waiting(&mut replica, 1).await.is_err());
         let channel = status(&mut replica).await?.context("the server has no replication channel")?;
-        ensure!(channel.sql_running, "{channel:?}");
+        ensure!(channel.sql_running, "wrong replication status: {channel:?}");
     }
 
     // The server becomes writable. Its replication source is removed. A commit waits for its ACK, and its
@@ -206,7 +212,7 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
     cluster.replica.start_again().await?;
     let mut replica = connect(&cluster.replica).await?;
     let kept = verify_waiting(&mut replica, 1).await;
-    ensure!(kept.is_ok() == (kind.flavour() == Flavour::MySql), "{kept:?}");
+    ensure!(kept.is_ok() == (kind.flavour() == Flavour::MySql), "wrong settings after the restart: {kept:?}");
     // The old connection is broken, so the action must open another one.
     does(&actor, RunAction::MakeReadOnly { server: server() }).await?;
     cluster.replica.kill().await?;
@@ -216,6 +222,6 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
 async fn make_source(actor: &ServerExecutor, kind: ServerKind) -> Result<()> {
     let note = does(actor, RunAction::EnableSemiSyncSource { server: server(), acks: 1 }).await?;
     // Only MariaDB needs a change of the option file by the operator.
-    ensure!(note.is_some() == (kind.flavour() == Flavour::MariaDb), "{note:?}");
+    ensure!(note.is_some() == (kind.flavour() == Flavour::MariaDb), "wrong note for the operator: {note:?}");
     Ok(())
 }

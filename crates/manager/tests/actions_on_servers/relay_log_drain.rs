@@ -36,7 +36,7 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
     ensure!(rows(&cluster.replica).await? == "1", "a replica with a stopped applier was not drained");
     let channel =
         replication_setup::status(&mut connection).await?.context("the server has no replication channel")?;
-    ensure!(!channel.sql_running && channel.uses_gtids, "{channel:?}");
+    ensure!(!channel.sql_running && channel.uses_gtids, "wrong replication status: {channel:?}");
     // A second drain changes nothing.
     drain(&mut connection, PATIENCE).await?;
 
@@ -49,7 +49,7 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
     ensure!(rows(&cluster.replica).await? == "1,2", "a replica with both threads stopped was not drained");
     let channel =
         replication_setup::status(&mut connection).await?.context("the server has no replication channel")?;
-    ensure!(!channel.sql_running && channel.uses_gtids, "{channel:?}");
+    ensure!(!channel.sql_running && channel.uses_gtids, "wrong replication status: {channel:?}");
 
     // The replica has a configured delay. In the first case its receiver runs; in the second case its
     // receiver is stopped.
@@ -73,7 +73,7 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
         let channel = replication_setup::status(&mut connection)
             .await?
             .context("the server has no replication channel")?;
-        ensure!(channel.delay_seconds == 3600 && channel.uses_gtids, "{channel:?}");
+        ensure!(channel.delay_seconds == 3600 && channel.uses_gtids, "wrong replication status: {channel:?}");
     }
 
     // The applier stops with an error, first on a replica without a configured delay, then on a replica with
@@ -95,7 +95,7 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
                 .context("the drain did not report the duplicate key")?;
             ensure!(
                 matches!(&error, ManagerError::ActionFailed { reason, .. } if reason.contains("1062")),
-                "{error}"
+                "wrong error: {error}"
             );
         }
         cluster
@@ -103,7 +103,10 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
             .sql(&format!("SET SESSION sql_log_bin = 0; DELETE FROM shop.t WHERE id = {id}"))
             .await?;
         drain(&mut connection, PATIENCE).await?;
-        ensure!(rows(&cluster.replica).await?.ends_with(&id.to_string()), "{id}");
+        ensure!(
+            rows(&cluster.replica).await?.ends_with(&id.to_string()),
+            "the replica lacks the transaction with this row: {id}"
+        );
     }
     cluster.replica.sql(&change(kind, 0)).await?;
 
@@ -116,7 +119,7 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
         .await
         .err()
         .context("the drain did not exceed its time limit")?;
-    ensure!(matches!(&error, ManagerError::ActionTimeout { .. }), "{error}");
+    ensure!(matches!(&error, ManagerError::ActionTimeout { .. }), "wrong error: {error}");
     locker.execute("UNLOCK TABLES").await?;
     let mut connection = connect(&cluster.replica).await?;
     drain(&mut connection, PATIENCE).await?;

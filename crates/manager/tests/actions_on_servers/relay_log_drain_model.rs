@@ -143,7 +143,10 @@ proptest! {
                     return Ok(());
                 }
                 DrainStep::Failed => {
-                    prop_assert!(replica.is_broken, "{initial:?}");
+                    prop_assert!(
+                        replica.is_broken,
+                        "the replica must be broken after this initial state: {initial:?}"
+                    );
                     return Ok(());
                 }
                 DrainStep::StartApplier | DrainStep::LiftDelay | DrainStep::ResumeAtPosition => starts += 1,

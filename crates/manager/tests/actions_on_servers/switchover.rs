@@ -204,7 +204,7 @@ async fn writes_are_paused_in_bounded_time_or_not_at_all(kind: ServerKind) -> Re
     let answer = hold(&actor, Duration::from_millis(200), Duration::from_millis(10)).await;
     ensure!(
         matches!(&answer, ActionOutcome::Failed(reason) if reason.contains("1 commits wait for ACKs")),
-        "{answer:?}"
+        "wrong outcome of the action: {answer:?}"
     );
     ensure!(is_writable(&mut connect(&cluster.primary).await?).await? && !commit.is_finished());
     // A pause whose manager has disappeared can be undone too.
@@ -242,7 +242,7 @@ async fn a_late_action_has_no_effect_after_its_undo_action(kind: ServerKind) -> 
     let late = begins_late(&actor, act, &links[0]).await;
     release(&actor).await?;
     let answer = late.await?;
-    ensure!(!matches!(answer, ActionOutcome::WritesPaused(_)), "{answer:?}");
+    ensure!(!matches!(answer, ActionOutcome::WritesPaused(_)), "wrong outcome of the action: {answer:?}");
     client(&cluster.primary).await?.execute("INSERT INTO shop.t VALUES (1)").await?;
 
     // The statement that makes the candidate writable is delayed on the network.
@@ -322,7 +322,7 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     let answer = actor.execute(&RunAction::MakeWritable { server: server() }, LeaseToken(7)).await;
     ensure!(
         matches!(&answer, ActionOutcome::Failed(reason) if reason.contains("after a restart")),
-        "{answer:?}"
+        "wrong outcome of the action: {answer:?}"
     );
     does(&actor, RunAction::PersistSemiSyncSource { server: server(), acks: 1 }).await?;
     does(&actor, RunAction::MakeWritable { server: server() }).await?;
@@ -334,7 +334,10 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     // needed.
     let demote = |has: &str| RunAction::Demote { server: "db1".into(), has: has.to_owned() };
     let answer = actor.execute(&demote(&less), LeaseToken(7)).await;
-    ensure!(matches!(&answer, ActionOutcome::Failed(reason) if reason.contains("rejoin")), "{answer:?}");
+    ensure!(
+        matches!(&answer, ActionOutcome::Failed(reason) if reason.contains("rejoin")),
+        "wrong outcome of the action: {answer:?}"
+    );
     for _ in 0..2 {
         does(&actor, demote(&position)).await?;
     }
@@ -343,7 +346,10 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     }
     let mut old = connect(&cluster.primary).await?;
     let channel = status(&mut old).await?.context("the server has no replication channel")?;
-    ensure!(address(&cluster.log).is_source_of(&channel) && !is_writable(&mut old).await?, "{channel:?}");
+    ensure!(
+        address(&cluster.log).is_source_of(&channel) && !is_writable(&mut old).await?,
+        "wrong replication status: {channel:?}"
+    );
     let is_there = async || Ok(rows(&cluster.primary).await? == "1,3,4");
     cluster.wait(&cluster.primary, "the row that the new primary wrote", is_there).await?;
     // A manager that dies may leave the replication stopped, with its source configured. The next demotion
@@ -354,6 +360,6 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     let channel = status(&mut connect(&cluster.primary).await?)
         .await?
         .context("the server has no replication channel")?;
-    ensure!(channel.io != IoState::Stopped && channel.sql_running, "{channel:?}");
+    ensure!(channel.io != IoState::Stopped && channel.sql_running, "wrong replication status: {channel:?}");
     Ok(())
 }

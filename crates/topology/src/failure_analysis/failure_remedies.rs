@@ -104,7 +104,7 @@ mod tests {
     fn codes_are_found_by_name() {
         for code in FailureCode::ALL {
             assert_eq!(FailureCode::named(&code.to_string()), Some(code));
-            assert!(!code.remedy().ends_with('.'), "{code}");
+            assert!(!code.remedy().ends_with('.'), "the remedy must not end with a full stop: {code}");
         }
         assert_eq!(FailureCode::named("NoSuchCode"), None);
     }

@@ -154,31 +154,52 @@ mod tests {
         for (index, weak) in ["OFF", "86399999", "AFTER_COMMIT", "OFF", "1"].into_iter().enumerate() {
             let mut variables = mysql();
             variables[index].now = weak.into();
-            assert!(!waits(variables, 2), "{index}");
+            assert!(
+                !waits(variables, 2),
+                "the settings must not count as lossless; the weak variable has index: {index}"
+            );
             // Both values that the variable may have after a restart must be lossless.
             let mut variables = mysql();
             variables[index].persisted = Some(weak.into());
-            assert!(!waits(variables, 2), "{index}");
+            assert!(
+                !waits(variables, 2),
+                "the settings must not count as lossless; the weak variable has index: {index}"
+            );
             let mut variables = mysql();
             variables[index].persisted = Some(variables[index].now.clone());
-            assert!(waits(variables, 2), "{index}");
+            assert!(
+                waits(variables, 2),
+                "the settings must count as lossless; the changed variable has index: {index}"
+            );
             let mut variables = mysql();
             variables[index].persisted = Some(variables[index].now.clone());
             variables[index].now = weak.into();
-            assert!(!waits(variables, 2), "{index}");
+            assert!(
+                !waits(variables, 2),
+                "the settings must not count as lossless; the weak variable has index: {index}"
+            );
             // The restart loses the value that was set at run time. The persisted value applies.
             let mut variables = mysql();
             variables[index].set_at_runtime = true;
-            assert!(!waits(variables, 2), "{index}");
+            assert!(
+                !waits(variables, 2),
+                "the settings must not count as lossless; the weak variable has index: {index}"
+            );
             let mut variables = mysql();
             variables[index].set_at_runtime = true;
             variables[index].persisted = Some(variables[index].now.clone());
-            assert!(waits(variables, 2), "{index}");
+            assert!(
+                waits(variables, 2),
+                "the settings must count as lossless; the changed variable has index: {index}"
+            );
             // If only the number of ACKs is missing, the server is MariaDB. If any other variable is missing,
             // the settings are not lossless.
             let mut variables = mysql();
             variables.remove(index);
-            assert!(!waits(variables, 2), "{index}");
+            assert!(
+                !waits(variables, 2),
+                "the settings must not count as lossless; the weak variable has index: {index}"
+            );
         }
     }
 

@@ -168,7 +168,10 @@ fn every_value_is_exact_or_rejected() {
                     if let Err(mismatch) = set {
                         assert_ne!(source, own, "equal digits of {name} were rejected: {mismatch}");
                         let both = [format!("{name}({source})"), format!("{name}({own})")];
-                        assert!(both.iter().all(|text| mismatch.reason.contains(text)), "{mismatch}");
+                        assert!(
+                            both.iter().all(|text| mismatch.reason.contains(text)),
+                            "wrong reason of the mismatch: {mismatch}"
+                        );
                         refused += 1;
                         continue;
                     }
@@ -200,8 +203,11 @@ fn a_changed_table_is_rejected() {
     let refuse = |declared: DeclaredColumns, reason: &str| {
         let digits = OldTimeDigits::Source(Arc::new(declared));
         let mismatch = set_digits(&mut map(old), &target("time(3)"), &digits).expect_err(reason);
-        assert!(mismatch.reason.contains(reason), "{mismatch}");
-        assert!(mismatch.reason.contains("changed after these rows were logged"), "{mismatch}");
+        assert!(mismatch.reason.contains(reason), "wrong reason of the mismatch: {mismatch}");
+        assert!(
+            mismatch.reason.contains("changed after these rows were logged"),
+            "wrong reason of the mismatch: {mismatch}"
+        );
     };
     let column = || declared("time", 3, false).columns.remove(0);
     refuse(DeclaredColumns { columns: Vec::new(), was_rebuilt: true }, "1 columns and the source declares 0");

@@ -260,7 +260,7 @@ mod tests {
                 EventPart::Prefix(bytes) => scan.event(&event[..bytes.min(event.len())], &mut tables),
             }
         }
-        assert!(!scan.is_over(), "{name}");
+        assert!(!scan.is_over(), "the scan ended before the end of the file: {name}");
         let names: Vec<_> = tables.iter().map(|table| format!("{}.{}", table.schema, table.table)).collect();
         names.into_iter().collect()
     }
