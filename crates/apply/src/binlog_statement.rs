@@ -461,7 +461,7 @@ mod tests {
                             tables.clear();
                         }
                     }
-                    other => panic!("{other:?}"),
+                    other => panic!("unexpected event: {other:?}"),
                 }
             }
             assert!(!rows_begun && tables.is_empty(), "a statement has no end-of-statement flag");

@@ -173,7 +173,9 @@ async fn rows_of_every_image_have_keys(
                 transaction.writeset
             );
         }
-        let TransactionContent::Rows(changes) = &decoded[9].content else { bail!("{:?}", decoded[9]) };
+        let TransactionContent::Rows(changes) = &decoded[9].content else {
+            bail!("the transaction must contain rows: {:?}", decoded[9])
+        };
         let tables: Vec<_> = changes.iter().map(|changes| changes.table.map.table.as_str()).collect();
         let cascades: &[&str] = match flavour {
             // MySQL logs the cascades. `FLAG_SQL_FOREIGN_KEYS` shows that, and the computation of keys relies
@@ -236,7 +238,9 @@ async fn statements_and_their_context(
     connection.execute("SET binlog_format = STATEMENT, @value = 7").await?;
     connection.execute("INSERT INTO t (a) VALUES (@value)").await?;
     let decoded = decode_all(server, connection, flavour).await?;
-    let [made, altered, rows, statement] = &decoded[..] else { bail!("{decoded:#?}") };
+    let [made, altered, rows, statement] = &decoded[..] else {
+        bail!("wrong number of transactions: {decoded:#?}")
+    };
     ensure!(
         matches!(made.content, TransactionContent::Streamed { .. }) && made.writeset.barrier,
         "wrong content of the decoded transaction: {made:?}"
@@ -244,9 +248,9 @@ async fn statements_and_their_context(
     let of = |transaction: &Transaction| match &transaction.content {
         TransactionContent::Steps(steps) => match &steps[..] {
             [ApplyStep::Statement(statement)] => Ok(statement.clone()),
-            other => bail!("{other:?}"),
+            other => bail!("the transaction must contain one statement: {other:?}"),
         },
-        other => bail!("{other:?}"),
+        other => bail!("the transaction must contain one statement: {other:?}"),
     };
     let alter = of(altered)?;
     ensure!(alter.text.starts_with(b"ALTER TABLE t") && !alter.dml && altered.writeset.barrier);
@@ -267,7 +271,7 @@ async fn statements_and_their_context(
         flush(connection).await?;
         connection.execute("ALTER TABLE t ADD COLUMN c INT, ALGORITHM = COPY").await?;
         let decoded = decode_all(server, connection, flavour).await?;
-        let [start, commit] = &decoded[..] else { bail!("{decoded:#?}") };
+        let [start, commit] = &decoded[..] else { bail!("wrong number of transactions: {decoded:#?}") };
         ensure!(
             matches!(&start.content, TransactionContent::Rows(changes) if changes.is_empty()),
             "wrong content of the decoded transaction: {start:?}"

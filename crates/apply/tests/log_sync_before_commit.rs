@@ -316,7 +316,10 @@ async fn commits_when_received(kind: ServerKind, options: &[&str]) -> Result<()>
     let had = GtidSet::parse(flavour, &status.gtids)?;
     let logged = log.handle().gtid_set().context("the log is empty")?;
     let beyond = had.subtract(&logged)?;
-    ensure!(beyond.is_empty() != options.is_empty(), "the status reports {had}, and the log has {logged}");
+    ensure!(
+        beyond.is_empty() != options.is_empty(),
+        "wrong GTIDs in the status of the channel: {had}; the log has {logged}"
+    );
     // If the log closes while the channel waits, the channel does not continue. A log closes, for example, if
     // the relay refuses to capture the source.
     drop(log);

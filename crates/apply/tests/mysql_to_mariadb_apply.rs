@@ -136,7 +136,8 @@ async fn rejected_at_the_start(rig: &Rig, channel: &Channel) -> Result<()> {
     channel.set_filters(without_definitions(), None).await.map_err(Into::into)
 }
 
-/// A column that the preflight scan cannot find stops the channel at its first row. No value is truncated.
+/// A column that the preflight scan cannot find stops the channel at the first row with this column. No value
+/// is truncated.
 async fn rejected_at_the_row(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.target.sql("ALTER TABLE shop.later MODIFY wide INT").await?;
     rig.source.sql("INSERT INTO shop.later VALUES (1, 4000000000)").await?;

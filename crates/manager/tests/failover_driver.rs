@@ -325,7 +325,7 @@ async fn when_the_lease_ends_during_an_action_the_failover_ends_at_once_in_each_
                     "wrong remaining actions; audit record: {audit}"
                 );
             }
-            _ => panic!("{audit}"),
+            _ => panic!("wrong outcome; audit record: {audit}"),
         }
     }
 }

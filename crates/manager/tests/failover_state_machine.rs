@@ -405,7 +405,7 @@ fn with_too_few_ackers_the_failover_is_refused_and_everything_is_undone() {
     let Some(RunOutcome::Undone { refusal: SafetyRefusal::TooFewAckers { missing, .. }, .. }) =
         &audit.outcome
     else {
-        panic!("{audit}")
+        panic!("wrong outcome; audit record: {audit}")
     };
     assert!(missing.contains("relay1"), "wrong text on the missing acker: {missing}");
     // With `--allow-data-loss` the failover continues, and the audit record says what may be missing.
@@ -436,7 +436,7 @@ fn ackers_that_refuse_this_lease_term_are_reported_and_need_no_undo() {
             | RunOutcome::Unchanged { refusal: SafetyRefusal::TooFewAckers { missing, .. } },
         ) = &audit.outcome
         else {
-            panic!("{audit}")
+            panic!("wrong outcome; audit record: {audit}")
         };
         assert!(
             missing.contains("relay1 (refuses orders of term 7 of the lease"),
@@ -515,7 +515,7 @@ fn if_a_candidate_cannot_wait_for_acks_another_one_is_promoted() {
     check(&world, &audit);
     let Some(RunOutcome::Undone { refusal: SafetyRefusal::NoCandidate { reasons }, .. }) = &audit.outcome
     else {
-        panic!("{audit}")
+        panic!("wrong outcome; audit record: {audit}")
     };
     assert!(
         reasons.contains("s0: an attempt to promote it failed: have s0 wait for 1 ACKs: no"),
@@ -541,7 +541,9 @@ fn a_server_that_may_be_writable_keeps_the_old_primary_fenced() {
     };
     let audit = run_with(&mut world, silent);
     check(&world, &audit);
-    let Some(RunOutcome::Incomplete { to_undo, .. }) = &audit.outcome else { panic!("{audit}") };
+    let Some(RunOutcome::Incomplete { to_undo, .. }) = &audit.outcome else {
+        panic!("wrong outcome; audit record: {audit}")
+    };
     assert_eq!(to_undo[0], RunAction::MakeReadOnly { server: "s0".to_owned() });
     assert_eq!(world.captures_from("old"), 0);
 }
@@ -562,7 +564,7 @@ fn an_acker_that_does_not_answer_does_not_keep_the_others_stopped() {
     let Some(RunOutcome::Incomplete { to_undo, refusal: SafetyRefusal::TooFewAckers { .. }, .. }) =
         &audit.outcome
     else {
-        panic!("{audit}")
+        panic!("wrong outcome; audit record: {audit}")
     };
     assert_eq!(to_undo, &[RunAction::StartAcker { acker: "relay1".to_owned() }]);
     assert_eq!((world.captures_from("old"), starts.get()), (3, 2), "the undo must be tried twice: {audit}");
@@ -597,7 +599,9 @@ fn a_dry_run_changes_nothing_and_reports_the_plan() {
     let dry = FailoverRequest { dry_run: true, ..order(&world) };
     let plan = run(&mut world, dry, |_| Fate::Done, None);
     assert_eq!(world.effects, 0);
-    let Some(RunOutcome::Planned { server, acts, expected_ms }) = &plan.outcome else { panic!("{plan}") };
+    let Some(RunOutcome::Planned { server, acts, expected_ms }) = &plan.outcome else {
+        panic!("the outcome is not a plan: {plan}")
+    };
     // The plan must list what the real failover does.
     assert_eq!((server.as_str(), acts), ("s0", &done));
     // In ms: stops 5, backfill 20, drain 20 (the server's own estimate), semi-sync 3, writable 3, repoint 30,

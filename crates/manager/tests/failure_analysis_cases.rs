@@ -209,7 +209,7 @@ fn read_cast(parts: &[&str]) -> Result<ClusterMembers> {
             "primary" => members.primary = value.to_owned(),
             "replicas" => members.replicas = names(),
             "relays" => members.relays = names(),
-            _ => bail!("{key}"),
+            _ => bail!("unknown key: {key}"),
         }
     }
     Ok(members)
@@ -282,7 +282,7 @@ fn read_vitals(about: &str, parts: &[&str]) -> Result<ServerHealth> {
                     "waiting" => semi_sync.waiting_sessions = value.parse()?,
                     "acknowledged" => semi_sync.acknowledged = value.parse()?,
                     "unacknowledged" => semi_sync.unacknowledged = value.parse()?,
-                    _ => bail!("{key}"),
+                    _ => bail!("unknown key: {key}"),
                 }
             }
         }

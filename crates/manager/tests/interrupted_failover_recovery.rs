@@ -269,7 +269,7 @@ fn nothing_is_done_if_the_state_of_the_servers_is_uncertain() {
         let Some(RunOutcome::Unchanged { refusal: SafetyRefusal::Interrupted { reason, .. } }) =
             &audit.outcome
         else {
-            panic!("{audit}")
+            panic!("wrong outcome; audit record: {audit}")
         };
         assert!(
             acts.is_empty() && reason.contains(why),
@@ -312,7 +312,9 @@ fn nothing_is_done_if_the_state_of_the_servers_is_uncertain() {
                 _ => seen(false, 9),
             }
         });
-        let Some(RunOutcome::Unchanged { refusal }) = &audit.outcome else { panic!("{audit}") };
+        let Some(RunOutcome::Unchanged { refusal }) = &audit.outcome else {
+            panic!("wrong outcome; audit record: {audit}")
+        };
         assert!(
             effects == 0 && refusal.code() == code && refusal.to_string().contains(why),
             "wrong outcome; audit record: {audit}"
@@ -376,7 +378,9 @@ fn a_candidate_that_may_take_writes_keeps_the_old_primary_read_only() {
         ActionOutcome::Unknown("timed out".to_owned())
     });
     assert_eq!(acts, [RunAction::MakeReadOnly { server: "s0".to_owned() }]);
-    let Some(RunOutcome::Incomplete { to_undo, .. }) = &audit.outcome else { panic!("{audit}") };
+    let Some(RunOutcome::Incomplete { to_undo, .. }) = &audit.outcome else {
+        panic!("wrong outcome; audit record: {audit}")
+    };
     // The old primary may take writes only if it waits for as many ACKs as the audit record says.
     let released = RunAction::ResumeWrites { server: "old".to_owned(), acks: 1 };
     assert!(

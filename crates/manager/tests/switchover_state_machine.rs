@@ -204,7 +204,9 @@ fn a_candidate_that_may_be_writable_keeps_the_old_primary_read_only() {
         _ => Fate::Done,
     });
     check(&world, &audit);
-    let Some(RunOutcome::Incomplete { to_undo, .. }) = &audit.outcome else { panic!("{audit}") };
+    let Some(RunOutcome::Incomplete { to_undo, .. }) = &audit.outcome else {
+        panic!("wrong outcome; audit record: {audit}")
+    };
     assert_eq!(to_undo[0], RunAction::MakeReadOnly { server: "s0".to_owned() });
     assert!(!world.old_writable);
 }
@@ -336,7 +338,9 @@ fn a_dry_run_changes_nothing_and_reports_the_plan() {
     let dry = SwitchoverRequest { dry_run: true, ..order(&world) };
     let plan = run(&mut world, dry, |_| (Fate::Done, 2), None);
     assert_eq!(world.effects, 0);
-    let Some(RunOutcome::Planned { server, acts, expected_ms }) = &plan.outcome else { panic!("{plan}") };
+    let Some(RunOutcome::Planned { server, acts, expected_ms }) = &plan.outcome else {
+        panic!("the outcome is not a plan: {plan}")
+    };
     // The plan must list what the real switchover does. The order of actions that run in parallel may differ.
     let planned: Vec<_> = acts.iter().map(std::mem::discriminant).collect();
     assert!(

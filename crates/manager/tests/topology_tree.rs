@@ -447,7 +447,7 @@ fn a_replica_reports_the_state_of_its_source_as_far_as_it_knows() {
         None => "nothing".to_owned(),
         Some(Observed::Streaming { heard_ms, .. }) => format!("streaming {heard_ms:?}"),
         Some(Observed::StreamLost(failure)) => format!("lost: {failure}"),
-        Some(other) => panic!("{other:?}"),
+        Some(other) => panic!("unexpected observation: {other:?}"),
     };
     let running = from("db1", 3306, Some(1));
     let more = ReplicaChannel { received_position: ("binlog.000001".into(), 500), ..running.clone() };

@@ -36,7 +36,7 @@ pub enum RejoinError {
     /// The server has transactions that no other server has, and the caller does not allow the rejoin to undo
     /// them.
     #[error(
-        "only this server has {gtids}, and a client may have received the OK for it; `tailwater rejoin` undoes it"
+        "only this server has {gtids}, and clients may have received the OK for these transactions; `tailwater rejoin` undoes them"
     )]
     ErrantTransactions {
         /// The GTIDs of the transactions that only this server has.

@@ -168,7 +168,7 @@ pub enum ProblemCode {
     Lagging,
     /// The server has transactions that the primary never had.
     Errant,
-    /// The server has transactions of the primary that the primary lacks.
+    /// The server has transactions that the primary wrote and no longer has.
     Ahead,
     /// The server lacks transactions that the primary has purged.
     PurgedBeforeRead,

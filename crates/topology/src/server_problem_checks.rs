@@ -181,7 +181,7 @@ pub(super) fn judge_against_primary(node: &mut TopologyNode, look: &ServerState,
         node.problem(
             ProblemCode::Errant,
             format!(
-                "transactions that the primary never had: {}; it must not become the primary",
+                "the server has transactions that the primary never had: {}; the server must not become the primary",
                 cut(errant)
             ),
         );

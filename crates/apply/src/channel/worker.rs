@@ -339,9 +339,9 @@ impl ApplyWorker {
 
     /// Waits until everything up to `end` in the log is as durable as the relay's ACKs promise. Normally this
     /// means durable on disk, because the target must not have transactions that the log could lose in a
-    /// crash. An operator can set the relay to acknowledge transactions that it has only received; then this
-    /// does not wait for the disk. Returns false if the log will not become durable, or if the run stops
-    /// first.
+    /// crash. An operator can set the relay to acknowledge transactions that it has only received; in that
+    /// case this function does not wait for the disk. Returns false if the log will not become durable, or if
+    /// the run stops first.
     async fn wait_until_acknowledged(&self, end: LogPosition) -> Result<bool, ApplyError> {
         self.unless_stopped(self.shared.log.wait_until_acknowledged(end)).await
     }

@@ -19,9 +19,9 @@ const FORGET: u64 = 8;
 /// The maximum value of one measurement, in microseconds.
 const MEASURED_US_MAX: u64 = 3_600_000_000;
 
-/// A batch with this many transactions is large enough to be worth a commit; a quarter of the batch limit is
-/// enough if that is less. In independent order, this many consecutive transactions stay in one batch. Each
-/// commit then has fewer gaps to record, and more rows of one table are together.
+/// A batch with this many transactions is large enough to be worth a commit. If a quarter of the batch limit
+/// is less than this number, that quarter is enough. In independent order, this many consecutive transactions
+/// stay in one batch. Each commit then has fewer gaps to record, and more rows of one table are together.
 const WORTH_TRANSACTIONS: usize = 256;
 
 /// The current size limits of a batch.

@@ -29,8 +29,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// delay the pause are killed after `grace`.
 ///
 /// # Errors
-/// [`ManagerError::ActionTimeout`] if sessions delayed the pause for longer than `within`, with their number.
-/// The server then takes writes again, unless the message says that the attempt to pause writes does not end.
+/// [`ManagerError::ActionTimeout`] if sessions delayed the pause for longer than `within`. The error contains
+/// the number of these sessions. The server then takes writes again, unless the message says that the attempt
+/// to pause writes does not end.
 pub(super) async fn hold_writes(
     setter: &mut Connection,
     other: &mut Connection,

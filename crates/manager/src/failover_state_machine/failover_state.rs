@@ -12,7 +12,7 @@ use crate::safety_rules::SafetyRefusal;
 #[derive(Debug, Clone)]
 pub struct RunState {
     pub(crate) phase: RunPhase,
-    /// The lease term of the failover or switchover, once known.
+    /// The lease term of the failover or switchover. `None` until it is known.
     pub(crate) token: Option<LeaseToken>,
     next_number: u32,
     /// Actions that are ordered and not yet answered, by number.

@@ -97,7 +97,7 @@ pub async fn a_channel_target_becomes_primary(cluster: &mut Cluster) -> Result<(
     let actor = ServerExecutor::new(setup);
     let look = async || match actor.execute(&RunAction::ProbeCandidates, LeaseToken(7)).await {
         ActionOutcome::Candidates(servers) => servers.into_iter().next().context("no server was probed"),
-        other => anyhow::bail!("{other:?}"),
+        other => anyhow::bail!("wrong outcome of the probe: {other:?}"),
     };
     let db3 = || "db3".to_owned();
     let what = all.subtract(&GtidSet::empty(all.flavour()))?.to_string();

@@ -33,7 +33,7 @@ const LONG: Duration = Duration::from_secs(60);
 async fn a_hook_gets_both_servers_in_its_environment() -> Result<()> {
     let script = "env | grep ^TAILWATER_ | sort; echo on stderr >&2; echo \"$@\"";
     let outcome = run(&hook(script, HookArguments::Mha, LONG), &situation()).await;
-    let HookOutcome::Done(printed) = outcome else { anyhow::bail!("{outcome:?}") };
+    let HookOutcome::Done(printed) = outcome else { anyhow::bail!("wrong outcome of the hook: {outcome:?}") };
     let want = "TAILWATER_COMMAND=start\nTAILWATER_GTIDS=0-1-9\nTAILWATER_HOOK=vip\nTAILWATER_NEW_HOST=db2.example\n\
                 TAILWATER_NEW_NAME=db2\nTAILWATER_NEW_PORT=3307\nTAILWATER_OLD_HOST=db1.example\n\
                 TAILWATER_OLD_NAME=db1\nTAILWATER_OLD_PORT=3306\nTAILWATER_RUN=f1\nTAILWATER_TERM=7\n\
@@ -72,13 +72,13 @@ async fn a_hook_that_fails_hangs_or_prints_too_much_does_not_delay_a_failover() 
     let outcome =
         run(&hook("head -c 1000000 /dev/zero | tr '\\0' x", HookArguments::AsGiven, LONG), &situation())
             .await;
-    let HookOutcome::Done(printed) = outcome else { anyhow::bail!("{outcome:?}") };
+    let HookOutcome::Done(printed) = outcome else { anyhow::bail!("wrong outcome of the hook: {outcome:?}") };
     ensure!((1..=8192).contains(&printed.len()), "wrong length of the kept output: {}", printed.len());
 
     // A process that the hook leaves running does not delay the failover or switchover, and is not killed.
     let started = Instant::now();
     let outcome = run(&hook("sleep 60 & echo $!", HookArguments::AsGiven, LONG), &situation()).await;
-    let HookOutcome::Done(left) = outcome else { anyhow::bail!("{outcome:?}") };
+    let HookOutcome::Done(left) = outcome else { anyhow::bail!("wrong outcome of the hook: {outcome:?}") };
     ensure!(
         started.elapsed() < LONG / 2 && lives(&left),
         "the hook was awaited too long, or its process was killed: {left}"
@@ -89,7 +89,7 @@ async fn a_hook_that_fails_hangs_or_prints_too_much_does_not_delay_a_failover() 
     // A hook that hangs is killed, together with the processes that it started.
     let script = "sleep 60 & echo $!; wait";
     let outcome = run(&hook(script, HookArguments::AsGiven, Duration::from_millis(300)), &situation()).await;
-    let HookOutcome::Unknown(text) = outcome else { anyhow::bail!("{outcome:?}") };
+    let HookOutcome::Unknown(text) = outcome else { anyhow::bail!("wrong outcome of the hook: {outcome:?}") };
     let child = text.rsplit(' ').next().context("the output has no process id")?.to_owned();
     let started = Instant::now();
     while lives(&child) {

@@ -117,7 +117,7 @@ async fn hold(actor: &ServerExecutor, within: Duration, grace: Duration) -> Acti
 async fn held(actor: &ServerExecutor, grace: Duration) -> Result<GtidSet> {
     match hold(actor, PATIENCE, grace).await {
         ActionOutcome::WritesPaused(position) => Ok(position),
-        other => bail!("{other:?}"),
+        other => bail!("writes were not paused: {other:?}"),
     }
 }
 

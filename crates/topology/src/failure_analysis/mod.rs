@@ -49,7 +49,7 @@ pub struct AnalysisSettings {
     pub stale_after_ms: u64,
     /// How long commits must wait for an ACK before they count as blocked.
     pub blocked_after_ms: u64,
-    /// The largest lag of a replica that is not reported, in seconds.
+    /// A lag of a replica is reported only if it is larger than this, in seconds.
     pub lag_seconds_max: u64,
     /// How long a lag must last before it is reported.
     pub lag_after_ms: u64,

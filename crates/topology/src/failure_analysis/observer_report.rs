@@ -53,8 +53,8 @@ pub enum Observed {
     Health(Box<ServerHealth>),
     /// The observer reads the server's stream.
     Streaming {
-        /// When the last event arrived, if known. While a server is frozen, its replica reports for up to a
-        /// minute that it receives.
+        /// When the last event arrived; `None` if that is unknown. While a server is frozen, its replica
+        /// reports for up to a minute that it receives.
         heard_ms: Option<u64>,
         /// The longest time that can pass without an event of the stream, if known.
         heartbeat_ms: Option<u64>,
