@@ -122,7 +122,7 @@ async fn under_load(rig: &Rig) -> Result<()> {
         ..WorkloadSpec::new(6)
     };
     let load = Workload::start(rig.source.connect_options(), &spec, Arc::clone(&ledger));
-    wait_for(&channel, "apply some", |status| status.transactions_total > 200).await?;
+    wait_for(&channel, "apply some transactions", |status| status.transactions_total > 200).await?;
     channel.pause().await?;
     rig.source.sql("INSERT INTO shop.t (n) VALUES (9)").await?;
     rig.target.sql(start_statement(rig.target.kind().flavour())).await?;

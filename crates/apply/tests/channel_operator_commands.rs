@@ -207,7 +207,7 @@ async fn filters_are_edited_under_load(kind: ServerKind) -> Result<()> {
     let before = channel.status().borrow().transactions_total;
     let mut load = Load::start(&rig.source).await?;
     load.more(30).await?;
-    wait_for(&channel, "apply some", |status| status.transactions_total > before + 40).await?;
+    wait_for(&channel, "apply some transactions", |status| status.transactions_total > before + 40).await?;
 
     // Without a GTID, the new filters take effect at the next transaction.
     channel.set_filters(excluding(&["shop.b"]), None).await?;
@@ -260,7 +260,8 @@ async fn edits_under_load(channel: &Channel, load: &mut Load) -> Result<()> {
         channel.edit(edit.clone()).await?;
         load.more(10).await?;
         let status =
-            wait_for(channel, "apply more", |status| status.transactions_total > before + 10).await?;
+            wait_for(channel, "apply more transactions", |status| status.transactions_total > before + 10)
+                .await?;
         ensure!(
             edit.workers.is_none_or(|workers| workers == status.workers),
             "the channel does not have the workers of the edit {edit:?}: {status:?}"

@@ -41,7 +41,7 @@ const CHECKS: usize = 20;
 async fn both_orders(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     for (schema, order) in [("ordered", CommitOrder::Source), ("free", CommitOrder::Independent)] {
-        while_one_is_blocked(&rig, schema, order).await.with_context(|| format!("{order:?}"))?;
+        while_one_is_blocked(&rig, schema, order).await.with_context(|| format!("commit order {order:?}"))?;
         rig.ensure_equal(&[schema]).await?;
     }
     Ok(())

@@ -85,7 +85,7 @@ async fn decode_all(
         }
         bytes.extend_from_slice(event);
         if boundary == TransactionStep::End {
-            let mut entry = entry.take().context("a beginning")?;
+            let mut entry = entry.take().context("the transaction has no first event")?;
             let whole: Bytes = bytes.split().freeze();
             entry.length = whole.len() as u64;
             decoded.push(decode(&mut decoder, &mut tables, connection, &entry, whole).await?);

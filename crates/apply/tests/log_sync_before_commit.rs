@@ -117,7 +117,10 @@ async fn commits_only_what_is_durable(kind: ServerKind, order: CommitOrder) -> R
     writer.sync()?;
     let options = ChannelOptions { commit_order: order, ..rig.options("second") };
     let channel = Channel::start(options, writer.handle(), rig.source_time(), false);
-    until("the table", async || Ok(rig.target.sql("SELECT 1 FROM shop.t").await.is_ok())).await?;
+    until("the target to have the table shop.t", async || {
+        Ok(rig.target.sql("SELECT 1 FROM shop.t").await.is_ok())
+    })
+    .await?;
 
     // The channel writes the first row on the target before the row is durable in the log, but does not
     // commit it.
@@ -153,7 +156,10 @@ async fn commits_only_what_is_durable(kind: ServerKind, order: CommitOrder) -> R
     );
     writer.sync()?;
     channel.resume(None).await?;
-    until("these rows", async || Ok(committed_and_open(&rig).await? == (4, 0))).await?;
+    until("four rows to be committed and none to be open", async || {
+        Ok(committed_and_open(&rig).await? == (4, 0))
+    })
+    .await?;
 
     // Rows of a MyISAM table cannot be rolled back, so the channel starts such a transaction only after it is
     // durable in the log.
@@ -336,7 +342,7 @@ async fn commits_when_received(kind: ServerKind, options: &[&str]) -> Result<()>
     cut.counts[1..].iter().try_for_each(|entry| append(&mut log, entry))?;
     // Flush, as a relay does after it has received events. No other code syncs this log.
     log.flush()?;
-    until("the rest", async || Ok(cut.count().await? == ["5"])).await?;
+    until("all five rows to be applied", async || Ok(cut.count().await? == ["5"])).await?;
     ensure!(
         channel.status().borrow().transactions_total == 2,
         "wrong status of the channel: {:?}",
@@ -381,12 +387,12 @@ async fn restarts_within_the_sync_interval(kind: ServerKind, options: &[&str]) -
         let channel = cut.channel(&log);
         append(&mut log, &cut.counts[3])?;
         log.flush()?;
-        until("the fourth", async || Ok(cut.count().await? == ["4"])).await?;
+        until("the fourth row to be applied", async || Ok(cut.count().await? == ["4"])).await?;
         channel.pause().await?;
         channel.resume(None).await?;
         append(&mut log, &cut.counts[4])?;
         log.flush()?;
-        until("the last", async || Ok(cut.count().await? == ["5"])).await?;
+        until("the fifth row to be applied", async || Ok(cut.count().await? == ["5"])).await?;
         let status = channel.status().borrow().clone();
         ensure!(
             status.fault.is_none() && status.transactions_total == 2,
@@ -446,7 +452,7 @@ async fn resumes_after_the_log_was_closed(kind: ServerKind) -> Result<()> {
     let start = |log: &LogWriter| Channel::start(options.clone(), log.handle(), rig.source_time(), false);
     let rows = async || Ok::<_, anyhow::Error>(rig.target.sql("SELECT id FROM shop.t ORDER BY id").await?);
     let mut channel = start(&log);
-    until("the table", async || Ok(rows().await.is_ok())).await?;
+    until("the target to have the table shop.t", async || Ok(rows().await.is_ok())).await?;
     for (transaction, has, is_to_have) in [(large, &[][..], &["1"][..]), (in_two_parts, &["1"], &["1", "2"])]
     {
         transaction.iter().try_for_each(|entry| append(&mut log, entry))?;
@@ -459,7 +465,7 @@ async fn resumes_after_the_log_was_closed(kind: ServerKind) -> Result<()> {
         channel.shut_down().await;
         log = open(folder.path())?;
         channel = start(&log);
-        until("the row", async || Ok(rows().await? == is_to_have)).await?;
+        until("the rows to be applied after the restart", async || Ok(rows().await? == is_to_have)).await?;
     }
     channel.shut_down().await;
     Ok(())

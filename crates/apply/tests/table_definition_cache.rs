@@ -177,7 +177,7 @@ async fn indexes_and_foreign_keys(kind: ServerKind) -> Result<()> {
         tables.push(catalogue.load(&mut connection, "family", name).await?.context(name)?);
     }
     let [grandchild, guest, child, parent, lonely] = &tables[..] else {
-        anyhow::bail!("expected five tables")
+        anyhow::bail!("the server must return five tables")
     };
     let names = |table: &tailwater_apply::target_table::TargetTable| {
         table.unique.iter().map(|index| index.name.clone()).collect::<Vec<_>>()

@@ -418,11 +418,13 @@ proptest! {
         turned.rotate_left(turn.min(servers.len()));
         turned.reverse();
         prop_assert_eq!(&rank_candidates(&question(&log, &turned)), &choice);
-        let by_name = |name: &str| servers.iter().find(|server| server.name == name).expect("a server");
+        let by_name = |name: &str| {
+            servers.iter().find(|server| server.name == name).expect("a ranked server has an unknown name")
+        };
         for assessment in choice.ranked.iter().filter(|one| one.is_candidate()) {
             let server = by_name(&assessment.server);
             prop_assert!(server.promotion != Promotion::MustNot && server.reached.is_ok());
-            let received = server.received.clone().expect("known");
+            let received = server.received.clone().expect("the received transactions must be known");
             prop_assert!(!received.to_string().contains(OTHER), "errant: {received}");
             let mut has = received.clone();
             for supply in &assessment.backfills {
@@ -433,10 +435,12 @@ proptest! {
                     let giver = by_name(&supply.from);
                     prop_assert!(giver.reached.is_ok() && giver.log_replica_updates && giver.applier_error.is_none());
                     prop_assert!(
-                        giver.purged.as_ref().expect("known").is_subset_of(&received),
+                        giver.purged.as_ref().expect("the purged GTIDs must be known").is_subset_of(&received),
                         "the sender has purged transactions that the server lacks"
                     );
-                    prop_assert!(mysql(&supply.what).is_subset_of(giver.received.as_ref().expect("known")));
+                    prop_assert!(mysql(&supply.what).is_subset_of(
+                        giver.received.as_ref().expect("the received transactions must be known")
+                    ));
                 }
                 has = has.union(&mysql(&supply.what)).expect("both sets have the same flavour");
             }
@@ -445,8 +449,9 @@ proptest! {
         // If at least one server has no reason against it, a server must be chosen.
         let fit = servers.iter().any(|server| {
             server.reached.is_ok() && server.promotion != Promotion::MustNot && server.log_replica_updates
-                && server.applier_error.is_none() && log.before.is_subset_of(server.received.as_ref().expect("known"))
-                && !server.received.as_ref().expect("known").to_string().contains(OTHER)
+                && server.applier_error.is_none()
+                && log.before.is_subset_of(server.received.as_ref().expect("the GTIDs must be known"))
+                && !server.received.as_ref().expect("the GTIDs must be known").to_string().contains(OTHER)
         });
         prop_assert!(!fit || choice.best(None).is_ok());
     }

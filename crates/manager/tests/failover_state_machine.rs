@@ -127,21 +127,24 @@ impl World {
                 return ActionOutcome::FailureConfirmed("connection refused".to_owned());
             }
             RunAction::StopAcker { acker } => {
-                self.ackers.get_mut(acker).expect("the acker is in the model").1 = None;
+                self.ackers.get_mut(acker).expect("the model has this acker").1 = None;
                 return self.acker(acker, AckerStop::Persistent);
             }
             RunAction::ReadAcker { acker } => return self.acker(acker, AckerStop::Unknown),
             RunAction::StartAcker { acker } => {
-                self.ackers.get_mut(acker).expect("the acker is in the model").1 = Some("old".to_owned())
+                self.ackers.get_mut(acker).expect("the model has this acker").1 = Some("old".to_owned())
             }
             RunAction::ProbeCandidates => return ActionOutcome::Candidates(self.look()),
             RunAction::Backfill { server, what, .. } => {
-                let last =
-                    what.rsplit(['-', ':']).next().and_then(|last| last.parse().ok()).expect("a number");
-                self.servers.get_mut(server).expect("the server is in the model").0 = last;
+                let last = what
+                    .rsplit(['-', ':'])
+                    .next()
+                    .and_then(|last| last.parse().ok())
+                    .expect("the GTID set ends with a number");
+                self.servers.get_mut(server).expect("the model has this server").0 = last;
             }
             RunAction::DrainRelayLog { server } => {
-                let has = self.servers.get_mut(server).expect("the server is in the model");
+                let has = self.servers.get_mut(server).expect("the model has this server");
                 has.1 = has.0;
             }
             RunAction::EnableSemiSyncSource { server, acks } => {
@@ -152,7 +155,7 @@ impl World {
             RunAction::MakeWritable { server } => drop(self.writable.insert(server.clone())),
             RunAction::MakeReadOnly { server } => drop(self.writable.remove(server)),
             RunAction::RepointAcker { acker, server } => {
-                self.ackers.get_mut(acker).expect("the acker is in the model").1 = Some(server.clone());
+                self.ackers.get_mut(acker).expect("the model has this acker").1 = Some(server.clone());
             }
             _ => {}
         }
@@ -487,7 +490,7 @@ fn if_a_candidate_cannot_wait_for_acks_another_one_is_promoted() {
     let is_unmade =
         |step: &AuditEntry| matches!(&step.note, AuditEvent::ActionOrdered { what, .. } if *what == unmade);
     assert!(audit.steps.iter().any(is_unmade), "wrong audit record: {audit}");
-    let choice = audit.choice.as_ref().expect("a choice");
+    let choice = audit.choice.as_ref().expect("the audit record contains the choice of the candidate");
     let exclusion =
         choice.ranked.iter().find(|one| one.server == "s0").map(|one| format!("{:?}", one.excluded));
     assert!(

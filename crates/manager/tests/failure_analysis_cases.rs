@@ -197,7 +197,9 @@ fn read_saw(words: &[&str]) -> Result<Observed> {
 }
 
 fn pairs<'a>(parts: &'a [&'a str]) -> impl Iterator<Item = Result<(&'a str, &'a str)>> {
-    parts.iter().map(|part| part.split_once('=').with_context(|| format!("{part}: KEY=VALUE")))
+    parts
+        .iter()
+        .map(|part| part.split_once('=').with_context(|| format!("{part:?} is not of the form KEY=VALUE")))
 }
 
 fn read_cast(parts: &[&str]) -> Result<ClusterMembers> {

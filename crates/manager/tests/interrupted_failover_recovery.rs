@@ -188,7 +188,7 @@ fn seen(writable: bool, last: u64) -> ActionOutcome {
 /// and every other action succeeds. Returns the actions that changed something, and the audit record.
 fn done_about(audit: &Audit, s0: ActionOutcome, old: ActionOutcome) -> (Vec<RunAction>, Audit) {
     let mut acts = Vec::new();
-    let traces = InterruptedRun::of(audit).expect("traces");
+    let traces = InterruptedRun::of(audit).expect("the audit record is of an interrupted run");
     let recovered = recover(traces, None, |act, _| {
         match act {
             RunAction::CheckLease => return ActionOutcome::LeaseHeld(LeaseToken(8)),
@@ -301,7 +301,7 @@ fn nothing_is_done_if_the_state_of_the_servers_is_uncertain() {
         (true, "TW-MGR-0072", "another manager has acted since: relay0 was stopped in term 8"),
     ] {
         let mut effects = 0;
-        let traces = InterruptedRun::of(&switchover).expect("traces");
+        let traces = InterruptedRun::of(&switchover).expect("the audit record is of an interrupted run");
         let audit = recover(traces, None, |act, _| {
             effects += usize::from(act.changes_state());
             match act {
@@ -330,18 +330,22 @@ fn ackers_that_do_not_answer_are_not_repointed_to_the_old_primary() {
     let run = record(RunKind::Switchover, &[read("relay0"), read("relay1"), (held, false)]);
     let with = |answering: &[&str]| {
         let mut acts = Vec::new();
-        let audit = recover(InterruptedRun::of(&run).expect("traces"), None, |act, _| {
-            match act {
-                RunAction::CheckLease => return ActionOutcome::LeaseHeld(LeaseToken(8)),
-                RunAction::ProbeServer { .. } => return seen(false, 9),
-                RunAction::CheckAckerTerm { acker, .. } if !answering.contains(&acker.as_str()) => {
-                    return ActionOutcome::Unknown("timed out".to_owned());
+        let audit = recover(
+            InterruptedRun::of(&run).expect("the audit record is of an interrupted run"),
+            None,
+            |act, _| {
+                match act {
+                    RunAction::CheckLease => return ActionOutcome::LeaseHeld(LeaseToken(8)),
+                    RunAction::ProbeServer { .. } => return seen(false, 9),
+                    RunAction::CheckAckerTerm { acker, .. } if !answering.contains(&acker.as_str()) => {
+                        return ActionOutcome::Unknown("timed out".to_owned());
+                    }
+                    RunAction::RepointAcker { acker, .. } => acts.push(acker.clone()),
+                    _ => {}
                 }
-                RunAction::RepointAcker { acker, .. } => acts.push(acker.clone()),
-                _ => {}
-            }
-            ActionOutcome::Done
-        });
+                ActionOutcome::Done
+            },
+        );
         (acts, audit)
     };
     let (acts, audit) = with(&[]);
@@ -365,8 +369,8 @@ fn ackers_that_do_not_answer_are_not_repointed_to_the_old_primary() {
 fn a_candidate_that_may_take_writes_keeps_the_old_primary_read_only() {
     let held = RunAction::PauseWrites { server: "old".to_owned(), within_ms: 500, grace_ms: 100 };
     let prepared = RunAction::PrepareSemiSyncSource { server: "s0".to_owned(), acks: 1 };
-    let traces =
-        InterruptedRun::of(&record(RunKind::Switchover, &[(prepared, true), (held, true)])).expect("traces");
+    let traces = InterruptedRun::of(&record(RunKind::Switchover, &[(prepared, true), (held, true)]))
+        .expect("the audit record is of an interrupted run");
     let mut acts = Vec::new();
     let audit = recover(traces, None, |act, _| {
         match act {

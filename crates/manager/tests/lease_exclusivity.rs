@@ -120,7 +120,7 @@ fn simulate(
     drifts: [i64; 3],
     broken: Broken,
 ) -> Result<u64, u64> {
-    let honest = LeaseTimes::of(5_000).expect("terms");
+    let honest = LeaseTimes::of(5_000).expect("the lease duration is allowed");
     let terms = if broken == Broken::NoMargin { LeaseTimes { margin_ms: 0, ..honest } } else { honest };
     let mut managers: Vec<Manager> = (0u64..)
         .zip(drifts)
@@ -167,7 +167,7 @@ fn simulate(
                 while let Some(at) = messages.iter().position(back) {
                     let message = messages.swap_remove(at);
                     let sent = if broken == Broken::CountsFromTheAnswer { now } else { message.sent };
-                    let heard = message.heard.expect("answered");
+                    let heard = message.heard.expect("the message has an answer");
                     manager.asking = false;
                     if let Some(LeaseChange::Active(token)) =
                         manager.keeper.take_answer(now, sent, message.of, heard)
@@ -233,7 +233,8 @@ fn the_simulation_detects_each_injected_mistake() {
     let mut seen = [false; 2];
     let mut terms = 0;
     for _ in 0..400 {
-        let (fates, ways, drifts) = worlds.new_tree(&mut runner).expect("a world").current();
+        let (fates, ways, drifts) =
+            worlds.new_tree(&mut runner).expect("the strategy makes a world").current();
         terms += simulate(&fates, &ways, drifts, Broken::Nothing)
             .expect("without a mistake, only one manager acts at a time");
         for (seen, broken) in seen.iter_mut().zip([Broken::CountsFromTheAnswer, Broken::NoMargin]) {
@@ -248,7 +249,7 @@ fn the_simulation_detects_each_injected_mistake() {
 
 #[test]
 fn a_lease_term_counts_from_its_request_and_ends_a_margin_early() {
-    let terms = LeaseTimes::of(10_000).expect("terms");
+    let terms = LeaseTimes::of(10_000).expect("the lease duration is allowed");
     let mut keeper = LeaseHolder::new(terms);
     let granted = |token| LeaseAnswer::Granted { token: LeaseToken(token), ttl_ms: 10_000 };
     assert_eq!(keeper.next(BootTime(0)), LeaseRequest::Acquire);
@@ -332,7 +333,9 @@ async fn a_lock_file_that_was_removed_ends_the_lease_term() -> anyhow::Result<()
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("lease");
     let mut store = FileLease::new(&path, "first", 2_000);
-    let LeaseAnswer::Granted { token, .. } = store.acquire().await else { anyhow::bail!("not granted") };
+    let LeaseAnswer::Granted { token, .. } = store.acquire().await else {
+        anyhow::bail!("the lease was not granted")
+    };
     assert!(matches!(store.renew(token).await, LeaseAnswer::Renewed { .. }));
     std::fs::remove_file(&path)?;
     let mut other = FileLease::new(&path, "second", 2_000);
@@ -428,7 +431,9 @@ async fn when_the_key_in_etcd_is_removed_the_lease_term_ends() -> anyhow::Result
     assert!(
         matches!(store.acquire().await, LeaseAnswer::Failed { reason } if reason.contains("127.0.0.1:1"))
     );
-    let LeaseAnswer::Granted { token, ttl_ms } = store.acquire().await else { anyhow::bail!("not granted") };
+    let LeaseAnswer::Granted { token, ttl_ms } = store.acquire().await else {
+        anyhow::bail!("the lease was not granted")
+    };
     assert_eq!(ttl_ms, 20_000);
     assert_eq!(store.renew(token).await, LeaseAnswer::Renewed { ttl_ms: 20_000 });
     let mut other = in_etcd(&etcd.endpoint(), "second", terms)?;
@@ -571,7 +576,9 @@ async fn a_lease_works_on_an_etcd_that_requires_tls_and_a_login() -> anyhow::Res
     assert!(reason.contains("certificate"), "wrong error of etcd: {reason}");
 
     let mut first = as_user(&etcd, &authority, "right", "first")?;
-    let LeaseAnswer::Granted { token, .. } = first.acquire().await else { anyhow::bail!("not granted") };
+    let LeaseAnswer::Granted { token, .. } = first.acquire().await else {
+        anyhow::bail!("the lease was not granted")
+    };
     assert_eq!(first.renew(token).await, LeaseAnswer::Renewed { ttl_ms: 20_000 });
     let mut second = as_user(&etcd, &authority, "right", "second")?;
     assert_eq!(second.acquire().await, LeaseAnswer::HeldByOther { holder: "first".to_owned() });

@@ -171,7 +171,7 @@ fn a_primary_that_does_not_wait_for_acks_losslessly_proves_nothing() {
     let base = lossless(1);
     let refused = |waiting: SemiSyncWait, word: &str| {
         let verdict = verdict(&look(None, &waiting, 0, &[("a", 0)]), &[stopped("a", 5)]);
-        let first = verdict.blocking_refusal(false).expect("refused").to_string();
+        let first = verdict.blocking_refusal(false).expect("the rules must refuse the failover").to_string();
         assert_eq!(codes(&verdict)[0], "TW-MGR-0030");
         assert!(first.contains(word), "wrong refusal: {first}");
     };
@@ -208,7 +208,13 @@ fn diverged_logs_are_refused_even_with_allow_data_loss() {
     let ackers = [stopped("a", 5), AckerEvidence { holds: Some(strange), ..stopped("b", 0) }];
     let verdict = verdict(&ack_policies, &ackers);
     assert_eq!(codes(&verdict), ["TW-MGR-0034"]);
-    assert!(verdict.blocking_refusal(true).expect("refused").to_string().contains(other));
+    assert!(
+        verdict
+            .blocking_refusal(true)
+            .expect("the rules must refuse the failover")
+            .to_string()
+            .contains(other)
+    );
 }
 
 #[test]

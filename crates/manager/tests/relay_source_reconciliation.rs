@@ -69,7 +69,8 @@ fn a_relay_that_a_failover_has_stopped_is_not_started_before_the_failover_has_en
         "unknown",
         "the primary must be unknown, because another failover in that lease term may have stopped the relay"
     );
-    let decision = PrimaryRecord::of(&decided(7, "db2"), &relays, (1, LeaseToken(9))).expect("db2 leads");
+    let decision = PrimaryRecord::of(&decided(7, "db2"), &relays, (1, LeaseToken(9)))
+        .expect("the primary must be known");
     assert_eq!(decision.server, "db2");
     assert!(
         decision.needs_repoint(&relays[1]),
@@ -304,7 +305,7 @@ impl World {
         let seen: Vec<_> = (0..self.relays.len()).filter(|at| has(sees, *at)).collect();
         let relays: Vec<_> = seen.iter().map(|at| self.relays[*at].clone()).collect();
         let recorded = RecordedPrimary::of(self.records.iter().cloned());
-        let acks = u32::try_from(self.acks).expect("a small number");
+        let acks = u32::try_from(self.acks).expect("the number of ACKs fits into 32 bits");
         let decision = PrimaryRecord::of(&recorded, &relays, (acks, LeaseToken(self.term)))?;
         for at in seen {
             if decision.needs_repoint(&self.relays[at]) {

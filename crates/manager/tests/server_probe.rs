@@ -89,7 +89,10 @@ impl Pair {
             if is_so(replica) {
                 return Ok(cluster);
             }
-            ensure!(started.elapsed() < PATIENCE, "the replica was not {what} in time: {replica:#?}");
+            ensure!(
+                started.elapsed() < PATIENCE,
+                "the replica did not reach this state in time: {what}: {replica:#?}"
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -166,7 +169,7 @@ async fn the_topology_of_real_servers_is_observed(kind: ServerKind) -> Result<()
 
     // The replica gets a transaction that it cannot apply. The topology must show the error.
     pair.primary.sql("INSERT INTO shop.t VALUES (100)").await?;
-    let cluster = pair.until("failed", |node| has(node, ProblemCode::SqlStopped)).await?;
+    let cluster = pair.until("stopped with an error", |node| has(node, ProblemCode::SqlStopped)).await?;
     let problems = &find(&cluster, "db2")?.problems;
     ensure!(
         problems.iter().any(|problem| problem.text.contains("1062")),

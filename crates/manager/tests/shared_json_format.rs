@@ -224,7 +224,7 @@ fn findings() -> Vec<ClusterFinding> {
 }
 
 fn is_written_as(value: &impl Serialize, fixture: &str) {
-    let expected: serde_json::Value = serde_json::from_str(fixture).expect("a fixture");
+    let expected: serde_json::Value = serde_json::from_str(fixture).expect("the fixture must be valid JSON");
     assert_eq!(serde_json::to_value(value).expect("the value can be written as JSON"), expected);
 }
 
@@ -232,7 +232,7 @@ fn is_read_and_written_as<T: Serialize + DeserializeOwned + PartialEq + std::fmt
     value: &T,
     fixture: &str,
 ) {
-    assert_eq!(&serde_json::from_str::<T>(fixture).expect("a fixture"), value);
+    assert_eq!(&serde_json::from_str::<T>(fixture).expect("the fixture must be valid JSON"), value);
     is_written_as(value, fixture);
 }
 

@@ -27,7 +27,7 @@ fn check(world: &World, audit: &Audit) {
             );
             assert!(!world.old_writable, "the servers are in the wrong state; audit record: {audit}");
             assert_eq!(world.captures_from(server), world.ackers.len(), "{audit}");
-            let pause_ms = audit.pause_ms.expect("a pause");
+            let pause_ms = audit.pause_ms.expect("the audit record contains the length of the pause");
             assert!(pause_ms <= PAUSE_MS_MAX, "writes were paused for too long; audit record: {audit}");
             // The demotion of the old primary must be executed, or be listed as remaining.
             let demotes = |act: &RunAction| matches!(act, RunAction::Demote { .. });
@@ -100,7 +100,7 @@ fn the_candidate_is_prepared_before_the_pause_and_becomes_writable_last() {
             .steps
             .iter()
             .position(|step| matches!(&step.note, AuditEvent::ActionOrdered { what, .. } if wanted(what)))
-            .expect("ordered")
+            .expect("the audit record contains the action")
     };
     let pause = at(&|act| matches!(act, RunAction::PauseWrites { .. }));
     assert!(
@@ -400,7 +400,8 @@ proptest! {
         let mut world = World::new(ackers, servers, acks.min(ackers));
         let mut takes = takes.into_iter().cycle();
         let ordered = order(&world);
-        let audit = run(&mut world, ordered, |_| (Fate::Done, takes.next().expect("an endless iterator")), None);
+        let audit =
+            run(&mut world, ordered, |_| (Fate::Done, takes.next().expect("the iterator never ends")), None);
         check(&world, &audit);
         let promoted = matches!(&audit.outcome, Some(RunOutcome::Promoted { left, .. }) if left.is_empty());
         prop_assert!(promoted, "no server was promoted; audit record: {}", audit);

@@ -12,7 +12,9 @@ use tailwater_apply::source_transaction::{LogSpan, RowChanges, Transaction, Tran
 /// Writes one row as a server does in idempotent mode.
 fn write_over(store: &mut Store, group: &RowGroup<'_>, row: &PlannedRow<'_>) {
     let name = &group.table.target.table;
-    let table = (0..SHAPES.len()).find(|index| *name == format!("t{index}")).expect("a table");
+    let table = (0..SHAPES.len())
+        .find(|index| *name == format!("t{index}"))
+        .expect("the table must be one of the shapes");
     let of = |bitmap: &[u8], bytes: &[u8]| {
         let mut cells: Cells = vec![None; SHAPES[table].columns];
         read(bitmap, bytes).0.into_iter().for_each(|(column, value)| cells[column] = value);

@@ -312,7 +312,7 @@ proptest! {
 
     #[test]
     fn patterns_match_like_the_simple_implementation(glob in any_pattern(), name in any_name()) {
-        let pattern = Pattern::parse(&format!("{glob}.t"), false).expect("a pattern");
+        let pattern = Pattern::parse(&format!("{glob}.t"), false).expect("the pattern must be valid");
         let chars = |text: &str| text.chars().collect::<Vec<_>>();
         prop_assert_eq!(pattern.matches(&name, "t"), naive_glob(&chars(&glob), &chars(&name)));
     }
