@@ -127,14 +127,14 @@ async fn under_load(rig: &Rig) -> Result<()> {
     rig.source.sql("INSERT INTO shop.t (n) VALUES (9)").await?;
     rig.target.sql(start_statement(rig.target.kind().flavour())).await?;
     let report = load.wait().await;
-    ensure!(report.errors.is_empty(), "`check` reported errors: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "the clients of the load had errors: {:?}", report.errors);
     wait_for_native_replication(rig).await?;
     channel.shut_down().await;
     rig.ensure_equal(&["tw_load", "shop"]).await?;
     let compared = ledger.compare_with_server(&rig.target.connect_options()).await?;
     ensure!(
         compared.missing.is_empty() && compared.altered.is_empty(),
-        "`check` found differences: {compared:?}"
+        "rows of the load are missing or altered on the target: {compared:?}"
     );
     Ok(())
 }

@@ -425,7 +425,10 @@ proptest! {
             let server = by_name(&assessment.server);
             prop_assert!(server.promotion != Promotion::MustNot && server.reached.is_ok());
             let received = server.received.clone().expect("the received transactions must be known");
-            prop_assert!(!received.to_string().contains(OTHER), "errant: {received}");
+            prop_assert!(
+                !received.to_string().contains(OTHER),
+                "the candidate has errant transactions: {received}"
+            );
             let mut has = received.clone();
             for supply in &assessment.backfills {
                 if supply.from_log {

@@ -58,7 +58,7 @@ fn each_scenario_produces_its_expected_findings() -> Result<()> {
         seen += 1;
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    ensure!(seen >= 40, "{seen} stories");
+    ensure!(seen >= 40, "too few scenarios: {seen}");
     // FailoverNotReady comes from a rehearsal, not from reports of observers: see failover_readiness.rs.
     let of_stories = FailureCode::ALL.into_iter().filter(|code| *code != FailureCode::FailoverNotReady);
     for code in of_stories {

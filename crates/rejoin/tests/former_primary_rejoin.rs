@@ -141,7 +141,7 @@ async fn rows_of_every_type_are_undone(kind: ServerKind) -> Result<()> {
     let healed = repair(&options, &rig.log_dir()?).await?;
     ensure!(
         healed.undone == found.tail.gtids() && healed.undone.len() > 100,
-        "{} undone",
+        "wrong transactions were undone; their number: {}",
         healed.undone.len()
     );
     ensure!(

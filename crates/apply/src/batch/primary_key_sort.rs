@@ -81,7 +81,10 @@ mod tests {
     fn only_rows_with_simple_keys_have_a_rank() {
         for table in [PLAIN, KEYLESS, CHILD, PARENT] {
             let mapped = mapped(table);
-            assert!(Ranking::of(&mapped.map, &mapped.target).is_none(), "t{table}");
+            assert!(
+                Ranking::of(&mapped.map, &mapped.target).is_none(),
+                "the rows of table t{table} must not have a rank"
+            );
         }
         let mapped = mapped(WIDE_KEY);
         let ranking = Ranking::of(&mapped.map, &mapped.target).expect("the table must have a ranking");

@@ -145,7 +145,7 @@ async fn until_running(server: &Server, what: &str) -> Result<()> {
     );
     let started = std::time::Instant::now();
     while server.sql(&question).await? == ["0"] {
-        ensure!(started.elapsed() < PATIENCE, "{what} does not start");
+        ensure!(started.elapsed() < PATIENCE, "the server did not begin to execute {what} in time");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok(())
@@ -259,7 +259,10 @@ async fn a_late_action_has_no_effect_after_its_undo_action(kind: ServerKind) -> 
     let late = begins_late(&actor, RunAction::MakeWritable { server: candidate() }, &links[1]).await;
     does(&actor, RunAction::MakeReadOnly { server: candidate() }).await?;
     let answer = late.await?;
-    ensure!(!is_writable(&mut connect(&cluster.replica).await?).await?, "after {answer:?}");
+    ensure!(
+        !is_writable(&mut connect(&cluster.replica).await?).await?,
+        "the candidate is writable after the late action: {answer:?}"
+    );
     release(&actor).await?;
 
     // A manager without any record finds the pending statement on the server.
