@@ -106,7 +106,7 @@ async fn printable_ascii_is_equal_only_in_either_case(kind: ServerKind) -> Resul
         connection.execute("DROP TABLE l").await?;
         checked += 1;
     }
-    ensure!(wrong.is_empty(), "the keys conflict wrongly for these values: {wrong:?}");
+    ensure!(wrong.is_empty(), "different letters are equal in these collations: {wrong:?}");
     ensure!(checked > 30, "only {checked} collations were checked");
     Ok(())
 }
@@ -128,7 +128,7 @@ async fn equal_values_conflict(kind: ServerKind) -> Result<()> {
     connection.execute("SET sql_mode = '', sql_log_bin = 0").await?;
     let all = collations(&mut connection).await?;
     let mut drawn: Vec<_> = all.iter().filter(|(name, _)| COLLATIONS.contains(&name.as_str())).collect();
-    ensure!(drawn.len() >= 15, "too few collations were chosen: {drawn:?}");
+    ensure!(drawn.len() >= 15, "the server has too few of the required collations: {drawn:?}");
     drawn.extend(all.choose_multiple(&mut random, COLLATIONS_DRAWN * cases));
     let (mut equal, mut different) = (0, 0);
     for (collation, charset) in drawn {

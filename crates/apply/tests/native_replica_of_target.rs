@@ -123,7 +123,7 @@ async fn gets_rows_under_the_targets_gtids(rig: &Rig, channel: &Channel, replica
             );
         }
         Flavour::MariaDb => {
-            ensure!(has.starts_with("0-2-"), "the GTIDs of the target do not begin with 0-2-: {has}")
+            ensure!(has.starts_with("0-2-"), "the GTIDs of the replica do not begin with 0-2-: {has}")
         }
     }
     Ok(())

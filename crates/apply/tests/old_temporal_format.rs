@@ -350,7 +350,7 @@ async fn the_catalogue_shows_digits_and_layout() -> Result<()> {
             let mut connection = Connection::connect(&rig.source.connect_options()).await?;
             for (table, old) in [("off", true), ("onn", false)] {
                 let found = read_source_table(&mut connection, "old", table).await?;
-                ensure!(found.server_id == 1, "wrong source: {found:?}");
+                ensure!(found.server_id == 1, "wrong server ID of the source: {found:?}");
                 let columns = found.columns.unwrap_or_default();
                 let temporal: Vec<(&str, &str, u8, Option<bool>)> = columns
                     .iter()
@@ -379,7 +379,7 @@ async fn the_catalogue_shows_digits_and_layout() -> Result<()> {
             let missing = read_source_table(&mut connection, "old", "missing").await?;
             ensure!(
                 missing.columns.is_none(),
-                "the account must not see the columns of the missing table: {missing:?}"
+                "a table that does not exist must have no columns: {missing:?}"
             );
         }
     }

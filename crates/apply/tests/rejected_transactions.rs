@@ -327,7 +327,7 @@ async fn a_transaction_that_tolerates_differences(rig: &Rig, channel: &Channel) 
     let recorded = rig.target.sql(recorded).await?;
     ensure!(
         recorded.contains(&gtid.to_string()) && recorded.contains(&last.to_string()),
-        "wrong records of the skipped transactions: {recorded:?}"
+        "wrong records of the tolerated transactions: {recorded:?}"
     );
     // An update of a missing row that is tolerated does not insert the row.
     rig.target.sql("INSERT INTO shop.t VALUES (300, 2)").await?;

@@ -43,7 +43,11 @@ proptest! {
         let plan = plan(&history.changes, options).unwrap();
         let mut store = start;
         if let Err(error) = applied(&mut store, &plan) {
-            prop_assert!(false, "a step of the plan fails: {error}\nhistory: {:#?}\nplan: {plan:#?}", history.told);
+            prop_assert!(
+                false,
+                "a step of the plan fails: {error}\nhistory: {:#?}\nplan: {plan:#?}",
+                history.told
+            );
         }
         prop_assert_eq!(store.sorted(), history.store.clone(), "wrong rows after the history {:#?}", history.told);
         let rows: usize = history.changes.iter().map(|changes| changes.rows.len()).sum();
