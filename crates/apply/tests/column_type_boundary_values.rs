@@ -348,8 +348,8 @@ fn vectors(flavour: Flavour) -> Family {
     }
 }
 
-/// Returns the families of columns for a server. For the newest MariaDB, only those that older versions do
-/// not have.
+/// Returns the families of columns for a server. For the newest MariaDB, returns only the families that older
+/// versions do not have.
 pub fn families(kind: ServerKind) -> Vec<Family> {
     let flavour = kind.flavour();
     if kind == ServerKind::Mariadb118 {

@@ -119,8 +119,8 @@ UPDATE p SET id = 22, code = 'B2' WHERE id = 2; UPDATE c SET v = 6 WHERE id = 20
 BEGIN; DELETE FROM p WHERE id = 3; INSERT INTO c VALUES (30,4,0); INSERT INTO g VALUES (301,30); COMMIT; DELETE FROM self WHERE id = 1; INSERT INTO self VALUES (1,5),(2,1); DELETE FROM p WHERE id = 4; UPDATE p SET code = 'a2' WHERE code = 'a';
 INSERT INTO p VALUES (4,'d',4); INSERT INTO c VALUES (30,4,1);";
 
-/// This case is not for MySQL 9.7. It keeps the child row when it runs the statement, but deletes the row
-/// when it replays its own log.
+/// This case does not run on MySQL 9.7. That server keeps the child row when it runs the statement, but
+/// deletes the row when it replays its own log.
 const CASCADING_REPLACE: &str = "
 CREATE TABLE p (id INT NOT NULL PRIMARY KEY, v INT UNIQUE); CREATE TABLE c (id INT NOT NULL PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE);
 INSERT INTO p VALUES (1,1),(2,2); INSERT INTO c VALUES (10,1),(20,2); REPLACE INTO p VALUES (1,2); INSERT INTO c VALUES (11,1); REPLACE INTO p VALUES (1,3);";

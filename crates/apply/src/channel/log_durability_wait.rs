@@ -58,7 +58,7 @@ fn log_behind_error(channel: &str, log: &LogHandle, high: LogPosition) -> ApplyE
     ApplyError::TargetAhead { channel: channel.to_owned(), has: high.to_string(), end }
 }
 
-/// Returns the GTIDs that the target is known to have: those of the applied part of the log, and those of the
+/// Returns the GTIDs that the target is known to have: the GTIDs of the applied part of the log, and of the
 /// newest transactions in the channel's progress.
 fn applied_on_target(log: &LogHandle, applied: &AppliedSet, record: &ChannelRecord) -> Option<GtidSet> {
     let flavour = log.source()?.flavour;

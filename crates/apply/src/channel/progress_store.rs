@@ -109,8 +109,8 @@ pub(super) const STATEMENTS_ROW: usize = 1_000_000;
 /// statements overwrites its own row with the transactions that were applied earlier.
 const SKIPPED_ROW: usize = STATEMENTS_ROW + 1;
 
-/// The statements that may have run: the fingerprint from before the statement, by the log position of the
-/// transaction.
+/// The statements that may have run. The key is the log position of the transaction, and the value is the
+/// fingerprint from before the statement.
 pub(super) type Intents = HashMap<String, String>;
 
 /// What the target has recorded about a channel, at the time of the takeover.
@@ -433,8 +433,8 @@ impl ChannelStore {
         }
     }
 
-    /// Deletes the intents. A seek deletes them, because after it the statements may have to run again. A
-    /// channel that starts from scratch keeps them, because a crash may have removed all its other records
+    /// Deletes the intents. A seek deletes them, because the statements may have to run again after the seek.
+    /// A channel that starts from scratch keeps them, because a crash may have removed all its other records
     /// from the target.
     pub(super) async fn delete_intents(&mut self) -> Result<(), ApplyError> {
         let name = portable_literal(&self.channel);

@@ -306,10 +306,10 @@ impl ApplyWorker {
 
     /// Logs the `XA PREPARE` of a transaction under its own GTID on the target. MySQL gives `XA PREPARE` a
     /// GTID of its own, and the rows are applied under the GTID of the `XA COMMIT`. Under `gtid = preserve`
-    /// the target logs the first GTID as a transaction that only writes progress. Otherwise replicas of the
-    /// target would miss that GTID. This transaction commits before the rows, so that a crash in between
-    /// leaves no gap: the channel sends it again after a restart, and the server ignores a GTID that it
-    /// already has.
+    /// the target logs the GTID of the `XA PREPARE` as a transaction that only writes progress. Otherwise
+    /// replicas of the target would miss that GTID. This transaction commits before the rows, so that a crash
+    /// in between leaves no gap: the channel sends it again after a restart, and the server ignores a GTID
+    /// that it already has.
     ///
     /// Returns false if the log will not make the transaction durable.
     async fn log_xa_prepare(

@@ -1,6 +1,6 @@
-//! What a manager knew of its primary, stored for the next manager process on this machine. Without this, if
-//! the manager restarted while the primary died, the new process would never have observed the primary alive.
-//! It would then refuse the failover (TW-MGR-0031).
+//! What a manager knew of its primary, stored for the next manager process on this machine. Without a
+//! checkpoint, if the manager restarted while the primary died, the new process would never have observed the
+//! primary alive. It would then refuse the failover (TW-MGR-0031).
 //!
 //! A checkpoint is valid only for the same primary and in the same boot of the machine. The local relay must
 //! not have seen a later lease term, and the observation must not be older than

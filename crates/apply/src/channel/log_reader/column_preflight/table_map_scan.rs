@@ -57,8 +57,8 @@ pub(super) struct PreflightScan {
     /// The tables that the scan has already returned: the operation on the rows, and the table map without
     /// its table ID.
     met: FxHashSet<(Operation, Vec<u8>)>,
-    /// The objects that DDL statements have changed, in lower case: a database with one table, or with all
-    /// tables.
+    /// The objects that DDL statements have changed, in lower case: a database and a table, or only a
+    /// database, which stands for all its tables.
     defined: FxHashSet<(String, Option<String>)>,
     over: bool,
 }
