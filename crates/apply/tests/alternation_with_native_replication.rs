@@ -47,8 +47,8 @@ async fn take_turns(kind: ServerKind) -> Result<()> {
     under_the_sources_gtids(&rig).await
 }
 
-/// Purges all binlog files but a new one. The source keeps a file that it is sending, until it notices that
-/// the reader has disconnected.
+/// Purges all binlog files except a new one. The source keeps a file that it is sending, until it notices
+/// that the reader has disconnected.
 async fn purge_all(rig: &Rig) -> Result<()> {
     let started = Instant::now();
     loop {

@@ -27,8 +27,8 @@ use crate::writeset::IndexId;
 /// A batch of at least this many rows is always checked: applying it takes many times longer than the query.
 const UNCHECKED_ROWS_MAX: u64 = 4096;
 
-/// Unless there is another reason to check, reading the counters may take at most this fraction of the time:
-/// one in `TIME_FRACTION`.
+/// Unless there is another reason to check, reading the counters may take at most 1/`TIME_FRACTION` of the
+/// time.
 const TIME_FRACTION: u32 = 20;
 
 /// Counts the rows that a session sent, and compares them with the server's counters.

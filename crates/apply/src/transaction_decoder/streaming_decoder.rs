@@ -40,8 +40,8 @@ pub struct TransactionReader {
     start: Option<TransactionStart>,
     ending: TransactionEnding,
     /// Whether the statement does not run: it is the first half of an `ALTER TABLE` that MariaDB logs in two
-    /// halves, or the second half of one that failed. An `ALTER TABLE` runs only with a successful second
-    /// half.
+    /// halves, or the second half of an `ALTER TABLE` that failed. An `ALTER TABLE` runs only with a
+    /// successful second half.
     is_no_alter: bool,
     /// Version of the server that first ran the transaction (MySQL only). 80400 means 8.4.0.
     original_version: Option<u32>,
