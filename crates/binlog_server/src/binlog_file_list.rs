@@ -1,9 +1,9 @@
 //! Presents the log's segments as the binlog files that clients see. It does no I/O.
 //!
-//! A file is served with the same name and the same offsets as on the source, so that a replica can move
-//! between the source and its log without a change of position. After the capture has moved to another
-//! server, the same file name may occur again with other content. From the second server on, the served name
-//! contains the number of the server (its epoch).
+//! A file is served with the same name and the same offsets as on the source. So a replica can move between
+//! the source and Tailwater without a change of position. After the capture has moved to another server, the
+//! same file name may occur again with other content. Therefore the served names of the second server's
+//! files, and of all later servers' files, contain the number of the server (its epoch).
 
 use std::collections::HashMap;
 
@@ -19,10 +19,12 @@ pub struct SegmentView {
     pub number: u64,
     /// The source's binlog file that the segment is a copy of.
     pub source_file: String,
-    /// The offset of the segment's first event in that file. With 4, the segment has the file from its start.
+    /// The offset of the segment's first event in `source_file`. With 4, the segment has the file from its
+    /// start.
     pub source_offset: u64,
-    /// The length of the format description event at the segment's beginning, in bytes. Only used if
-    /// `source_offset` is not 4: the event is then stored before the event at `source_offset`.
+    /// The length of the format description event at the segment's beginning, in bytes. Used only if
+    /// `source_offset` is not 4. In that case the segment stores this event before the event at
+    /// `source_offset`.
     pub head_bytes: u64,
     /// The number of the segment's durable bytes, including the four magic bytes.
     pub bytes: u64,
@@ -34,7 +36,7 @@ pub struct SegmentView {
 }
 
 impl SegmentView {
-    /// Collects these properties of a segment of the log.
+    /// Creates the view of a segment of the log.
     pub fn new(summary: &SegmentSummary, epoch: u32, head_bytes: u64) -> Self {
         Self {
             number: summary.number,
@@ -47,7 +49,8 @@ impl SegmentView {
         }
     }
 
-    /// The offset in the segment of the event that is at `source_offset` in the source's file.
+    /// The offset in the segment at which the event is stored that is at `source_offset` in the source's
+    /// file.
     fn first_in_place(&self) -> u64 {
         if self.source_offset == FIRST_EVENT_OFFSET {
             FIRST_EVENT_OFFSET
@@ -78,8 +81,8 @@ impl ServedFile {
         self.segments.iter().map(SegmentView::source_end).max().unwrap_or(FIRST_EVENT_OFFSET)
     }
 
-    /// The offset of the first event that the log has of the file. It is 4 unless the log began in the middle
-    /// of the file.
+    /// The offset in the file of the first event that is in the log. It is 4 unless the log began in the
+    /// middle of the file.
     pub fn begins_at(&self) -> u64 {
         self.segments.first().map_or(FIRST_EVENT_OFFSET, |segment| segment.source_offset)
     }
@@ -89,16 +92,16 @@ impl ServedFile {
         self.segments.first().map_or(1, |segment| segment.epoch)
     }
 
-    /// Whether the log can still get more of the file.
+    /// Whether the log may still receive more events of the file.
     pub fn is_open(&self) -> bool {
         self.segments.last().is_some_and(|segment| !segment.sealed)
     }
 
-    /// The position in the log of an offset in the file, if the log has this offset.
+    /// Converts an offset in the file to a position in the log. `None` if the log does not have this offset.
     fn locate(&self, position: u64) -> Option<LogPosition> {
         let part = self.segments.iter().rev().find(|segment| segment.source_offset <= position)?;
         let within = position - part.source_offset;
-        // The beginning of a segment is its format description event, wherever the segment starts in the
+        // A segment always begins with its format description event, even if it starts in the middle of the
         // source's file.
         let offset = if within == 0 { FIRST_EVENT_OFFSET } else { part.first_in_place() + within };
         (position <= part.source_end()).then_some(LogPosition { segment: part.number, offset })
@@ -123,7 +126,7 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// The catalog of these segments, which must be in the order of the log.
+    /// Creates the catalog of these segments. They must be in the order of the log.
     pub fn new(segments: impl IntoIterator<Item = SegmentView>) -> Self {
         let mut catalog = Self::default();
         for segment in segments {
@@ -133,8 +136,8 @@ impl Catalog {
                 .last()
                 .is_some_and(|file| file.name == name && file.size() <= segment.source_offset);
             if !continues {
-                // If the source started a file with this name again, the name now means the newest of these
-                // files.
+                // If the source has started a file with this name more than once, the name now refers to the
+                // newest of these files.
                 catalog.by_name.insert(name.clone(), catalog.files.len());
                 catalog.files.push(ServedFile { name, segments: Vec::new() });
             }
@@ -172,11 +175,11 @@ impl Catalog {
         Some(BinlogCoordinates { file: newest.name.clone(), position: newest.size() })
     }
 
-    /// The position in the log of an offset in a file. For the beginning of a segment this is the position of
-    /// its format description event. Does not check that an event starts there.
+    /// Converts an offset in a file to a position in the log. For the beginning of a segment, this is the
+    /// position of its format description event. Does not check that an event starts at the offset.
     ///
     /// # Errors
-    /// Why the log does not have this offset.
+    /// [`LocateError`] if the log does not have this offset.
     pub fn locate(&self, name: &str, position: u64) -> Result<LogPosition, LocateError> {
         let Some(file) = self.file(name) else { return Err(LocateError::UnknownFile) };
         if position < FIRST_EVENT_OFFSET {
@@ -203,7 +206,7 @@ impl Catalog {
     /// The number of the first segment that remains if everything before the named file is purged.
     ///
     /// # Errors
-    /// If there is no such file; the error is that of the servers.
+    /// If there is no file with this name. The error has the number and text that the servers use.
     pub fn purge_to(&self, name: &str) -> Result<u64, ClientError> {
         match self.file(name).and_then(|file| file.segments.first()) {
             Some(segment) => Ok(segment.number),
@@ -215,7 +218,7 @@ impl Catalog {
 /// Why the log does not have an offset of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LocateError {
-    /// The log has no such file.
+    /// The log has no file with this name.
     UnknownFile,
     /// The offset is before the first event, within the four magic bytes.
     BeforeFirst,
@@ -229,7 +232,7 @@ pub enum LocateError {
         /// The current length of the file.
         size: u64,
     },
-    /// This part of the file was not captured, because the log got its transactions from another server.
+    /// This part of the file was not captured, because the capture read its transactions from another server.
     Hole,
 }
 

@@ -24,16 +24,16 @@ use super::stream_start::{ClientDumpRequest, LogHistory, RequestedStart, StreamS
 const SEND_BYTES: usize = 256 << 10;
 
 /// How many entries and events are processed before other tasks may run. The limit matters when the client
-/// already has most of the log, because then nothing is sent.
+/// already has most of the log, because the loop then sends nothing for a long time.
 const STEPS_MAX: usize = 4096;
 
 /// How many bytes of an event are read from the log at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Sends a client its stream until the client disconnects, is disconnected, or has everything that it
-/// requested. `holding` prevents purges until the stream has a retention pin of its own. The caller
-/// subscribed `clock_steps` before the client could query the time, so that the stream notices every later
-/// step of the clock.
+/// Sends a client its stream until the connection ends or the client has everything that it requested.
+/// `holding` prevents purges until the stream has a retention pin of its own. The caller must subscribe
+/// `clock_steps` before the client can query the time. Then the stream notices every later step of the
+/// source's clock.
 pub(super) async fn send(
     client: ClientSession,
     shared: &ServerShared,
@@ -65,11 +65,11 @@ pub(super) async fn send(
     );
     let log = &shared.served.log;
     let tail = if semi_sync { log.subscribe() } else { shared.pace.subscribe() };
-    // A client that waits for new events receives only durable bytes. So request prompt syncs for it, even if
-    // nothing else requires them.
+    // A client that waits for new events receives only durable bytes. So request prompt syncs of the log
+    // while this client is connected.
     let _prompt_sync = request.wait_for_more.then(|| log.prompt_sync());
-    // A replica reconnects under the same server id and must then find the events that it needs. Other
-    // programs do not reconnect.
+    // Purges keep the events that a disconnected replica needs, because it reconnects under the same server
+    // id. Other programs do not reconnect.
     let is_replica = request.is_replica();
     let watermark = match is_replica {
         true => log.register_persistent_reader(&format!("replica {}", request.server_id), begin.from),
@@ -107,19 +107,19 @@ struct BinlogSender<'a> {
     wait_for_more: bool,
     heartbeat_period: Option<Duration>,
     semi_sync: bool,
-    /// Signals that this server gave the client a wrong time of the source's clock. `None` for programs that
-    /// are not replicas, because they do not query the time.
+    /// Signals that the source's clock stepped, so this server gave the client a wrong time. `None` for
+    /// programs that are not replicas, because they do not query the time.
     clock_steps: Option<watch::Receiver<u64>>,
     filter: StreamFilter,
     reader: LogReader,
     state: ReadState,
     /// The number of the segment that is being read.
     segment: u64,
-    /// Where the stream starts; `None` after the stream has reached this position.
+    /// Where the stream starts. `None` after the sender has reached this position.
     begin: Option<StreamStart>,
 }
 
-/// Which part of the log the sender reads next.
+/// What the sender reads next from the log.
 enum ReadState {
     /// The next entry.
     Between,
@@ -132,13 +132,13 @@ enum ReadState {
 /// Where an entry starts and ends.
 #[derive(Clone, Copy)]
 struct EntryRange {
-    /// The offset of its first byte in the source's binlog file.
+    /// The offset of the entry's first byte in the source's binlog file.
     source_start: u64,
-    /// The position in the log after its last byte.
+    /// The position in the log after the entry's last byte.
     end: LogPosition,
 }
 
-/// Why no more bytes are added to the buffer.
+/// Why the sender adds no more bytes to the send buffer.
 enum FillResult {
     /// The buffer is full, and the log has more to send.
     More,
@@ -166,7 +166,7 @@ impl BinlogSender<'_> {
             let filled = match filled {
                 Ok(filled) => filled,
                 Err(refusal) => {
-                    info!(code = refusal.code, "stream ended: {}", refusal.message);
+                    info!(code = refusal.code, "a client's stream ended with an error: {}", refusal.message);
                     return sender.finish_error(refusal.code, refusal.sqlstate, &refusal.message).await;
                 }
             };
@@ -198,7 +198,7 @@ impl BinlogSender<'_> {
         }
     }
 
-    /// Waits until the log has grown. Returns a break if the stream has ended.
+    /// Waits until the log has grown. Returns `ControlFlow::Break` if the stream has ended.
     async fn wait(
         &mut self,
         sender: &mut EventSender,
@@ -224,7 +224,8 @@ impl BinlogSender<'_> {
                     if changed.is_ok() {
                         return Ok(ControlFlow::Continue(()));
                     }
-                    // The process no longer writes the log. The connection stays open and gets heartbeats.
+                    // This process does not write the log any more. The connection stays open, and the client
+                    // gets heartbeats.
                     log_is_open = false;
                 }
                 packet = receiver.next() => match packet? {
@@ -334,8 +335,8 @@ impl BinlogSender<'_> {
             sender.push_event(&event, false);
         }
         self.segment = number;
-        // A client at the very end of a file continues in the next file. There may be no rotate event between
-        // the files, because the source died.
+        // A client that requested the very end of a file continues in the next file. If the source crashed,
+        // there is no rotate event between the files.
         if self.begin.as_ref().is_some_and(|begin| begin.from <= head.position) {
             self.begin = None;
         }
@@ -396,9 +397,9 @@ impl BinlogSender<'_> {
         let verdict = self.filter.event(header, &whole).map_err(SendFailure::Refused)?;
         self.state = ReadState::InEntry(span);
         // The stream may start in the middle of a transaction: a replica that does not use GTIDs requests
-        // this if it lost its connection there. Replicas of MariaDB 11.4 and later then request a wrong
-        // position, and no source can help them. They count events that have no end position by their length
-        // without the checksum.
+        // this position if it lost its connection there. Replicas of MariaDB 11.4 and later then request a
+        // wrong position, and no source can help them. They count events that have no end position by their
+        // length without the checksum.
         if let Some(begin) = self.begin.take_if(|begin| at >= begin.from)
             && at != begin.from
         {
@@ -416,8 +417,8 @@ impl BinlogSender<'_> {
             EventVerdict::Replace(event) => sender.push_event(&event, false),
             EventVerdict::Send { .. } if !whole.is_empty() => sender.push_event(&whole, false),
             EventVerdict::Send { ends_transaction } => {
-                // Only the last event of the log requests an acknowledgement. This acknowledgement covers all
-                // events that are sent together.
+                // Only the last event of the log requests an acknowledgement. The acknowledgement covers all
+                // events that are sent before it.
                 let wants_ack = self.semi_sync
                     && ends_transaction
                     && span.end == self.shared.served.log.durable().position;
@@ -429,7 +430,7 @@ impl BinlogSender<'_> {
     }
 }
 
-/// Why the buffer cannot be filled.
+/// Why the sender cannot fill the send buffer.
 enum SendFailure {
     Refused(ClientError),
     Log(LogError),
@@ -441,7 +442,8 @@ impl From<LogError> for SendFailure {
     }
 }
 
-/// A replica that loses its connection reconnects immediately and then reads the source's time again.
+/// Logs why the server disconnects a replica. The replica reconnects immediately and reads the source's time
+/// again.
 fn log_clock_step_disconnect() {
     info!("disconnecting the replica so that it reads the source's clock again");
 }
@@ -460,9 +462,9 @@ async fn stepped(clock_steps: Option<&mut watch::Receiver<u64>>) {
     std::future::pending().await
 }
 
-/// Ends a stream because another connection or an administrator ended it. If the same replica connected
-/// again, its older connection gets the same error as from the servers. If the client was killed, its
-/// connection is only closed, and it reconnects.
+/// Ends a stream that another connection or an administrator has cancelled. If the same replica connected
+/// again, its older connection gets the error that MySQL and MariaDB send in this case. If an administrator
+/// killed the connection, it is only closed, and the client reconnects.
 async fn end_stream(registered: &ClientRegistration, sender: &mut EventSender) -> Result<(), SessionError> {
     if !registered.is_displaced() {
         return Ok(());

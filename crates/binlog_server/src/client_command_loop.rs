@@ -16,7 +16,7 @@ use super::listener::ServerShared;
 use super::stream_start::{self, ClientDumpRequest, StartDecision, StreamStart};
 use super::{binlog_sender, purge_binary_logs, status_collector};
 
-/// Commands that are answered although [`ClientCommand`] does not parse them.
+/// The command COM_INIT_DB. The server answers it although [`ClientCommand`] does not parse it.
 const COM_INIT_DB: u8 = 0x02;
 const COM_SET_OPTION: u8 = 0x1b;
 const COM_RESET_CONNECTION: u8 = 0x1f;
@@ -63,7 +63,7 @@ pub(super) async fn run_client_loop(
             }
             ClientCommand::Other { command: COM_SET_OPTION, .. } => client.write_eof().await?,
             ClientCommand::BinlogDump { .. } | ClientCommand::BinlogDumpGtid { .. } => {
-                // Prevent purges between the decision where the stream starts and its start.
+                // Prevent purges between the decision where the stream starts and the start of the stream.
                 let holding = shared
                     .served
                     .log
@@ -79,7 +79,10 @@ pub(super) async fn run_client_loop(
                             .await
                     }
                     Err(refusal) => {
-                        info!(code = refusal.code, "no stream: {}", refusal.message);
+                        info!(
+                            code = refusal.code,
+                            "refused a client's request for a stream: {}", refusal.message
+                        );
                         refuse(&mut client, &refusal).await
                     }
                 };

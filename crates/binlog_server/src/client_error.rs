@@ -1,5 +1,5 @@
-//! Errors sent to a client. They have the servers' error numbers and, if there is one, the servers' text,
-//! because replicas and monitoring check both.
+//! Errors that the binlog server sends to a client. They have the error numbers of MySQL and MariaDB, and the
+//! text of those servers where one exists. Replicas and monitoring check both.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,8 +10,8 @@ use tailwater_wire::protocol::ErrPacket;
 /// (`MYSQL_ERRMSG_SIZE`).
 pub const MESSAGE_BYTES_MAX: usize = 511;
 
-/// The maximum length in bytes of a client's own text that an error quotes. The rest of the message must fit
-/// too.
+/// The maximum length in bytes of a part of a client's statement that an error quotes. The rest of the
+/// message must fit too.
 const QUOTED_BYTES_MAX: usize = 80;
 
 /// An error for a client.
@@ -47,8 +47,8 @@ impl ClientError {
     /// The statement exceeds a limit of this server.
     pub const OUT_OF_RESOURCES: u16 = 1041;
 
-    /// An error with this number. A message longer than [`MESSAGE_BYTES_MAX`] is cut off, as clients would
-    /// do.
+    /// Creates an error with this number. Cuts off a message that is longer than [`MESSAGE_BYTES_MAX`], as
+    /// clients would do.
     pub fn new(code: u16, message: impl Into<String>) -> Self {
         let sqlstate = match code {
             Self::PARSE_ERROR | Self::NOT_SUPPORTED_YET | Self::NO_SUCH_FUNCTION => "42000",
@@ -77,12 +77,12 @@ impl fmt::Display for ClientError {
     }
 }
 
-/// The longest prefix of `text` that has at most `bytes_max` bytes and ends at the end of a character.
+/// The longest prefix of `text` that has at most `bytes_max` bytes and does not cut a character.
 pub(crate) fn beginning(text: &str, bytes_max: usize) -> &str {
     (0..=bytes_max.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }
 
-/// A client's text in the form in which an error quotes it. A long text is cut off.
+/// Shortens a part of a client's statement to the length that an error may quote.
 pub(crate) fn quoted(words: &str) -> Cow<'_, str> {
     let shown = beginning(words, QUOTED_BYTES_MAX);
     if shown.len() < words.len() { format!("{shown}...").into() } else { words.into() }

@@ -9,8 +9,7 @@ use std::time::Instant;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-/// The clients that read a stream of a binlog server. This value may outlive the server; the list is empty
-/// then.
+/// The clients that read a stream of a binlog server. After the server has stopped, the list is empty.
 #[derive(Debug, Clone)]
 pub struct StreamReaders(ClientRegistry);
 
@@ -23,7 +22,7 @@ pub struct StreamReader {
     pub uuid: String,
     /// The client's address.
     pub peer: SocketAddr,
-    /// How far the stream was sent: the served file name, and the offset after the last event sent.
+    /// How far the stream was sent: the served file name, and the offset after the last event that was sent.
     pub sent: (String, u64),
 }
 
@@ -58,9 +57,9 @@ pub(crate) struct ConnectedClient {
     pub user: String,
     /// The client's address.
     pub peer: SocketAddr,
-    /// What the client registered as a replica, if it did.
+    /// The data with which the client registered as a replica, if it did.
     pub replica: Option<ReplicaRegistration>,
-    /// The stream that the client reads, if any.
+    /// The stream that the client reads. `None` if it has not requested one.
     pub stream: Option<ClientStream>,
     /// When the client's current command started.
     pub since: Instant,
@@ -88,7 +87,7 @@ pub(crate) struct ClientStream {
     pub server_id: u32,
     /// Whether the client is a replica, which reconnects under the same server id.
     pub is_replica: bool,
-    /// How far the stream was sent: the served file name, and the offset after the last event sent.
+    /// How far the stream was sent: the served file name, and the offset after the last event that was sent.
     pub sent: (String, u64),
     /// The last file and offset that the client acknowledged, if it acknowledges.
     pub acknowledged: Option<(String, u64)>,
@@ -98,7 +97,7 @@ pub(crate) struct ClientStream {
     pub by_gtids: bool,
 }
 
-/// The entry of one connection in the registry. Dropping it removes the entry.
+/// Represents the entry of one connection in the registry. Dropping this value removes the entry.
 #[derive(Debug)]
 pub(crate) struct ClientRegistration {
     clients: ClientRegistry,
@@ -108,7 +107,7 @@ pub(crate) struct ClientRegistration {
 }
 
 impl ClientRegistry {
-    /// Adds a connection to the registry. Dropping the returned value removes it.
+    /// Adds a connection to the registry. Dropping the returned value removes the connection.
     pub(crate) fn add(&self, id: u32, user: &str, peer: SocketAddr) -> ClientRegistration {
         let stop = CancellationToken::new();
         let displaced = Arc::new(AtomicBool::new(false));
@@ -131,7 +130,7 @@ impl ClientRegistry {
         self.lock().values().cloned().collect()
     }
 
-    /// Ends the connection with this id. Returns false if there is none.
+    /// Ends the connection with this id. Returns false if there is no such connection.
     pub(crate) fn kill(&self, id: u32) -> bool {
         let connected = self.lock();
         let client = connected.get(&id);
@@ -157,20 +156,19 @@ impl ClientRegistration {
         &self.stop
     }
 
-    /// Whether the reason for cancelling [`ClientRegistration::stop`] was that the same replica connected
-    /// again.
+    /// Whether [`ClientRegistration::stop`] was cancelled because the same replica connected again.
     pub(crate) fn is_displaced(&self) -> bool {
         self.displaced.load(Ordering::Relaxed)
     }
 
-    /// Records what the client registered as a replica.
+    /// Records the data with which the client registered as a replica.
     pub(crate) fn set_replica(&self, replica: ReplicaRegistration) {
         self.change(|client| client.replica = Some(replica));
     }
 
     /// Records the start of a stream. If another client has the same server id (or `server_uuid`), it is an
-    /// older, dead connection of the same replica, or a replica with a copied configuration. It is
-    /// disconnected, as the servers do. Returns the number of clients that were disconnected.
+    /// older, dead connection of the same replica, or a replica with a copied configuration. Like MySQL and
+    /// MariaDB, this method disconnects that client. Returns the number of clients that it disconnected.
     pub(crate) fn begin_stream(&self, stream: ClientStream) -> usize {
         let mut connected = self.clients.lock();
         let uuid = connected

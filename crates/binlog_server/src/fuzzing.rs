@@ -3,8 +3,8 @@
 //!
 //! The fuzz targets under `fuzz/` call these checks, and `tests/fuzz_corpus_replay.rs` runs them on stored
 //! and mutated inputs under `cargo test`. A check panics if the server would panic, or if an answer cannot be
-//! sent. It also panics if an answer, or what the server stores for the client, is too large for the size of
-//! the input.
+//! sent. It also panics if an answer is too large for the size of the input, or if the server stores too much
+//! data for the client.
 
 mod client_statements;
 mod dump_requests;
@@ -28,7 +28,7 @@ pub const TARGETS: &[(&str, ServerFuzzCheck)] =
 /// If an invariant is violated, or if there is no target with this name.
 pub fn check(target: &str, data: &[u8]) {
     let found = TARGETS.iter().find(|(name, _)| *name == target);
-    let (_, check) = found.unwrap_or_else(|| panic!("no fuzz target {target}"));
+    let (_, check) = found.unwrap_or_else(|| panic!("there is no fuzz target {target}"));
     check(data);
 }
 
@@ -43,14 +43,18 @@ fn each_statement(data: &[u8]) -> impl Iterator<Item = &[u8]> {
     data.split(|byte| *byte == 0)
 }
 
-/// Checks that an error has a number, a valid SQLSTATE and a text that is not too long, and that clients
-/// parse it without loss.
+/// Checks that an error has a number, a valid SQLSTATE and a text within the length limit, and that a client
+/// can parse it without loss.
 fn check_refusal(refusal: &ClientError) {
     assert_ne!(refusal.code, 0, "{refusal}");
     let state = refusal.sqlstate.as_bytes();
     assert!(state.len() == 5 && state.iter().all(u8::is_ascii_alphanumeric), "{refusal}");
     assert!(!refusal.message.is_empty());
-    assert!(refusal.message.len() <= MESSAGE_BYTES_MAX, "{} bytes: {refusal}", refusal.message.len());
+    assert!(
+        refusal.message.len() <= MESSAGE_BYTES_MAX,
+        "the error text has {} bytes: {refusal}",
+        refusal.message.len()
+    );
     let mut payload = Vec::new();
     refusal.packet().encode(&mut payload);
     assert_eq!(ErrPacket::parse(&payload), Ok(refusal.packet()));

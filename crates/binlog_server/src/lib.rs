@@ -3,11 +3,11 @@
 //! Modules without I/O:
 //! - [`client_statement`]: the SQL statements of clients, and their results.
 //! - [`binlog_file_list`]: the log's segments as served binlog files, and positions in them.
-//! - [`stream_start`]: where a client's stream starts, or why it is refused.
+//! - [`stream_start`]: decides where a client's stream starts, or why the server refuses it.
 //! - [`stream_filter`]: which events of the log go into one client's stream, and which artificial events are
 //!   added.
 //! - [`client_error`]: errors sent to a client.
-//! - [`receiver_thread`]: the capture that writes the log, as a trait.
+//! - [`receiver_thread`]: a trait for the capture that writes the log.
 //!
 //! Modules with I/O:
 //! - [`listener`]: the listener, and the state that connections share: `connected_clients` (connected

@@ -99,7 +99,8 @@ impl ServerShared {
     }
 }
 
-/// How long to wait before accepting connections again after the operating system had no resources for one.
+/// How long to wait before accepting connections again, after the operating system lacked the resources for a
+/// connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long [`BinlogServer::stop`] waits for connections to end in an orderly way. The time is limited
@@ -116,8 +117,8 @@ pub struct BoundServer {
 }
 
 impl BoundServer {
-    /// Serves the log until [`BinlogServer::stop`]. Runs on the current tokio runtime, which must be
-    /// multi-threaded, because reading old segments may block a thread.
+    /// Serves the log until [`BinlogServer::stop`] is called. Runs on the current tokio runtime. The runtime
+    /// must be multi-threaded, because reading old segments may block a thread.
     pub fn serve(self, served: ServedLog) -> BinlogServer {
         let Self { options, acceptor, listener, address } = self;
         let durable = served.log.subscribe();
@@ -144,7 +145,8 @@ impl BoundServer {
 
 fn acceptor_of(options: &ServeOptions) -> Result<Acceptor, BinlogServerError> {
     Ok(Acceptor::new(ServerOptions {
-        // This value is replaced before any client is accepted: the source's flavour is not known yet.
+        // The source's flavour is not known yet. The real flavour replaces this value before the server
+        // accepts a client.
         flavour: Flavour::MySql,
         version_text: String::new(),
         accounts: options.accounts.clone(),
@@ -158,12 +160,12 @@ impl BinlogServer {
     /// Checks the TLS certificate and key without listening.
     ///
     /// # Errors
-    /// If they cannot be used.
+    /// If the certificate or the key cannot be used.
     pub fn check(options: &ServeOptions) -> Result<(), BinlogServerError> {
         acceptor_of(options).map(drop)
     }
 
-    /// Starts to listen. Clients that connect wait until [`BoundServer::serve`].
+    /// Starts to listen. Clients that connect have to wait until [`BoundServer::serve`] is called.
     ///
     /// # Errors
     /// [`BinlogServerError::Listen`] if the address is not available; [`BinlogServerError::Session`] for
@@ -179,7 +181,7 @@ impl BinlogServer {
     /// Listens and serves immediately.
     ///
     /// # Errors
-    /// Those of [`BinlogServer::bind`].
+    /// The same as of [`BinlogServer::bind`].
     pub async fn start(options: ServeOptions, served: ServedLog) -> Result<Self, BinlogServerError> {
         Ok(Self::bind(options).await?.serve(served))
     }
@@ -246,7 +248,7 @@ async fn receive(acceptor: Arc<Acceptor>, socket: TcpStream, peer: SocketAddr, s
         session = acceptor.accept(socket, peer) => session,
     };
     let result = match session {
-        // A refused login was already logged where it was refused.
+        // The login code has already logged a refused login.
         Err(SessionError::LoginRefused { .. }) => return,
         Err(error) => Err(error),
         Ok(session) => run_client_loop(session, &shared).await,

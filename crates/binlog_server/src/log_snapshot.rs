@@ -24,7 +24,8 @@ pub(crate) struct LogSnapshot {
     checksum: ChecksumAlgorithm,
 }
 
-/// What is known from the format description events at the beginnings of segments. These events never change.
+/// Data from the format description event at the beginning of each segment. These events never change, so the
+/// data is kept.
 #[derive(Debug, Default)]
 pub(crate) struct SegmentHeads {
     known: HashMap<u64, SegmentHead>,
@@ -39,8 +40,8 @@ struct SegmentHead {
 }
 
 impl SegmentHeads {
-    /// Reads the format description event of a segment. `None` if it is not written yet or was just purged;
-    /// clients can request nothing of the segment then.
+    /// Reads the format description event of a segment. `None` if the event is not written yet, or if the
+    /// segment was just purged. Clients cannot request any part of such a segment.
     fn of(&mut self, log: &LogHandle, segment: u64) -> Option<SegmentHead> {
         if let Some(head) = self.known.get(&segment) {
             return Some(*head);

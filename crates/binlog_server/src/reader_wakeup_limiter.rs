@@ -1,10 +1,10 @@
 //! Limits how often the readers that wait at the end of the log are woken.
 //!
 //! A commit wakes every reader that waits for new events. A few readers are woken immediately. With many
-//! readers, waking each of them at each commit would take CPU time from the source and from the capture, for
-//! whose ACK the source's commits wait. Servers with many dump threads become slow in this way. So all
-//! readers together are woken a limited number of times per second, and each then gets everything new at
-//! once.
+//! readers, waking each of them at each commit would take CPU time from the source and from the capture. The
+//! source's commits wait for the ACK of the capture, so they would become slower. MySQL servers with many
+//! dump threads have this problem. So all readers together are woken a limited number of times per second.
+//! Each reader then gets all new events at once.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use tokio::sync::watch;
 /// Up to this many readers are woken immediately at every commit.
 const PROMPT_READERS_MAX: u32 = 2;
 
-/// The number of wake-ups per second and processor, for all readers together if there are more than
-/// [`PROMPT_READERS_MAX`].
+/// The number of wake-ups per second and processor for all readers together. It applies if there are more
+/// than [`PROMPT_READERS_MAX`] readers.
 const WAKE_UPS_PER_PROCESSOR: u32 = 500;
 
-/// The longest time that a reader waits although events are available.
+/// The longest time that a reader has to wait for events that are already in the log.
 const INTERVAL_MAX: Duration = Duration::from_millis(40);
 
 /// The minimum time between two wake-ups of all readers.
@@ -43,7 +43,7 @@ impl WakeupPacer {
         Self { durable: watch::Sender::new(*durable.borrow()), processors }
     }
 
-    /// A receiver for a reader that has reached the end of the log.
+    /// Returns a receiver for a reader that has reached the end of the log.
     pub(crate) fn subscribe(&self) -> watch::Receiver<DurableState> {
         self.durable.subscribe()
     }
@@ -78,7 +78,7 @@ mod tests {
         }
         for readers in 3..=40_usize {
             let per_second = (readers - 2) as f64 / wakeup_interval(readers, 2).as_secs_f64();
-            assert!(per_second < 1_001.0, "{readers} readers: {per_second}");
+            assert!(per_second < 1_001.0, "{readers} readers cause {per_second} wake-ups per second");
         }
         assert_eq!(wakeup_interval(10, 2), Duration::from_millis(8));
         assert_eq!(wakeup_interval(10, 16), Duration::from_millis(1));

@@ -1,6 +1,6 @@
 //! What the binlog server needs to know about the capture that writes the served log. The capture has the
 //! role of a replica's receiver (I/O) thread, which writes the relay log. `SHOW REPLICA STATUS` therefore
-//! shows it as a receiver thread.
+//! shows the capture as a receiver thread.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,8 +40,8 @@ pub struct ReceiverFailure {
 pub struct ReceiverStatus {
     /// What the receiver is doing.
     pub state: ReceiverState,
-    /// Why the receiver last stopped. `None` if it never did. The value remains after the receiver starts
-    /// again.
+    /// Why the receiver last stopped. `None` if it has never stopped. The value stays the same when the
+    /// receiver starts again.
     pub last_failure: Option<ReceiverFailure>,
 }
 
@@ -50,19 +50,19 @@ pub trait LogReceiver: fmt::Debug + Send + Sync {
     /// The current state of the receiver.
     fn status(&self) -> ReceiverStatus;
 
-    /// The source's global variables that readers of its binlog query, as last read. Empty before the source
-    /// was reached.
+    /// The source's global variables that readers of its binlog query, with the values that the capture last
+    /// read. Empty before the capture has reached the source.
     fn source_variables(&self) -> BTreeMap<String, String>;
 
     /// The time on the source's clock, in microseconds since 1970.
     fn source_now_us(&self) -> u64;
 
-    /// Changes when the receiver finds that [`LogReceiver::source_now_us`] was wrong. Clients that received
-    /// this time must then query the time again.
+    /// Its value changes when the receiver finds that [`LogReceiver::source_now_us`] was wrong. Clients that
+    /// received the wrong time must query the time again.
     fn clock_steps(&self) -> watch::Receiver<u64>;
 
-    /// Milliseconds since the receiver last appended a transaction to the log. `None` if it has appended none
-    /// since it started.
+    /// Milliseconds since the receiver last appended a transaction to the log. `None` if it has not appended
+    /// a transaction since it started.
     fn appended_ago_ms(&self) -> Option<u64>;
 
     /// The address of the server that the receiver reads from by order of a manager; `None` while it reads

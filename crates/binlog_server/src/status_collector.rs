@@ -1,4 +1,4 @@
-//! Collects the data that a client's statement can query, as of this moment.
+//! Collects the data that a client's statement can query.
 
 use std::time::UNIX_EPOCH;
 
@@ -19,7 +19,7 @@ use crate::receiver_thread::ReceiverState;
 /// The error number that a replica shows for a broken connection to its source.
 const CONNECTION_LOST: u16 = 2013;
 
-/// The longest pause of a capture between two connection attempts, in seconds.
+/// The longest time that a capture waits between two attempts to connect to its source, in seconds.
 const RETRY_SECONDS: u64 = 2;
 
 /// Collects the data; `None` while the log is empty.
@@ -37,8 +37,8 @@ pub(super) fn build(shared: &ServerShared, client: &ClientSession) -> Option<Ser
             };
             let mode = match variables.get("gtid_mode") {
                 Some(mode) => mode.clone(),
-                // The source's `gtid_mode` is unknown before the source was reached. Use `OFF` if the log has
-                // no GTIDs, and `ON` otherwise.
+                // The source's `gtid_mode` is unknown until the capture has reached the source. Use `OFF` if
+                // the log has no GTIDs, and `ON` otherwise.
                 None if executed.is_empty() => "OFF".into(),
                 None => "ON".into(),
             };
@@ -52,7 +52,7 @@ pub(super) fn build(shared: &ServerShared, client: &ClientSession) -> Option<Ser
     };
     let clients = shared.clients.list();
     Some(ServerView {
-        // MariaDB's version text in the greeting has a prefix that is not part of its version.
+        // In the greeting, MariaDB puts a prefix before its version. The prefix is not a part of the version.
         server_version: without_replication_prefix(&source.server_version).to_owned(),
         server_id: shared.options.server_id,
         server_uuid: shared.options.server_uuid.clone(),
@@ -174,8 +174,8 @@ fn capture_view(shared: &ServerShared, source: &SourceIdentity, now_us: u64) -> 
     }
 }
 
-/// The age of the log's newest transaction, if it was received within the last second; otherwise 0. A source
-/// that has sent nothing for a second has sent everything.
+/// The age of the log's newest transaction, if the capture received it within the last second; otherwise 0. A
+/// source that has sent nothing for a second has sent everything.
 fn seconds_behind(shared: &ServerShared, now_us: u64) -> u64 {
     const MOMENT_MS: u64 = 1_000;
     match shared.served.receiver.appended_ago_ms() {

@@ -1,6 +1,6 @@
-//! Every feature of the binlog reaches a replica of Tailwater as it reaches a replica of the source:
-//! compressed and partial rows, statements with their variables, loaded files, XA transactions, tags and
-//! domains, changes of the checksum.
+//! Tests that a replica of Tailwater gets the same data as a replica of the source, with every feature of the
+//! binlog: compressed and partial rows, statements with their variables, loaded files, XA transactions, GTID
+//! tags and domains, and changes of the checksum.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ const TABLES: &str = "CREATE DATABASE seen CHARACTER SET utf8mb4;
     CREATE TABLE seen.loaded (id INT, words VARCHAR(100));
     CREATE TABLE seen.plain (id INT PRIMARY KEY) ENGINE=MyISAM;";
 
-/// The results of this statement on a replica and on the source are compared.
+/// The tests compare the result of this statement on a replica with the result on the source.
 const CHECKSUMS: &str = "CHECKSUM TABLE seen.rowed, seen.stated, seen.loaded, seen.plain EXTENDED";
 
 /// SQL that changes rows of many kinds, for both flavours.
@@ -145,8 +145,8 @@ async fn features(kind: ServerKind) -> Result<()> {
     tailwater.stop().await
 }
 
-/// On MariaDB: replicates up to the GTIDs `until`, where the source ends the stream, and then continues from
-/// there.
+/// For MariaDB: makes the replica replicate up to the GTIDs `until`, where the source ends the stream. Then
+/// lets it continue from there.
 async fn replicate_in_two_steps(replica: &Server, tailwater: &Tailwater, until: &str) -> Result<()> {
     replica.sql(&tailwater.replica().change_statement(Flavour::MariaDb)).await?;
     replica.sql(&format!("START SLAVE UNTIL master_gtid_pos='{until}'")).await?;
@@ -154,14 +154,17 @@ async fn replicate_in_two_steps(replica: &Server, tailwater: &Tailwater, until: 
     loop {
         let status = replica.replica_status().await?.context("the server is not a replica")?;
         if status.io_running == "No" && status.sql_running == "No" {
-            ensure!(status.io_error.0 == 0 && status.sql_error.0 == 0, "{status:?}");
+            ensure!(
+                status.io_error.0 == 0 && status.sql_error.0 == 0,
+                "the replica reports an error: {status:?}"
+            );
             break;
         }
         ensure!(begin.elapsed() < PATIENCE, "the replica does not stop: {status:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let has = replica.replicated_gtids().await?;
-    ensure!(same_gtids(&has, until), "the replica must stop at {until}, but has {has}");
+    ensure!(same_gtids(&has, until), "the replica must stop at the GTIDs {until}, but it has {has}");
     replica.sql(start_statement(Flavour::MariaDb)).await?;
     Ok(())
 }
@@ -169,7 +172,11 @@ async fn replicate_in_two_steps(replica: &Server, tailwater: &Tailwater, until: 
 async fn check_seen(replica: &Server, source: &Source) -> Result<()> {
     check_equal(replica, &source.server, &source.ledger).await?;
     let (ours, theirs) = (replica.sql(CHECKSUMS).await?, source.server.sql(CHECKSUMS).await?);
-    ensure!(ours == theirs, "{} has {ours:?}, but its source has {theirs:?}", replica.name());
+    ensure!(
+        ours == theirs,
+        "the replica {} has the checksums {ours:?}, but its source has {theirs:?}",
+        replica.name()
+    );
     let counts = "SELECT COUNT(*) > 20 FROM seen.rowed UNION ALL SELECT COUNT(*) >= 8000 FROM seen.loaded";
     ensure!(source.server.sql(counts).await? == ["1", "1"], "the source itself has too few rows");
     Ok(())

@@ -17,7 +17,7 @@ use tailwater_wire::Flavour;
 use self::capture_receiver_thread::CaptureReceiver;
 use crate::capture_test_source::{PATIENCE, Running, Source};
 
-// The daemon uses this module to connect capture and binlog server, and so do the tests.
+// The daemon and these tests use this module to connect the capture with the binlog server.
 #[path = "../../daemon/src/engine_options/capture_receiver_thread.rs"]
 mod capture_receiver_thread;
 
@@ -28,7 +28,7 @@ pub const READER_PASSWORD: &str = "reads-only";
 
 /// A capture, and two binlog servers for its log. One accepts all clients, the other only clients with TLS.
 pub struct Tailwater {
-    /// The options of the capture. A change of this field, of `limits` or of `server_id` takes effect at the
+    /// The options of the capture. Changes of this field, of `limits` and of `server_id` take effect at the
     /// next start.
     pub capture: CaptureOptions,
     /// Limits on client connections.
@@ -150,7 +150,8 @@ impl Tailwater {
     }
 }
 
-/// Options that make a server fast. It loses nothing when only its process is killed.
+/// Server options that avoid most syncs to disk. If only the server process is killed, the server still loses
+/// nothing.
 const RELAXED: [&str; 3] =
     ["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2", "--relay-log-recovery=ON"];
 
@@ -179,14 +180,18 @@ pub async fn until_in_step(replica: &Server, source: &Server) -> Result<()> {
     if replica.wait_for_gtids(&gtids, PATIENCE).await? {
         return Ok(());
     }
-    bail!("{} does not reach {gtids}: {:?}", replica.name(), replica.replica_status().await?);
+    bail!(
+        "the replica {} does not reach the GTIDs {gtids}: {:?}",
+        replica.name(),
+        replica.replica_status().await?
+    );
 }
 
 /// Waits until a replica has applied everything, and then compares it with the source and the ledger.
 pub async fn check_equal(replica: &Server, source: &Server, ledger: &Ledger) -> Result<()> {
     until_in_step(replica, source).await?;
     let (name, ours, theirs) = (replica.name(), replica.replicated_gtids().await?, written_by(source).await?);
-    ensure!(ours == theirs, "{name} has {ours}, but its source has {theirs}");
+    ensure!(ours == theirs, "the replica {name} has the GTIDs {ours}, but its source has {theirs}");
     check_tables(replica, source, ledger).await
 }
 
@@ -195,7 +200,10 @@ pub async fn check_tables(replica: &Server, source: &Server, ledger: &Ledger) ->
     let name = replica.name();
     let report = ledger.compare_with_server(&replica.connect_options()).await?;
     let wrong = report.missing.count + report.altered.count + report.failed_but_present.count;
-    ensure!(wrong == 0 && report.unlisted == 0 && report.rows > 0, "{name}: {report:?}");
+    ensure!(
+        wrong == 0 && report.unlisted == 0 && report.rows > 0,
+        "the rows of {name} do not match the ledger: {report:?}"
+    );
     let checksums = "CHECKSUM TABLE tw_load.tw_ledger, tw_load.orders, tw_load.items, tw_load.accounts, tw_load.documents";
     let (ours, theirs) = (replica.sql(checksums).await?, source.sql(checksums).await?);
     ensure!(

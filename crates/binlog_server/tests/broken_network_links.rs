@@ -11,7 +11,7 @@ use tailwater_sandbox::{Link, ReplicaOf, ReplicaStart, Server, ServerKind};
 use crate::binlog_server_with_replicas::{Tailwater, check_equal, start_replica};
 use crate::capture_test_source::{PATIENCE, Source, run, through, wait_until_acknowledged};
 
-/// How often connections are broken in total.
+/// The total number of times that the test breaks a connection.
 const BREAKS: usize = 8;
 
 /// Waits until a replica has received more events than before.
@@ -24,8 +24,8 @@ async fn until_it_receives(replica: &Server) -> Result<()> {
         if now.received != before {
             return Ok(());
         }
-        ensure!(now.io_error.0 != 1236, "{} was refused: {now:?}", replica.name());
-        ensure!(begin.elapsed() < PATIENCE, "{} receives nothing: {now:?}", replica.name());
+        ensure!(now.io_error.0 != 1236, "the binlog server refused the replica {}: {now:?}", replica.name());
+        ensure!(begin.elapsed() < PATIENCE, "the replica {} receives nothing: {now:?}", replica.name());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -67,12 +67,12 @@ async fn broken(kind: ServerKind) -> Result<()> {
         }
         for replica in [&by_gtid, &slow] {
             if let Err(error) = until_it_receives(replica).await {
-                bail!("{error}; {:?}", tailwater.streams().await?);
+                bail!("{error}; streams of the binlog server: {:?}", tailwater.streams().await?);
             }
         }
     }
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "errors of the load: {:?}", report.errors);
     links[1].set_bandwidth(None);
     for replica in [&by_gtid, &slow] {
         check_equal(replica, &source.server, &source.ledger).await?;

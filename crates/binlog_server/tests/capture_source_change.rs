@@ -1,4 +1,5 @@
-//! The capture moves to another server. Its replicas are not reconfigured, and continue.
+//! The capture moves to another server. The replicas of Tailwater continue without a change of their
+//! configuration.
 
 use std::mem;
 
@@ -64,7 +65,7 @@ async fn moves(kind: ServerKind) -> Result<()> {
     at_end.replicate(&tailwater.replica().start(first)).await?;
     let stand_in = stand_in(&source).await?;
     source.write(40).await?;
-    // This replica does not have all transactions of the first source yet when the second source takes over.
+    // When the second source takes over, this replica does not have all transactions of the first source yet.
     until_in_step(&by_position, &source.server).await?;
     by_position.sql(stop_statement(flavour)).await?;
     source.write(40).await?;
@@ -82,12 +83,18 @@ async fn moves(kind: ServerKind) -> Result<()> {
         check_equal(replica, &source.server, &source.ledger).await?;
     }
     let files = tailwater.sql("SHOW BINARY LOGS").await?;
-    ensure!(files.iter().any(|line| line.starts_with("binlog.e2.")), "{files:?}");
+    ensure!(
+        files.iter().any(|line| line.starts_with("binlog.e2.")),
+        "SHOW BINARY LOGS lists no file of the new source: {files:?}"
+    );
     let status = by_position.replica_status().await?.context("the server is not a replica")?;
-    ensure!(status.received.0.starts_with("binlog.e2."), "{status:?}");
+    ensure!(
+        status.received.0.starts_with("binlog.e2."),
+        "the replica has not received the new source's file: {status:?}"
+    );
 
-    // The replica reconnects and resumes by the served name of the new source's file. A new replica reads
-    // through the files of both sources.
+    // The replica reconnects, and resumes with the name under which Tailwater serves the new source's file. A
+    // new replica reads the files of both sources.
     by_position.sql(stop_statement(flavour)).await?;
     source.rotate().await?;
     source.write(10).await?;
@@ -97,19 +104,19 @@ async fn moves(kind: ServerKind) -> Result<()> {
         check_equal(replica, &source.server, &source.ledger).await?;
     }
 
-    // The capture refuses a source that lacks transactions of the log, and the replicas keep these
-    // transactions.
+    // The former source lacks transactions that the log has. So the capture refuses it, and the replicas keep
+    // these transactions.
     tailwater.stop().await?;
     tailwater.capture.connect = former.replication_options();
     tailwater.open().await?;
     let refusal = tailwater.refusal().await?;
-    ensure!(refusal.code() == "TW-RELAY-0004", "{refusal}");
-    former.sql("CREATE DATABASE elsewhere").await?;
-    // The log is still served although the capture has ended.
+    ensure!(refusal.code() == "TW-RELAY-0004", "the capture ended with another error: {refusal}");
+    former.sql("CREATE DATABASE only_on_former_source").await?;
+    // The capture has ended with this error, but the binlog server still serves the log.
     ensure!(tailwater.sql("SHOW BINARY LOGS").await?.len() > 1);
     for replica in [&by_gtid, &by_position, &later] {
         check_equal(replica, &source.server, &source.ledger).await?;
-        ensure!(replica.sql("SHOW DATABASES LIKE 'elsewhere'").await?.is_empty());
+        ensure!(replica.sql("SHOW DATABASES LIKE 'only_on_former_source'").await?.is_empty());
     }
     ensure!(everything(&former).await? != everything(&source.server).await?);
     tailwater.stop_serving().await;

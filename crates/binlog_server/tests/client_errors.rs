@@ -1,5 +1,5 @@
-//! Replicas that cannot be served get an error. Its text is helpful, and its number is the one that replicas
-//! and monitoring know.
+//! Replicas that cannot be served get an error with a helpful text, and with the number that replicas and
+//! monitoring know.
 
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ async fn served(kind: ServerKind) -> Result<Option<(Source, Tailwater)>> {
     Ok(Some((source, tailwater)))
 }
 
-/// Makes a server a replica of `of`, after its old replication settings were reset.
+/// Resets the replication settings of a server, and then makes it a replica of `of`.
 async fn point(replica: &Server, of: &ReplicaOf) -> Result<()> {
     let statements = match replica.kind().flavour() {
         Flavour::MySql => "STOP REPLICA; RESET REPLICA ALL",
@@ -41,9 +41,11 @@ async fn point(replica: &Server, of: &ReplicaOf) -> Result<()> {
 async fn refusal_of(account: &ConnectOptions, statement: &str) -> Result<(u16, String)> {
     let mut connection = Connection::connect(account).await?;
     match connection.query(statement).await {
-        Ok(answer) => bail!("{statement} was not refused: {answer:?}"),
+        Ok(answer) => bail!("the statement {statement} was not refused: {answer:?}"),
         Err(error) => {
-            let server = error.server_error().with_context(|| format!("{statement}: {error}"))?;
+            let server = error.server_error().with_context(|| {
+                format!("the statement {statement} failed without an error packet: {error}")
+            })?;
             Ok((server.number, server.message.expose().to_owned()))
         }
     }
@@ -58,8 +60,8 @@ async fn of_a_kind(kind: ServerKind) -> Result<()> {
     replica.replicate(&wrong).await?;
     until_io_error(&replica, 1045, "Access denied for user").await?;
 
-    // This replica has transactions of the source that the log will never have. It waits for a while, and
-    // then gets the error.
+    // This replica has transactions of the source that the log will never have. The binlog server lets it
+    // wait for a while, and then sends the error.
     ahead(&replica, &source, &tailwater).await?;
 
     // An account without `admin` can neither purge files nor end other connections.
@@ -68,28 +70,28 @@ async fn of_a_kind(kind: ServerKind) -> Result<()> {
     let reader = tailwater.account(READER, READER_PASSWORD);
     for statement in [purge.as_str(), "KILL 1"] {
         let (number, message) = refusal_of(&reader, statement).await?;
-        ensure!(number == 1227 && message.contains("admin = true"), "{number} {message}");
+        ensure!(number == 1227 && message.contains("admin = true"), "wrong error: {number} {message}");
     }
     let (number, message) = refusal_of(&tailwater.admin(), "KILL 1000000").await?;
-    ensure!(number == 1094, "{number} {message}");
+    ensure!(number == 1094, "wrong error: {number} {message}");
 
-    // Files that a replica needs are not purged, whether or not the replica is connected.
+    // Tailwater refuses to purge files that a replica needs, whether or not the replica is connected.
     let mut other = start_replica(kind, "purged", &["--server-id=812"]).await?;
     other.replicate(&tailwater.replica()).await?;
     until_in_step(&other, &source.server).await?;
     other.sql(stop_statement(flavour)).await?;
-    tailwater.until_streams("the end of the replica's stream", <[_]>::is_empty).await?;
+    tailwater.until_streams("the replica's stream to end", <[_]>::is_empty).await?;
     source.rotate().await?;
     source.write(5).await?;
     source.until_complete("log").await?;
     let purge = format!("PURGE BINARY LOGS TO '{}'", source.newest().await?.0);
     let (number, message) = refusal_of(&tailwater.admin(), &purge).await?;
-    ensure!(number == 1378 && message.contains("replica 812"), "{number} {message}");
-    // After a restart of Tailwater, the files are still not purged.
+    ensure!(number == 1378 && message.contains("replica 812"), "wrong error: {number} {message}");
+    // After a restart, Tailwater still refuses to purge these files.
     tailwater.stop().await?;
     tailwater.start_again().await?;
     let (number, message) = refusal_of(&tailwater.admin(), &purge).await?;
-    ensure!(number == 1378 && message.contains("replica 812"), "{number} {message}");
+    ensure!(number == 1378 && message.contains("replica 812"), "wrong error: {number} {message}");
     ensure!(tailwater.log()?.forget_reader("replica 812")?);
     tailwater.sql(&purge).await?;
     ensure!(tailwater.sql("SHOW BINARY LOGS").await?.len() == 1);
@@ -132,7 +134,7 @@ async fn ahead(replica: &Server, source: &Source, tailwater: &Tailwater) -> Resu
     let begin = Instant::now();
     point(replica, &tailwater.replica()).await?;
     until_io_error(replica, FATAL, words).await?;
-    ensure!(begin.elapsed().as_secs() >= 9, "the client did not wait");
+    ensure!(begin.elapsed().as_secs() >= 9, "the client did not wait before it got the error");
     Ok(())
 }
 
@@ -165,7 +167,7 @@ async fn twice(second: &mut Server, first: &Server, source: &Source, tailwater: 
     tailwater.until_streams("the first", |streams| streams.len() == 1).await?;
     point(second, &end).await?;
     until_io_error(first, FATAL, "A replica with the same server_uuid/server_id").await?;
-    tailwater.until_streams("the stream of only the second replica", |streams| streams.len() == 1).await?;
+    tailwater.until_streams("the first replica's stream to end", |streams| streams.len() == 1).await?;
     Ok(())
 }
 

@@ -20,8 +20,8 @@ use crate::capture_test_source::PATIENCE;
 const REPLICATION_USER: &str = "tailwater";
 const REPLICATION_PASSWORD: &str = "sandbox-tailwater";
 
-/// The statements that the tests of results use, as `KIND<TAB>statement`. If a test reports that a statement
-/// is missing, add it to this file.
+/// The statements whose results the tests compare, as `KIND<TAB>statement`. If a test reports that a
+/// statement is missing, add it to this file.
 const KEPT: &str = include_str!("data/statements.txt");
 
 /// A statement without the parts that differ between runs: UUIDs, and numbers that are not part of a name.
@@ -49,12 +49,12 @@ async fn statements_of_replicas(source: &Server) -> Result<BTreeSet<String>> {
     Ok(source.sql(&query).await?.into_iter().collect())
 }
 
-/// Waits until the source has received `count` commands of a replica that request a stream.
+/// Waits until the source has received `count` requests for a binlog stream from replicas.
 async fn wait_for_dumps(source: &Server, count: usize) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     let query = "SELECT event_time FROM mysql.general_log WHERE command_type LIKE 'Binlog Dump%'";
     while source.sql(query).await?.len() < count {
-        ensure!(Instant::now() < deadline, "no stream was requested");
+        ensure!(Instant::now() < deadline, "the source received no request for a binlog stream");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(())
@@ -156,7 +156,7 @@ async fn columns(server: &Server, sql: &str) -> Result<Vec<String>> {
 fn ours(flavour: Flavour, sql: &str) -> Result<Vec<String>> {
     match execute(&mut StatementSession::new(), &view(flavour), sql.as_bytes()) {
         StatementResult::Rows(rows) => Ok(rows.columns.into_iter().map(|column| column.name).collect()),
-        other => bail!("{sql}: {other:?}"),
+        other => bail!("the statement {sql} returned {other:?}"),
     }
 }
 
@@ -197,7 +197,10 @@ async fn check(kind: ServerKind) -> Result<()> {
     let view = view(flavour);
     for statement in &statements {
         let answer = execute(&mut StatementSession::new(), &view, statement.as_bytes());
-        ensure!(!matches!(answer, StatementResult::Error(_)), "{statement}: {answer:?}");
+        ensure!(
+            !matches!(answer, StatementResult::Error(_)),
+            "the statement {statement} was refused: {answer:?}"
+        );
         let line = format!("{}\t{statement}", kind.name());
         ensure!(kept.contains(&normal(&line)), "tests/data/statements.txt has no {line}");
     }
@@ -215,11 +218,14 @@ async fn check(kind: ServerKind) -> Result<()> {
         Flavour::MariaDb => ["SHOW MASTER STATUS", "SHOW SLAVE HOSTS", "SHOW BINLOG STATUS"],
     });
     questions.extend((flavour == Flavour::MariaDb).then_some("SHOW SLAVE STATUS"));
-    // In MariaDB 11.8 the result has further columns after these, with event times.
+    // In MariaDB 11.8 the result of this statement has further columns at the end, with event times.
     questions.extend((kind == ServerKind::Mariadb1011).then_some("SHOW ALL SLAVES STATUS"));
     for question in questions {
         let (ours, theirs) = (ours(flavour, question)?, columns(&source, question).await?);
-        ensure!(ours == theirs, "columns of {question}: {ours:?}, the server has {theirs:?}");
+        ensure!(
+            ours == theirs,
+            "the result of {question} has the columns {ours:?}, but on the server {theirs:?}"
+        );
     }
     Ok(())
 }

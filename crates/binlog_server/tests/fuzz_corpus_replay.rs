@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tailwater_binlog_server::fuzzing::{ServerFuzzCheck, TARGETS};
 
-/// The number of mutations per target, over all its stored inputs together.
+/// The number of mutations per target, for all its stored inputs together.
 const CHANGED_PER_TARGET: usize = 4_000;
 
 /// The maximum size in bytes of the stored inputs of all targets.
@@ -30,7 +30,12 @@ struct Witness<'a>(&'a str, &'a [u8], u64);
 impl Drop for Witness<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("target {}, seed {}: \"{}\"", self.0, self.2, self.1.escape_ascii());
+            eprintln!(
+                "failing check: target {}, seed {}, input \"{}\"",
+                self.0,
+                self.2,
+                self.1.escape_ascii()
+            );
         }
     }
 }
@@ -86,7 +91,7 @@ fn every_target_has_a_fuzz_target_and_a_corpus() {
         let source = fs::read_to_string(&source).unwrap();
         assert!(source.contains(&format!("check(\"{target}\"")), "{target}.rs calls another target's check");
         let inputs = kept_inputs(target);
-        assert!(inputs.len() >= 50, "{} inputs are stored for {target}", inputs.len());
+        assert!(inputs.len() >= 50, "only {} inputs are stored for {target}", inputs.len());
         bytes += inputs.iter().map(Vec::len).sum::<usize>();
     }
     assert!(bytes <= CORPUS_BYTES_MAX, "the stored inputs have {bytes} bytes in total: minimise them");

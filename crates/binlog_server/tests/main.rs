@@ -1,5 +1,5 @@
-//! Replicas, mysqlbinlog and monitoring read the log of a capture of a real server, with faults of
-//! connections, clients and logs.
+//! Tests in which replicas, mysqlbinlog and monitoring read the log that a capture writes from a real server.
+//! Connections, clients and logs also fail.
 
 mod binlog_event_features;
 mod binlog_server_with_replicas;

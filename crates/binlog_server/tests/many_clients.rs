@@ -15,8 +15,8 @@ use crate::capture_test_source::{PATIENCE, Source, run};
 /// The number of idle clients.
 const IDLE: usize = 500;
 
-/// The number of rows of one megabyte. Together they are more than the system buffers for a client that reads
-/// nothing.
+/// The number of rows of one megabyte that the test writes. Together they are larger than the system's
+/// buffers for a client that reads nothing.
 const MEGABYTES: u32 = 24;
 
 /// The maximum growth of this process's memory, in bytes, with all these clients and with other tests that
@@ -52,7 +52,7 @@ async fn dump(tailwater: &Tailwater, flavour: Flavour, server_id: u32) -> Result
     Ok(connection.dump(DumpRequest::new(server_id, start)).await?)
 }
 
-/// The number of streams of the account without `admin`.
+/// Returns the number of streams that the account without `admin` reads.
 fn of_reader(streams: &[(u32, String)]) -> usize {
     streams.iter().filter(|(_, line)| line.contains(READER)).count()
 }
@@ -121,20 +121,27 @@ async fn crowd(kind: ServerKind) -> Result<()> {
     source.write(20).await?;
     until_in_step(&first, &source.server).await?;
     let there = tailwater.sql("SHOW PROCESSLIST").await?.len();
-    ensure!(there >= IDLE + 3, "only {there} clients are connected");
+    ensure!(there >= IDLE + 3, "only {there} of the idle clients are connected");
     idle[0].ping().await?;
     idle[IDLE - 1].ping().await?;
 
-    // Clients that request the whole log and read nothing are disconnected. Until then, no other client has
-    // to wait for them.
+    // The server disconnects clients that request the whole log and read nothing. Until then, they delay no
+    // other client.
     let stalled = [dump(&tailwater, flavour, 901).await?, dump(&tailwater, flavour, 902).await?];
-    tailwater.until_streams("the clients that read nothing", |now| of_reader(now) == 2).await?;
+    tailwater
+        .until_streams("the streams of the clients that read nothing", |now| of_reader(now) == 2)
+        .await?;
     write_megabytes(&source, MEGABYTES).await?;
     source.write(10).await?;
     check_equal(&first, &source.server, &source.ledger).await?;
     let resident = resident_bytes()?;
-    ensure!(resident < resident_before + GROWTH_MAX, "memory went from {resident_before} to {resident}");
-    tailwater.until_streams("the end of the clients that read nothing", |now| of_reader(now) == 0).await?;
+    ensure!(
+        resident < resident_before + GROWTH_MAX,
+        "the memory of the process grew from {resident_before} to {resident} bytes"
+    );
+    tailwater
+        .until_streams("the streams of the clients that read nothing to end", |now| of_reader(now) == 0)
+        .await?;
     drop(stalled);
     drop(idle);
     let begin = Instant::now();
@@ -145,7 +152,8 @@ async fn crowd(kind: ServerKind) -> Result<()> {
 
     // The link of the second replica is cut silently. The replica reconnects, and its dead connection ends.
     until_in_step(&second, &source.server).await?;
-    let before = tailwater.until_streams("both", |streams| streams.len() == 2).await?;
+    let before =
+        tailwater.until_streams("the streams of both replicas", |streams| streams.len() == 2).await?;
     until_heartbeats(&second).await?;
     link.cut_both();
     source.write(5).await?;
@@ -154,7 +162,7 @@ async fn crowd(kind: ServerKind) -> Result<()> {
     link.restore();
     check_equal(&second, &source.server, &source.ledger).await?;
     let came_again = |now: &[(u32, String)]| now.len() == 2 && ids(now) != ids(&before);
-    tailwater.until_streams("a new connection of the second replica", came_again).await?;
+    tailwater.until_streams("a new stream of the second replica", came_again).await?;
 
     killed_connections_return(&tailwater, &mut source, [&first, &second]).await?;
     tailwater.stop().await
@@ -173,7 +181,7 @@ async fn killed_connections_return(
     for replica in replicas {
         check_equal(replica, &source.server, &source.ledger).await?;
         let status = replica.replica_status().await?.context("the server is not a replica")?;
-        ensure!(status.io_running == "Yes", "{status:?}");
+        ensure!(status.io_running == "Yes", "the replica has not reconnected: {status:?}");
     }
     Ok(())
 }
@@ -197,8 +205,10 @@ fn the_stop_of_the_server_does_not_wait_for_clients() -> Result<()> {
             deaf.push(dump(&tailwater, Flavour::MariaDb, 903).await?);
         }
         // If the first stream was inside an event, it has ended already.
-        tailwater.until_streams("the second", |now| of_reader(now) >= 1).await?;
-        tokio::time::timeout(PATIENCE, tailwater.stop()).await.context("the server does not stop")?
+        tailwater.until_streams("the stream of the second client", |now| of_reader(now) >= 1).await?;
+        tokio::time::timeout(PATIENCE, tailwater.stop())
+            .await
+            .context("the binlog server does not stop in time")?
     })
 }
 

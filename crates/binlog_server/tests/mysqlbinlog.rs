@@ -31,7 +31,11 @@ fn reader(server: &Server, port: u16, arguments: &[String]) -> Result<Command> {
 async fn text(server: &Server, port: u16, arguments: &[String]) -> Result<String> {
     let output = reader(server, port, arguments)?.output().await?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    ensure!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "the program failed with the arguments {arguments:?}: {}",
+        text(&output.stderr)
+    );
     Ok(text(&output.stdout))
 }
 
@@ -53,13 +57,15 @@ async fn middle(source: &Source, file: &str) -> Result<u64> {
     let events = source.server.sql(&format!("SHOW BINLOG EVENTS IN '{file}'")).await?;
     let begins = events.iter().filter(|line| line.split('\t').nth(2).is_some_and(|kind| kind == "Gtid"));
     let places: Vec<u64> = begins.filter_map(|line| line.split('\t').nth(1)?.parse().ok()).collect();
-    places.get(places.len() / 2).copied().context("no transaction in the file")
+    places.get(places.len() / 2).copied().context("the binlog file has no transaction")
 }
 
-/// The lists of options to test, without the options that select the server.
+/// Returns the lists of options to test. They lack the options that select the server.
 async fn questions(source: &Source) -> Result<Vec<Vec<String>>> {
     let binlogs: Vec<String> = source.binlogs().await?.into_iter().map(|(file, _)| file).collect();
-    let [first, second, ..] = &binlogs[..] else { anyhow::bail!("too few files: {binlogs:?}") };
+    let [first, second, ..] = &binlogs[..] else {
+        anyhow::bail!("the source has too few binlog files: {binlogs:?}")
+    };
     let position = format!("--start-position={}", middle(source, second).await?);
     let stop = format!("--stop-position={}", middle(source, second).await?);
     let gtids = written_by(&source.server).await?;
@@ -106,7 +112,9 @@ async fn questions(source: &Source) -> Result<Vec<Vec<String>>> {
 fn first_difference(ours: &str, theirs: &str) -> String {
     let mut lines = ours.lines().zip(theirs.lines()).enumerate();
     match lines.find(|(_, (ours, theirs))| ours != theirs) {
-        Some((number, (ours, theirs))) => format!("line {number}:\nours   {ours}\ntheirs {theirs}"),
+        Some((number, (ours, theirs))) => {
+            format!("difference in line {number}:\nTailwater {ours}\nsource    {theirs}")
+        }
         None => format!(
             "Tailwater's output has {} lines, the source's has {}",
             ours.lines().count(),
@@ -129,12 +137,17 @@ async fn raw(source: &Source, tailwater: &Tailwater, words: &[&str]) -> Result<(
     let lengths = |files: &BTreeMap<String, Vec<u8>>| {
         files.iter().map(|(name, bytes)| (name.clone(), bytes.len())).collect::<Vec<_>>()
     };
-    ensure!(ours == theirs, "{words:?}: ours {:?}, theirs {:?}", lengths(&ours), lengths(&theirs));
+    ensure!(
+        ours == theirs,
+        "{words:?}: file lengths from Tailwater {:?}, from the source {:?}",
+        lengths(&ours),
+        lengths(&theirs)
+    );
     Ok(())
 }
 
-/// Waits until the log is complete and the source writes nothing more. MariaDB writes a checkpoint event a
-/// moment after it has started a file: it states that earlier files are no longer needed.
+/// Waits until the log is complete and the source writes nothing more. A moment after MariaDB has started a
+/// binlog file, it writes a checkpoint event: crash recovery does not need the earlier files any more.
 async fn until_quiet(source: &Source) -> Result<()> {
     let begin = Instant::now();
     while source.flavour() == Flavour::MariaDb {
@@ -143,7 +156,7 @@ async fn until_quiet(source: &Source) -> Result<()> {
         if events.iter().any(|line| line.contains("Binlog_checkpoint") && line.ends_with(&newest)) {
             break;
         }
-        ensure!(begin.elapsed() < PATIENCE, "no checkpoint event in {newest}: {events:?}");
+        ensure!(begin.elapsed() < PATIENCE, "the file {newest} has no checkpoint event: {events:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     source.until_complete("log").await
@@ -167,7 +180,7 @@ async fn endless(source: &mut Source, tailwater: &Tailwater, first: &str) -> Res
     }
     let begin = Instant::now();
     while files(folder.path())? != theirs {
-        ensure!(copying.try_wait()?.is_none(), "it ended");
+        ensure!(copying.try_wait()?.is_none(), "the program that copies with --stop-never ended");
         ensure!(begin.elapsed() < PATIENCE, "the copy does not become equal to the source's files");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -192,11 +205,12 @@ async fn read(kind: ServerKind) -> Result<()> {
     source.write(5).await?;
     until_quiet(&source).await?;
     for question in questions(&source).await? {
-        let theirs =
-            text(&source.server, source.server.port(), &question).await.context("reading from the source")?;
+        let theirs = text(&source.server, source.server.port(), &question)
+            .await
+            .context("cannot read from the source")?;
         let ours = text(&source.server, tailwater.port(), &question).await?;
-        ensure!(ours == theirs, "{question:?}, {}", first_difference(&ours, &theirs));
-        ensure!(theirs.contains("COMMIT"), "{question:?}: nothing was read");
+        ensure!(ours == theirs, "options {question:?}: {}", first_difference(&ours, &theirs));
+        ensure!(theirs.contains("COMMIT"), "options {question:?}: the output has no transaction");
     }
     let first = source.binlogs().await?[0].0.clone();
     raw(&source, &tailwater, &["--read-from-remote-server", "--to-last-log", &first]).await?;

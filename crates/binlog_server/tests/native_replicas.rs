@@ -72,7 +72,7 @@ async fn follow(kind: ServerKind) -> Result<()> {
     wait_until_acknowledged(&load, 30).await?;
     source.rotate().await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "errors of the load: {:?}", report.errors);
 
     // The other replicas do not wait for the frozen one.
     for replica in [&replicas.by_gtid, &replicas.with_tls, &replicas.by_position] {
@@ -92,10 +92,10 @@ async fn follow(kind: ServerKind) -> Result<()> {
         streams.iter().filter(|(_, line)| line.contains("; acknowledged binlog.")).count() == 1
     };
     tailwater.until_streams("an acknowledgement", acknowledged).await?;
-    // The replica with TLS is missing in the list, because it is connected to the other binlog server.
+    // The list lacks the replica with TLS, because that replica is connected to the other binlog server.
     let show = if flavour == Flavour::MySql { "SHOW REPLICAS" } else { "SHOW SLAVE HOSTS" };
     let listed = tailwater.sql(show).await?;
-    ensure!(listed.len() == 3, "{listed:?}");
+    ensure!(listed.len() == 3, "not three replicas are listed: {listed:?}");
     tailwater.stop().await
 }
 
@@ -117,7 +117,7 @@ async fn follow_without_gtids() -> Result<()> {
     replica.sql("START REPLICA").await?;
     let (file, end) = source.newest().await?;
     let arrived = replica.sql(&format!("SELECT SOURCE_POS_WAIT('{file}', {end}, 60) >= 0")).await?;
-    ensure!(arrived == ["1"], "{:?}", replica.replica_status().await?);
+    ensure!(arrived == ["1"], "the replica lacks the row: {:?}", replica.replica_status().await?);
     check_tables(&replica, &source.server, &source.ledger).await?;
     source.check_complete("log").await?;
 

@@ -1,4 +1,4 @@
-//! Steps that only the tests of the binlog server need: its streams, replicas by position, and errors of
+//! Helpers for the tests of the binlog server: its streams, replicas that start at a position, and errors of
 //! replicas.
 
 use std::collections::BTreeSet;
@@ -13,8 +13,8 @@ use tailwater_wire::Flavour;
 use crate::binlog_server_with_replicas::Tailwater;
 use crate::capture_test_source::{PATIENCE, Source};
 
-/// The error number that ends a binlog stream. A MySQL replica reports it under another number, and has this
-/// number in the error's text.
+/// The error number that ends a binlog stream. A MySQL replica reports this error under another number, and
+/// names this number in the error's text.
 pub const FATAL: u64 = 1236;
 
 impl Tailwater {
@@ -36,7 +36,8 @@ impl Tailwater {
         Ok(self.running()?.log())
     }
 
-    /// How a replica connects to the server that requires TLS: as in [`Tailwater::replica`], with TLS.
+    /// How a replica connects to the binlog server that requires TLS. Otherwise the same as
+    /// [`Tailwater::replica`].
     pub fn replica_with_tls(&self) -> ReplicaOf {
         ReplicaOf { tls: true, ..ReplicaOf::port(self.tls_port.number()) }
     }
@@ -60,20 +61,20 @@ impl Tailwater {
             if wished(&streams) {
                 return Ok(streams);
             }
-            ensure!(begin.elapsed() < PATIENCE, "waited in vain for {what}: {streams:?}");
+            ensure!(begin.elapsed() < PATIENCE, "timed out while waiting for {what}: {streams:?}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 }
 
-/// Options of a source whose replicas request the stream by position and are interrupted. MariaDB from 11.4
-/// on writes no positions inside a transaction. Replicas then count positions wrongly there, and no source
-/// can resume their streams.
+/// Returns the option for a source whose replicas request the stream by position and are interrupted. By
+/// default, MariaDB 11.4 and later writes no positions inside a transaction. Replicas then count positions
+/// wrongly there, and no source can resume their streams.
 pub fn with_positions(kind: ServerKind) -> Option<&'static str> {
     (kind == ServerKind::Mariadb118).then_some("--binlog-legacy-event-pos=ON")
 }
 
-/// Whether two texts contain the same GTIDs. MariaDB lists its domains in any order.
+/// Whether two GTID sets in text form are equal. MariaDB lists its domains in any order.
 pub fn same_gtids(ours: &str, theirs: &str) -> bool {
     let sorted = |gtids: &str| gtids.split(',').map(str::to_owned).collect::<BTreeSet<_>>();
     sorted(ours) == sorted(theirs)
@@ -93,7 +94,7 @@ pub async fn until_io_error(replica: &Server, number: u64, words: &str) -> Resul
         }
         ensure!(
             begin.elapsed() < PATIENCE,
-            "{} does not report {number} {words}: {status:?}",
+            "the replica {} does not report the error {number} {words}: {status:?}",
             replica.name()
         );
         tokio::time::sleep(Duration::from_millis(100)).await;

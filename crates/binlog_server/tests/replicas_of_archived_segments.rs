@@ -129,7 +129,7 @@ async fn lag(kind: ServerKind) -> Result<()> {
     source.write(10).await?;
     source.until_complete("log").await?;
     let bytes = tailwater.log()?.segments().iter().map(|segment| segment.bytes).sum::<u64>();
-    ensure!(bytes > u64::from(count) << 20, "only {bytes} bytes were written");
+    ensure!(bytes > u64::from(count) << 20, "the source has written only {bytes} bytes");
     away.sql(start_statement(flavour)).await?;
     check_equal(&away, &source.server, &source.ledger).await?;
 
@@ -140,12 +140,12 @@ async fn lag(kind: ServerKind) -> Result<()> {
     let log = source.log("log");
     let archived =
         LogDir::open_read_only(&log)?.archive_sealed(&archive, ArchiveOptions::default(), |_| ())?;
-    ensure!(archived.segments.len() > 5, "{archived:?}");
+    ensure!(archived.segments.len() > 5, "too few segments were archived: {archived:?}");
     let newest = source.newest().await?.0;
     tailwater.sql(&format!("PURGE BINARY LOGS TO '{newest}'")).await?;
     ensure!(LogDir::open_read_only(&log)?.segments()?.len() == 1);
     let listed = tailwater.sql("SHOW BINARY LOGS").await?;
-    ensure!(listed.len() > 5, "archived files are missing in the list: {listed:?}");
+    ensure!(listed.len() > 5, "SHOW BINARY LOGS lacks archived files: {listed:?}");
 
     // A new replica starts with archived segments and continues to the newest segment.
     let newcomer = start_replica(kind, "newcomer", &replica_options).await?;

@@ -1,5 +1,5 @@
-//! The binlog server makes the same stream from a log as the source makes for the same request. The streams
-//! are compared event by event, including artificial events.
+//! Tests that the binlog server makes the same stream from a log as the source does for the same request.
+//! Compares the streams event by event, including artificial events.
 
 use std::fs;
 
@@ -91,7 +91,7 @@ fn ours(log: &Log, request: &ClientDumpRequest, server_id: u32) -> Result<Vec<Ve
     let mut filter = StreamFilter::new(request, begin, log.flavour, ServerId(server_id));
     let state = || match log.gtids() {
         GtidSet::MariaDb(state) => state,
-        GtidSet::MySql(_) => unreachable!("only MariaDB's rules need the state"),
+        GtidSet::MySql(_) => unreachable!("only a MariaDB stream needs the binlog state"),
     };
     let mut sent = Vec::new();
     for number in from.segment.. {
@@ -141,7 +141,8 @@ fn send(
 /// The stream that the source sends for a request.
 async fn theirs(source: &Source, start: DumpStart, annotate: bool) -> Result<Vec<Vec<u8>>> {
     let connection = Connection::connect(&source.server.replication_options()).await?;
-    // The period is so long that no periodic heartbeats are sent, only those that announce a position.
+    // The heartbeat period is so long that the source sends no periodic heartbeats. It sends only heartbeats
+    // that announce a position.
     let heartbeat = std::time::Duration::from_secs(600);
     let asked =
         SessionDumpRequest { annotate, heartbeat, non_blocking: true, ..SessionDumpRequest::new(99, start) };
@@ -214,7 +215,12 @@ async fn compare(source: &Source, log: &Log, start: DumpStart, annotate: bool) -
     let theirs = theirs(source, start.clone(), annotate).await?;
     for (index, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
         let same = canonical(ours)? == canonical(theirs)?;
-        ensure!(same, "{start:?}, event {index}:\nours   {}\ntheirs {}", shown(ours), shown(theirs));
+        ensure!(
+            same,
+            "stream from {start:?}, event {index}:\nTailwater {}\nsource    {}",
+            shown(ours),
+            shown(theirs)
+        );
     }
     let more = |events: &[Vec<u8>], from: usize| events.get(from).map(|event| shown(event));
     // MariaDB writes a checkpoint event a moment after it has started a file. The log may not have it yet.
@@ -222,14 +228,15 @@ async fn compare(source: &Source, log: &Log, start: DumpStart, annotate: bool) -
     let rest = theirs.get(ours.len()..);
     ensure!(
         rest.is_some_and(|rest| rest.iter().all(note)),
-        "{start:?}: Tailwater's stream continues with {:?}, the source's with {:?}",
+        "stream from {start:?}: Tailwater's stream continues with {:?}, the source's with {:?}",
         more(&ours, theirs.len()),
         more(&theirs, ours.len())
     );
     Ok(())
 }
 
-/// Requests by GTIDs. Their streams start at different parts of the log and leave out different transactions.
+/// Returns requests for streams by GTIDs. The streams start in different parts of the log and leave out
+/// different transactions.
 fn by_gtids(entries: &[LogEntry], flavour: Flavour) -> Result<Vec<DumpStart>> {
     let gtids: Vec<_> = entries.iter().filter_map(|entry| entry.gtid.clone()).collect();
     let mut starts = Vec::new();
@@ -239,7 +246,7 @@ fn by_gtids(entries: &[LogEntry], flavour: Flavour) -> Result<Vec<DumpStart>> {
         let mut position = MariadbPosition::new();
         for (index, gtid) in gtids.iter().enumerate() {
             match gtid {
-                // All transactions up to this part of the log, and some later ones, so that the set has
+                // Add all transactions up to this part of the log, and some later ones, so that the set has
                 // holes.
                 Gtid::MySql(gtid) if index < count || index % 7 < eighth / 2 => drop(set.insert(gtid)?),
                 Gtid::MariaDb(gtid) if index < count => position.advance(*gtid),
@@ -281,7 +288,8 @@ async fn check(kind: ServerKind) -> Result<()> {
     let mut starts = by_gtids(&entries, flavour)?;
     starts.push(DumpStart::FilePosition { file: String::new(), position: 4 });
     for entry in entries.iter().step_by(entries.len() / 10) {
-        let place = log.catalog.place(entry.position).context("the catalog has no place for an entry")?;
+        let place =
+            log.catalog.place(entry.position).context("the catalog does not locate an entry of the log")?;
         starts.push(DumpStart::FilePosition { file: place.file, position: place.position });
     }
     for start in starts {

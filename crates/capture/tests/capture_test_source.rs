@@ -18,7 +18,8 @@ use tailwater_wire::Flavour;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::sync::CancellationToken;
 
-/// The time limit of any step on a busy machine. It is reached only if something is wrong.
+/// The time limit of each step of a test. Even on a busy machine a step takes this long only if something is
+/// wrong.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A source server, and a folder for the logs that captures write.
@@ -94,7 +95,7 @@ impl Source {
     /// Commits `transactions` transactions, and waits until each is acknowledged.
     pub async fn write(&mut self, transactions: u64) -> Result<()> {
         let report = self.load(2, Some(transactions)).wait().await;
-        ensure!(report.errors.is_empty(), "{:?}", report.errors);
+        ensure!(report.errors.is_empty(), "errors of the load: {:?}", report.errors);
         Ok(())
     }
 
@@ -122,7 +123,8 @@ impl Source {
     pub async fn until_complete(&self, name: &str) -> Result<()> {
         let begin = Instant::now();
         loop {
-            // Query the end each time: a server writes further events a moment after it has started a file.
+            // Query the source's end position each time: a server writes further events a moment after it has
+            // started a file.
             let newest = self.newest().await?;
             let end = match LogDir::open_read_only(&self.log(name))?.segments()?.last() {
                 Some(last) => (last.source_file.clone(), source_end(last)?),
@@ -131,7 +133,10 @@ impl Source {
             if end == newest {
                 return Ok(());
             }
-            ensure!(begin.elapsed() < PATIENCE, "the log stays at {end:?}, the source is at {newest:?}");
+            ensure!(
+                begin.elapsed() < PATIENCE,
+                "the log stays at the position {end:?}, but the source has written up to {newest:?}"
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -147,7 +152,7 @@ impl Source {
     }
 }
 
-/// The same options, but the capture connects through a link on this port.
+/// Returns the options, changed so that the capture connects through the test link on this port.
 pub fn through(mut options: CaptureOptions, port: u16) -> CaptureOptions {
     options.connect = ConnectOptions { endpoint: Endpoint::tcp("127.0.0.1", port), ..options.connect };
     options
@@ -157,7 +162,7 @@ pub fn through(mut options: CaptureOptions, port: u16) -> CaptureOptions {
 fn readers() -> &'static Handle {
     static READERS: OnceLock<Runtime> = OnceLock::new();
     let start = || Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    READERS.get_or_init(|| start().expect("cannot start a runtime")).handle()
+    READERS.get_or_init(|| start().expect("starting the runtime for captures succeeds")).handle()
 }
 
 /// A running capture under test.
@@ -209,7 +214,7 @@ impl Running {
         Ok(())
     }
 
-    /// Waits until the capture ends with an error, without being stopped. Returns the error.
+    /// Waits until the capture ends with an error, although the test did not stop it. Returns the error.
     pub async fn refusal(self) -> Result<CaptureError> {
         let begin = Instant::now();
         while !matches!(self.status.snapshot().state, CaptureState::Refused(_)) {
@@ -254,19 +259,29 @@ pub fn compare(directory: &Path, data: &Path) -> Result<()> {
             index == 0 || segments[index - 1].source_file < *name,
             "{name} is in the log twice or in the wrong order"
         );
-        let mut theirs = fs::read(data.join(name)).with_context(|| format!("read {name}"))?;
+        let mut theirs = fs::read(data.join(name)).with_context(|| format!("cannot read the file {name}"))?;
         let ours = fs::read(&segment.path)?;
         // The newest segment has reserved space after its end.
-        let mut ours =
-            ours.get(..segment.bytes as usize).context("a segment is shorter than its index says")?.to_vec();
+        let mut ours = ours
+            .get(..segment.bytes as usize)
+            .context("a segment is shorter than its index says it is")?
+            .to_vec();
         // The flag that marks a binlog file as in use is set only in the source's own file.
         ours[4 + 17] &= !1;
         theirs[4 + 17] &= !1;
         let from = body_offset(segment, &ours)?;
         let start = segment.source_offset as usize;
         let end = start + ours.len() - from;
-        ensure!(end <= theirs.len(), "{name}: the log has {end} bytes, the source {}", theirs.len());
-        ensure!(last || end == theirs.len(), "{name}: the log ends at {end}, the source at {}", theirs.len());
+        ensure!(
+            end <= theirs.len(),
+            "{name}: the log has {end} bytes of this file, but the source has {}",
+            theirs.len()
+        );
+        ensure!(
+            last || end == theirs.len(),
+            "{name}: the log ends at offset {end} of this file, but the source at {}",
+            theirs.len()
+        );
         if let Some(at) = (start..end).find(|&at| ours[from + at - start] != theirs[at]) {
             bail!("{name}: the log and the source differ at offset {at}");
         }
@@ -274,14 +289,14 @@ pub fn compare(directory: &Path, data: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Waits until this many more commits of a load are acknowledged.
+/// Waits until clients of the load have got acknowledgements for this many more commits.
 pub async fn wait_until_acknowledged(load: &Workload, commits: u64) -> Result<()> {
     let wanted = load.counters().snapshot().acknowledged + commits;
     let begin = Instant::now();
     while load.counters().snapshot().acknowledged < wanted {
         ensure!(
             begin.elapsed() < PATIENCE,
-            "no further commits are acknowledged: {:?}",
+            "the clients get no further acknowledged commits: {:?}",
             load.counters().snapshot()
         );
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -1,4 +1,4 @@
-//! Steps that only the tests of the capture need: semi-sync sources, purges, orders, and checks of the log.
+//! Helpers for the tests of the capture: semi-sync sources, purges, orders, and checks of the log.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ impl Source {
         Self::start_spec(kind, options, ServerSpec::semi_sync_source).await
     }
 
-    /// Purges all binlog files except the newest. MariaDB counts a file as in use by a stream that has ended
-    /// until it notices the end, so retry.
+    /// Purges all binlog files of the source except the newest. MariaDB refuses to purge a file while a
+    /// stream uses it, and notices the end of a stream late. So this method retries.
     pub async fn purge(&self) -> Result<()> {
         let begin = Instant::now();
         loop {
@@ -28,7 +28,10 @@ impl Source {
             if self.binlogs().await?.len() == 1 {
                 return Ok(());
             }
-            ensure!(begin.elapsed() < PATIENCE, "the old binlog files stay in use");
+            ensure!(
+                begin.elapsed() < PATIENCE,
+                "the source does not purge its old binlog files, because a stream uses them"
+            );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -46,7 +49,7 @@ impl Source {
             check.file(&segment.path)?;
         }
         let report = check.finish();
-        ensure!(report.is_ok() && report.unlisted == 0, "{report:?}");
+        ensure!(report.is_ok() && report.unlisted == 0, "the log does not match the ledger: {report:?}");
         Ok(report)
     }
 }
@@ -57,7 +60,7 @@ impl Running {
         self.capture.acker()
     }
 
-    /// Waits until the capture pauses after an error whose text contains these words.
+    /// Waits until the capture waits to retry after an error whose text contains these words.
     pub async fn until_waiting(&self, words: &str) -> Result<()> {
         let waits = |now: &StatusSnapshot| matches!(&now.state, CaptureState::Waiting(reason) if reason.contains(words));
         self.until(words, waits).await?;

@@ -57,7 +57,7 @@ async fn full(kind: ServerKind) -> Result<()> {
     );
     ensure!(error.to_string().contains(&*folder.path().to_string_lossy()), "{error}");
 
-    // No client's commit may complete without an ACK.
+    // No commit of a client may complete without an ACK.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let stalled = load.counters().snapshot().acknowledged;
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -74,7 +74,7 @@ async fn full(kind: ServerKind) -> Result<()> {
     std::os::unix::fs::symlink(folder.path().join("log"), source.log("log"))?;
     source.check_complete("log").await?;
     let report = source.check_ledger("log")?;
-    ensure!(report.acknowledged >= stalled + 50, "{report:?}");
+    ensure!(report.acknowledged >= stalled + 50, "too few commits were acknowledged: {report:?}");
     ensure!(source.server.semi_sync_status().await?.unacknowledged == 0);
     Ok(())
 }

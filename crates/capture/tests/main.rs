@@ -6,7 +6,8 @@ mod purged_or_rewritten_source_binlogs;
 mod semi_sync;
 mod source_restarts_and_broken_links;
 mod undisturbed_capture;
-// Helpers for replicas of the log, with which tests check that orders to the capture do not disturb replicas.
+// Helpers for replicas that read from the log. Tests use them to check that orders to the capture do not
+// disturb replicas.
 #[path = "../../binlog_server/tests/binlog_server_with_replicas.rs"]
 mod binlog_server_with_replicas;
 mod capture_test_source;

@@ -36,7 +36,7 @@ async fn until_waiting(server: &Server) -> Result<()> {
         if waiting != "0" {
             return Ok(());
         }
-        ensure!(begin.elapsed() < PATIENCE, "no commit waits for an ACK");
+        ensure!(begin.elapsed() < PATIENCE, "no commit on the server waits for an ACK");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -54,8 +54,8 @@ fn code<T: std::fmt::Debug>(result: Result<T, CaptureError>) -> Result<&'static 
     }
 }
 
-/// Checks that every commit acknowledged to a client is in the log. The log may have more commits while some
-/// are in progress.
+/// Checks that every commit that was acknowledged to a client is in the log. The log may also have commits
+/// that are still in progress.
 fn check_acknowledged_commits(source: &Source) -> Result<()> {
     let mut check = BinlogCheck::new(&source.ledger, source.flavour());
     for segment in LogDir::open_read_only(&source.log("log"))?.segments()? {
@@ -67,7 +67,7 @@ fn check_acknowledged_commits(source: &Source) -> Result<()> {
 }
 
 /// An order to stop the capture blocks the commits of the source. Commits continue only after an order to
-/// start, which must not be of an earlier lease term.
+/// start. That order must not be of an earlier lease term.
 async fn stops_permanently(kind: ServerKind) -> Result<()> {
     let Some(mut source) = Source::start_waiting(kind, &[]).await? else { return Ok(()) };
     let options = source.options("log", 94);
@@ -95,14 +95,14 @@ async fn stops_permanently(kind: ServerKind) -> Result<()> {
     ensure!(code(acker.start(4).await)? == "TW-RELAY-0015");
     ensure!(code(acker.stop(4).await)? == "TW-RELAY-0015");
     ensure!(code(acker.follow(6, "nobody", PATIENCE).await)? == "TW-RELAY-0016");
-    ensure!(acker.read()? == stopped, "{:?}", acker.read()?);
-    // A second order to stop keeps the time of the first.
+    ensure!(acker.read()? == stopped, "the capture has other orders: {:?}", acker.read()?);
+    // After a second order to stop, the recorded stop time is still that of the first order.
     let again = acker.stop(6).await?;
     ensure!(
         again.orders.stopped.map(|stop| stop.since_ms) == stopped.orders.stopped.map(|stop| stop.since_ms)
     );
 
-    // After a restart or a crash, the order is still in force, and the capture does not even connect.
+    // After a restart or a crash, the order to stop is still in force, and the capture does not even connect.
     capture.stop().await?;
     let capture = Running::start(options.clone())?;
     let acker = capture.acker();
@@ -110,14 +110,14 @@ async fn stops_permanently(kind: ServerKind) -> Result<()> {
     ensure!(acker.stop(6).await? == again);
     ensure!(matches!(capture.status.snapshot().state, CaptureState::StoppedByOrder(stop) if stop.token == 6));
     ensure!(capture.status.snapshot().connections == 0 && streams(&source.server).await? == 0);
-    ensure!(acker.read()? == again, "{:?}", acker.read()?);
+    ensure!(acker.read()? == again, "the capture has other orders: {:?}", acker.read()?);
     until_waiting(&source.server).await?;
     ensure!(capture.status.snapshot().acks == 0);
     check_acknowledged_commits(&source)?;
 
     acker.start(7).await?;
     wait_until_acknowledged(&load, 30).await?;
-    // If the server does not answer, the order is still executed in time.
+    // The capture executes the order in time even if the source does not answer.
     source.server.pause()?;
     acker.start(7).await?;
     let held = acker.stop(8).await?;
@@ -127,27 +127,27 @@ async fn stops_permanently(kind: ServerKind) -> Result<()> {
     acker.start(8).await?;
     wait_until_acknowledged(&load, 10).await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "errors of the load: {:?}", report.errors);
     source.check_complete("log").await?;
     source.check_ledger("log")?;
     let held = acker.read()?.holds.context("the log is empty")?;
     let written = GtidSet::parse(source.flavour(), &written_by(&source.server).await?)?;
-    ensure!(held == written, "the log has {held}, but the source has {written}");
+    ensure!(held == written, "the log has the GTIDs {held}, but the source has {written}");
 
     stop_does_not_fence_an_asynchronous_source(&mut source, &acker).await?;
     source.check_complete("log").await?;
     capture.stop().await
 }
 
-/// If a source does not wait for ACKs while no acker is connected, stopping the capture does not fence that
-/// source. Before a stop can fence the source, its setting must be changed.
+/// Some sources do not wait for ACKs while no acker is connected. Stopping the capture does not fence such a
+/// source: its setting must be changed first.
 async fn stop_does_not_fence_an_asynchronous_source(source: &mut Source, acker: &CaptureAcker) -> Result<()> {
     let wait = semi_sync(source.flavour(), "wait_no_replica", "wait_no_slave");
     source.server.sql(&format!("SET GLOBAL {wait} = 0")).await?;
     acker.stop(9).await?;
     source.write(3).await?;
     ensure!(source.server.semi_sync_status().await?.unacknowledged > 0);
-    // The source waits again when it has an acker.
+    // The source waits for ACKs again when an acker is connected.
     source.server.sql(&format!("SET GLOBAL {wait} = 1")).await?;
     acker.start(9).await?;
     let begin = Instant::now();
@@ -196,7 +196,7 @@ async fn check_healthy(replica: &Server) -> Result<()> {
             && status.sql_running == "Yes"
             && status.io_error.0 == 0
             && status.sql_error.0 == 0,
-        "{}: {status:?}",
+        "the replica {} does not replicate: {status:?}",
         replica.name()
     );
     Ok(())
@@ -205,12 +205,12 @@ async fn check_healthy(replica: &Server) -> Result<()> {
 /// Checks that every transaction is in the log exactly once, and that the log's files are valid.
 fn check_log(source: &Source) -> Result<()> {
     let verified = LogDir::open_read_only(&source.log("log"))?.verify(|_| {})?;
-    ensure!(verified.problems.is_empty(), "{:?}", verified.problems);
+    ensure!(verified.problems.is_empty(), "problems in the log: {:?}", verified.problems);
     source.check_ledger("log").map(drop)
 }
 
-/// After an order to follow another server, a capture continues there without a gap. Its replicas do not
-/// notice, and it still follows the server after a restart.
+/// After an order to follow another server, a capture continues there without a gap. Replicas of the log do
+/// not notice the change. After a restart, the capture still follows this server.
 async fn follows(kind: ServerKind) -> Result<()> {
     let Some(mut source) = Source::start_waiting(kind, &[]).await? else { return Ok(()) };
     let mut tailwater = Tailwater::of(&source)?;
@@ -224,7 +224,7 @@ async fn follows(kind: ServerKind) -> Result<()> {
     by_gtid.replicate(&tailwater.replica()).await?;
     source.write(40).await?;
 
-    // One commit of the old primary gets no ACK. The stand-in may have received that commit, and may keep it.
+    // One commit of the old primary gets no ACK. The stand-in may have received this commit, and may keep it.
     let acker = tailwater.running()?.acker();
     let stopped: AckerState = acker.stop(1).await?;
     let pending = source.load(1, None);
@@ -236,7 +236,7 @@ async fn follows(kind: ServerKind) -> Result<()> {
         if held.is_subset_of(&has) {
             break;
         }
-        ensure!(begin.elapsed() < PATIENCE, "the stand-in has {has}, but the log has {held}");
+        ensure!(begin.elapsed() < PATIENCE, "the stand-in has the GTIDs {has}, but the log has {held}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     promote(&stand_in).await?;
@@ -251,7 +251,10 @@ async fn follows(kind: ServerKind) -> Result<()> {
     check_equal(&by_gtid, &source.server, &source.ledger).await?;
     check_healthy(&by_gtid).await?;
     let files = tailwater.sql("SHOW BINARY LOGS").await?;
-    ensure!(files.iter().any(|line| line.starts_with("binlog.e2.")), "{files:?}");
+    ensure!(
+        files.iter().any(|line| line.starts_with("binlog.e2.")),
+        "SHOW BINARY LOGS lists no file of the new source: {files:?}"
+    );
     check_log(&source)?;
 
     // After a restart the capture still follows this server.
@@ -277,7 +280,8 @@ async fn follows(kind: ServerKind) -> Result<()> {
     waits_for_orders_without_the_server(&mut tailwater).await
 }
 
-/// If the configuration no longer has the followed server, the capture waits for orders.
+/// The capture follows a server that is then removed from the configuration. The capture waits for new
+/// orders.
 async fn waits_for_orders_without_the_server(tailwater: &mut Tailwater) -> Result<()> {
     tailwater.stop().await?;
     tailwater.capture.servers.clear();
@@ -318,10 +322,10 @@ async fn follows_one_set_up_at_a_position(kind: ServerKind) -> Result<()> {
         if holds.split(',').any(|gtid| gtid == newest) {
             break;
         }
-        ensure!(begin.elapsed() < PATIENCE, "the log has {holds}, but not {newest}");
+        ensure!(begin.elapsed() < PATIENCE, "the log has the GTIDs {holds}, but lacks {newest}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // The sequence number of the server's first GTID is one higher than that of the position.
+    // The sequence number of the server's first own GTID is one higher than the number in the position.
     let number = |gtid: &str| gtid.rsplit('-').next().and_then(|number| number.parse::<u64>().ok());
     ensure!(
         number(&newest) == number(&position).map(|number| number + 1),

@@ -1,4 +1,5 @@
-//! Sources whose binlog does not, or no longer, match the log: purged, rewound or rewritten.
+//! Tests with sources whose binlog does not match the log any more, because it was purged, rewound or
+//! rewritten.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,7 +22,8 @@ async fn purged(kind: ServerKind) -> Result<()> {
     source.check_complete("log").await?;
     capture.stop().await?;
 
-    // The source purges all binlog files that the log has. A restart has started its next file.
+    // The restart made the source start its next binlog file. Now it purges all binlog files that the log
+    // has.
     let kept = source.folder.path().join("kept");
     keep_binlogs(&source, &kept)?;
     source.server.restart(None).await?;
@@ -34,7 +36,7 @@ async fn purged(kind: ServerKind) -> Result<()> {
     compare(&source.log("log"), &kept)?;
     source.check_ledger("log")?;
 
-    // Purge files again while clients wait for ACKs: the missing files must not make a commit wait forever.
+    // Purge files again while clients wait for ACKs. The purged files must not make a commit wait forever.
     source.server.enable_semi_sync_source().await?;
     options.semi_sync = true;
     let capture = Running::start(options.clone())?;
@@ -54,7 +56,7 @@ async fn purged(kind: ServerKind) -> Result<()> {
     load.finish().await;
     capture.stop().await?;
     keep_binlogs(&source, &kept)?;
-    // The part of a purged file that was not captured contained no transaction.
+    // The capture missed the end of a purged file, but that part contained no transaction.
     compare_but_ends(&source.log("log"), &kept)?;
     source.check_ledger("log")?;
 
@@ -72,7 +74,8 @@ async fn purged(kind: ServerKind) -> Result<()> {
     refused(&source, "TW-RELAY-0005", &["start a new log"]).await
 }
 
-/// Copies the source's binlog files, so that files can still be compared after the source has purged them.
+/// Copies the source's binlog files, so that the test can still compare them after the source has purged
+/// them.
 fn keep_binlogs(source: &Source, folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder)?;
     for entry in std::fs::read_dir(source.server.data())? {
@@ -94,7 +97,11 @@ fn compare_but_ends(directory: &Path, data: &Path) -> Result<()> {
                 (std::fs::read(&segment.path)?, std::fs::read(data.join(&segment.source_file))?);
             theirs[4 + 17] &= !1;
             let ours = &ours[..segment.bytes as usize];
-            ensure!(theirs.starts_with(ours), "{} differs", segment.source_file);
+            ensure!(
+                theirs.starts_with(ours),
+                "{} differs between the log and the source",
+                segment.source_file
+            );
             ensure!(
                 theirs.len() - ours.len() < 200,
                 "the log lacks 200 bytes or more at the end of {}",
@@ -113,7 +120,7 @@ async fn refused(source: &Source, code: &str, words: &[&str]) -> Result<()> {
     let error = Running::start(options)?.refusal().await?;
     ensure!(error.code() == code, "{}: {error}", error.code());
     for word in words {
-        ensure!(error.to_string().contains(word), "{word} is not in: {error}");
+        ensure!(error.to_string().contains(word), "the error text lacks {word:?}: {error}");
     }
     ensure!(contents(&source.log("log"))? == before, "the log was changed");
     Ok(())
@@ -123,7 +130,7 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     if to.exists() {
         std::fs::remove_dir_all(to)?;
     }
-    ensure!(Command::new("cp").arg("-a").arg(from).arg(to).status()?.success(), "cp");
+    ensure!(Command::new("cp").arg("-a").arg(from).arg(to).status()?.success(), "the command cp failed");
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! Refusals by a source, and a source that loses its semi-sync settings: what the capture reports.
+//! Tests what the capture reports when the source refuses it, and when the source loses its semi-sync
+//! settings.
 
 use std::time::Duration;
 
@@ -50,7 +51,7 @@ async fn refusals_recover(kind: ServerKind) -> Result<()> {
             source.server.sql(&bad).await?;
             capture.until(&format!("{alarm}"), |now| now.alarms.contains(&alarm)).await?;
             source.server.sql(&good).await?;
-            capture.until("the end of the alarm", |now| now.alarms.is_empty()).await?;
+            capture.until("the alarm to end", |now| now.alarms.is_empty()).await?;
             anyhow::Ok(())
         }
     };
@@ -61,7 +62,7 @@ async fn refusals_recover(kind: ServerKind) -> Result<()> {
     capture.until("an alarm", |now| now.alarms.contains(&SemiSyncAlarm::Disabled)).await?;
     source.server.sql(&set("enabled", "1")).await?;
     source.write(20).await?;
-    capture.until("the end of the alarm after semi-sync was enabled", |now| now.alarms.is_empty()).await?;
+    capture.until("the alarm to end after semi-sync was enabled", |now| now.alarms.is_empty()).await?;
 
     unacknowledged_commits_are_counted(&mut source, &capture, &set).await?;
     ensure!(capture.status.snapshot().state == CaptureState::Streaming);
@@ -70,8 +71,8 @@ async fn refusals_recover(kind: ServerKind) -> Result<()> {
     capture.stop().await
 }
 
-/// Commits without an ACK are reported. They happen while the capture cannot connect and the source's timeout
-/// is short.
+/// The capture reports commits that completed without an ACK. Such commits happen while the capture cannot
+/// connect and the source's semi-sync timeout is short.
 async fn unacknowledged_commits_are_counted(
     source: &mut Source,
     capture: &Running,
@@ -91,7 +92,7 @@ async fn unacknowledged_commits_are_counted(
     capture.until("an alarm for commits without an ACK", |now| is_reported(&now.alarms)).await?;
     source.server.sql(&set("timeout", "2000000000")).await?;
     source.write(5).await?;
-    capture.until("the end of all alarms", |now| now.alarms.is_empty()).await?;
+    capture.until("all alarms to end", |now| now.alarms.is_empty()).await?;
     Ok(())
 }
 
@@ -115,7 +116,8 @@ fn captures_recover_from_refusals_on_mariadb_1011() -> Result<()> {
     run(refusals_recover(ServerKind::Mariadb1011))
 }
 
-/// The first source writes no binlog; the second is of the other flavour than the log at the same address.
+/// The first source writes no binlog. The second source has the address of the log's source, but another
+/// flavour.
 #[test]
 fn a_source_without_binlog_or_of_another_flavour_is_refused() -> Result<()> {
     run(async {

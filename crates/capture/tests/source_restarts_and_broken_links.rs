@@ -34,7 +34,7 @@ async fn restarts_and_cuts(kind: ServerKind) -> Result<()> {
     let load = source.load(6, None);
     wait_until_acknowledged(&load, 100).await?;
 
-    // Kill the source, then restart it in an orderly way.
+    // Kill and restart the source. Then restart it again in an orderly way.
     source.server.kill().await?;
     source.server.start_again().await?;
     wait_until_acknowledged(&load, 100).await?;
@@ -48,7 +48,7 @@ async fn restarts_and_cuts(kind: ServerKind) -> Result<()> {
     capture.until_waiting("").await?;
     link.restore();
     wait_until_acknowledged(&load, 100).await?;
-    // Drop the data on the link without closing it. The capture detects the silence, and the link then
+    // Drop the data on the link without closing it. The capture must detect the silence. After that, the link
     // accepts new connections.
     for cut in [
         Link::cut_both as fn(&Link),
@@ -61,7 +61,7 @@ async fn restarts_and_cuts(kind: ServerKind) -> Result<()> {
         wait_until_acknowledged(&load, 50).await?;
     }
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "errors of the load: {:?}", report.errors);
     source.check_complete("log").await?;
 
     // Reset the connection twice in the middle of a big transaction.
@@ -73,7 +73,7 @@ async fn restarts_and_cuts(kind: ServerKind) -> Result<()> {
     let cuts = async {
         for share in [8, 12] {
             capture
-                .until("a part of the transaction", |now| now.event_bytes > before + (share << 20))
+                .until("a part of the transaction to arrive", |now| now.event_bytes > before + (share << 20))
                 .await?;
             link.reset();
         }
@@ -86,10 +86,10 @@ async fn restarts_and_cuts(kind: ServerKind) -> Result<()> {
     let bytes = capture.status.snapshot().event_bytes - before;
     ensure!(
         bytes > u64::from(mib + 8) << 20,
-        "no reset happened in the middle of the transaction: {bytes} bytes"
+        "the test reset no connection in the middle of the transaction: {bytes} bytes"
     );
     let report = source.check_ledger("log")?;
-    ensure!(report.acknowledged >= 600, "{report:?}");
+    ensure!(report.acknowledged >= 600, "too few commits were acknowledged: {report:?}");
     capture.stop().await
 }
 
@@ -103,8 +103,8 @@ fn captures_continue_after_restarts_and_broken_connections_mariadb_1011() -> Res
     run(restarts_and_cuts(ServerKind::Mariadb1011))
 }
 
-/// The id of the connection on which a capture queries the source; `None` if it has no such connection now.
-/// The capture's other connection is its stream.
+/// Returns the id of the connection on which the capture queries the source, or `None` if there is no such
+/// connection now. The other connection of the capture is its stream.
 async fn control(source: &Source) -> Result<Option<String>> {
     let user = source.server.replication_options().user;
     let lines = source.server.sql("SHOW PROCESSLIST").await?;
@@ -140,12 +140,12 @@ async fn lost_query_connection(kind: ServerKind, semi_sync: bool) -> Result<()> 
         wait_until_acknowledged(&load, 50).await?;
     }
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "errors of the load: {:?}", report.errors);
     source.check_complete("log").await?;
     source.check_ledger("log")?;
     let streams = capture.status.snapshot().connections;
-    // With semi-sync, the capture also restarts the stream, because no commit may wait for its ACK while the
-    // semi-sync checks do not run.
+    // With semi-sync, the capture also restarts the stream. No commit may depend on an ACK of the capture
+    // while its semi-sync checks do not run.
     ensure!(if semi_sync { streams > 1 } else { streams == 1 }, "unexpected number of streams: {streams}");
     capture.stop().await
 }
@@ -180,7 +180,8 @@ async fn flipping(target: std::net::SocketAddr, due: Arc<AtomicU64>, flips: Arc<
                 let mut buffer = vec![0; 16 << 10];
                 let mut passed = 0_u64;
                 while let Ok(count @ 1..) = from_server.read(&mut buffer).await {
-                    // Logins and query results are shorter than this, so the changed bit is in the stream.
+                    // Logins and query results have fewer bytes than this, so the changed bit is in the
+                    // binlog stream.
                     if passed > 20_000 && passed + count as u64 > due.load(Ordering::Relaxed) {
                         buffer[count / 2] ^= 0x10;
                         due.store(u64::MAX, Ordering::Relaxed);
@@ -211,10 +212,10 @@ async fn flipped_bits(kind: ServerKind) -> Result<()> {
         options.start = tailwater_capture::resume_position::StartPolicy::Oldest;
         let capture = Running::start(options)?;
         source.check_complete(&name).await?;
-        ensure!(flips.load(Ordering::Relaxed) == 1, "no bit was changed");
+        ensure!(flips.load(Ordering::Relaxed) == 1, "the link changed no bit, so the test proves nothing");
         ensure!(
             capture.status.snapshot().connections > 1,
-            "the changed bit was not detected in round {round}: {:?}",
+            "the capture did not detect the changed bit in round {round}: {:?}",
             capture.status.snapshot()
         );
         source.check_ledger(&name)?;

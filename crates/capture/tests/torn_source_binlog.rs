@@ -1,4 +1,4 @@
-//! A source that was killed while it wrote to its binlog, so that the binlog file ends in the middle of an
+//! Tests with a source that was killed while it wrote to its binlog. The binlog file ends in the middle of an
 //! event.
 
 use std::fs::{self, OpenOptions};
@@ -10,8 +10,8 @@ use tailwater_sandbox::server_or_skip::is_skipped_in_ci;
 
 use crate::capture_test_source::{Running, Source, run, wait_until_acknowledged};
 
-/// Appends a copy of a whole transaction to the binlog file, cut in the middle of the transaction's last
-/// event but one.
+/// Appends a copy of a transaction to the binlog file. The copy is cut in the middle of the transaction's
+/// last event but one.
 fn tear(path: &std::path::Path) -> Result<()> {
     let bytes = fs::read(path)?;
     let (mut at, mut starts) = (4, Vec::new());
@@ -88,10 +88,12 @@ async fn torn(kind: ServerKind, clients_wait: bool) -> Result<()> {
         Some(capture) => capture,
         None => Running::start(options)?,
     };
-    wait_until_acknowledged(&load, 100).await.with_context(|| format!("{:?}", capture.status.snapshot()))?;
+    wait_until_acknowledged(&load, 100)
+        .await
+        .with_context(|| format!("status of the capture: {:?}", capture.status.snapshot()))?;
     load.finish().await;
     source.rotate().await?;
-    // The comparison requires a log that has the source's files up to their end. So remove the torn
+    // The comparison expects that the log has every file of the source up to its end. So remove the torn
     // transaction from the source's file.
     if fs::metadata(&path)?.len() > whole {
         OpenOptions::new().write(true).open(&path)?.set_len(whole)?;

@@ -25,7 +25,7 @@ async fn under_load(kind: ServerKind) -> Result<()> {
     first.stop().await?;
     std::fs::remove_dir_all(source.log("live"))?;
 
-    // Use enough clients to fill every stage of the group commit while all commits wait.
+    // Use enough clients to fill every stage of the source's group commit while all commits wait.
     let load = source.load(12, None);
     tokio::time::sleep(Duration::from_millis(500)).await;
     ensure!(load.counters().snapshot().acknowledged == 0, "commits did not wait for an ACK");
@@ -45,12 +45,12 @@ async fn under_load(kind: ServerKind) -> Result<()> {
     let both = Running::start(received.clone())?;
     both.until_more(50).await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "errors of the load: {:?}", report.errors);
     source.check_complete("live").await?;
     ensure!(source.check_ledger("live")?.acknowledged > 400);
     source.check_complete("received").await?;
 
-    // The second capture, `both`, also sends ACKs when it runs alone, and continues after a restart.
+    // The second capture, `both`, also sends ACKs when it is the only capture, and continues after a restart.
     let acks = live.status.snapshot().acks;
     ensure!(acks > 0 && acks >= live.status.snapshot().syncs);
     live.stop().await?;
@@ -65,7 +65,10 @@ async fn under_load(kind: ServerKind) -> Result<()> {
     source.check_complete("live").await?;
     source.check_ledger("live")?;
     let semi_sync = source.server.semi_sync_status().await?;
-    ensure!(semi_sync.unacknowledged == 0 && semi_sync.acknowledged > 0, "{semi_sync:?}");
+    ensure!(
+        semi_sync.unacknowledged == 0 && semi_sync.acknowledged > 0,
+        "not every commit was acknowledged: {semi_sync:?}"
+    );
 
     other_starts(&mut source, &live).await?;
     live.stop().await?;
@@ -86,7 +89,7 @@ async fn other_starts(source: &mut Source, live: &Running) -> Result<()> {
     middle.semi_sync = false;
     middle.start = StartPolicy::Position { file: file.clone(), position };
     // Simulate a log after a crash that left an empty segment.
-    let identity = live.log().source().context("nothing was captured")?;
+    let identity = live.log().source().context("the capture has recorded no source in the log")?;
     LogWriter::open(&middle.directory, middle.log.clone())?.start_segment(&file, position, &identity)?;
     let from_middle = Running::start(middle.clone())?;
     source.check_complete("oldest").await?;
@@ -124,7 +127,7 @@ async fn middle_of_a_file(source: &Source) -> Result<(String, u64)> {
         matches!(fields.next()?, "Gtid" | "Gtid_tagged").then_some(position)
     });
     let starts: Vec<u64> = starts.collect();
-    ensure!(starts.len() > 4, "{file} has {} transactions", starts.len());
+    ensure!(starts.len() > 4, "the binlog file {file} has only {} transactions", starts.len());
     Ok((file.clone(), starts[starts.len() / 2]))
 }
 
@@ -138,8 +141,8 @@ fn captures_under_load_on_mariadb_1011() -> Result<()> {
     run(under_load(ServerKind::Mariadb1011))
 }
 
-/// From 11.4 on MariaDB writes no positions into events inside transactions. The same process captures
-/// another source at the same time.
+/// MariaDB 11.4 and later writes no positions into events inside transactions. The same process captures a
+/// MySQL source at the same time.
 #[test]
 fn mariadb_118_and_mysql_97_are_captured_at_once() -> Result<()> {
     run(async {
@@ -155,7 +158,10 @@ fn mariadb_118_and_mysql_97_are_captured_at_once() -> Result<()> {
         second.prepare().await?;
         let loads = (first.load(4, Some(300)), second.load(4, Some(300)));
         let reports = tokio::join!(loads.0.wait(), loads.1.wait());
-        ensure!(reports.0.errors.is_empty() && reports.1.errors.is_empty(), "{reports:?}");
+        ensure!(
+            reports.0.errors.is_empty() && reports.1.errors.is_empty(),
+            "the load had errors: {reports:?}"
+        );
         for (source, name) in [(&first, "one"), (&second, "two")] {
             source.check_complete(name).await?;
             ensure!(source.check_ledger(name)?.acknowledged == 300);
@@ -167,8 +173,8 @@ fn mariadb_118_and_mysql_97_are_captured_at_once() -> Result<()> {
     })
 }
 
-/// Two captures with the same `server_id`: whenever one connects, the source ends the other's stream. Both
-/// report this, and commits on the source continue.
+/// Runs two captures with the same `server_id`: whenever one of them connects, the source ends the stream of
+/// the other. Both captures report this, and commits on the source continue.
 async fn same_server_id(kind: ServerKind) -> Result<()> {
     let Some(mut source) = Source::start_waiting(kind, &[]).await? else { return Ok(()) };
     let left = Running::start(source.options("left", 31))?;

@@ -11,7 +11,7 @@ use tailwater_wire::binlog_event::{
 use tailwater_wire::gtid::{MysqlGtid, MysqlGtidSet};
 use tailwater_wire::{Flavour, ServerId, WireError};
 
-/// When the log makes appended transactions durable.
+/// When the log writes or syncs the appended transactions.
 #[derive(Clone, Copy)]
 enum Sync {
     /// The appending thread syncs after this many transactions.
@@ -29,9 +29,9 @@ fn main() -> anyhow::Result<()> {
     bare(&directory)?;
     for (what, sync, statement_bytes, count) in [
         ("one fdatasync per transaction", Sync::Every(1), 200, 10_000),
-        ("one per 16 transactions", Sync::Every(16), 200, 100_000),
-        ("one per 64 transactions", Sync::Every(64), 200, 200_000),
-        ("received, a write per 16 transactions", Sync::Received(16), 200, 200_000),
+        ("one fdatasync per 16 transactions", Sync::Every(16), 200, 100_000),
+        ("one fdatasync per 64 transactions", Sync::Every(64), 200, 200_000),
+        ("ack = received, one write per 16 transactions", Sync::Received(16), 200, 200_000),
         ("catching up, small transactions", Sync::Background, 200, 1_000_000),
         ("catching up, 20 kB transactions", Sync::Background, 20_000, 50_000),
         ("catching up, 8 MB transactions", Sync::Background, 8_000_000, 250),

@@ -1,4 +1,4 @@
-//! Opens a log again after kills, with torn writes, and with lost or damaged indexes.
+//! Opens a log again after its writer was killed, with torn writes, and with lost or damaged indexes.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::support::synthetic_capture::{
     append, begin_file, open, options, read_all, read_log, rotate, transact,
 };
 
-/// Creates a log of three files with five transactions each, all durable. The newest file has its reserved
+/// Creates a log of three files with five durable transactions each. The newest file still has its reserved
 /// space.
 fn three_files(directory: &std::path::Path, flavour: Flavour) -> (Source, Vec<Vec<u8>>) {
     let mut source = Source::new(flavour);
@@ -100,8 +100,8 @@ fn lost_and_damaged_indexes_are_rebuilt() {
         assert_eq!(writer.recovery().indexes_rebuilt, [1, 2, 3]);
         drop(writer);
         for (number, before) in (1..=3).zip(&before) {
-            // The header of the second index is derived from the end of the first segment. That gives the
-            // server, and also that the server has no UUID.
+            // The second index has no header any more, so it is derived from the end of the first segment.
+            // That also gives the server, which has no UUID here.
             assert!(&fs::read(index(number)).unwrap() == before, "the rebuilt index {number} differs");
         }
         assert!(read_all(directory.path()) == transactions);
@@ -171,7 +171,8 @@ fn a_lost_control_file_stops_writers_and_a_damaged_one_stops_all() {
             (Some(_), reading) => assert!(is_named(reading.err()), "{left:?}"),
         }
     }
-    // Nothing was changed. With the control file restored, the log is as before.
+    // Opening the log without its control file changed nothing. After the test restores the control file, the
+    // log opens as before.
     fs::write(&path, &whole).unwrap();
     open(directory.path()).close().unwrap();
     assert!(read_all(directory.path()) == transactions);
@@ -188,7 +189,8 @@ fn a_source_crash_inside_a_transaction_leaves_no_part_of_it_in_the_log() {
     let number = source.number();
     let half = source.transaction(&[10, 10], || 5);
     half.events[..2].iter().for_each(|event| append(&mut writer, event).unwrap());
-    // After the crash, the next file of the source begins without a rotate event in the previous file.
+    // After the crash, the source starts its next binlog file without writing a rotate event to the previous
+    // file.
     source.rewind(whole as usize, number);
     begin_file(&mut writer, &mut source).unwrap();
     expected.push(transact(&mut writer, &mut source, &[10]).unwrap().bytes());

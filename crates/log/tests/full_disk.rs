@@ -11,11 +11,12 @@ use tailwater_wire::Flavour;
 use crate::support::binlog_generator::Source;
 use crate::support::synthetic_capture::{begin_file, open, options, read_all, transact};
 
-/// Passes the directory to a child process that runs this test under a limit.
+/// The environment variable that passes the directory to a child process. The child runs this test under a
+/// file size limit.
 const LIMITED: &str = "TAILWATER_TEST_FULL_DISK_DIRECTORY";
 
-/// Fills the log in `directory` until it fails. Writes the number of transactions that were reported durable
-/// to the file `durable`.
+/// Appends to the log in `directory` until an operation fails. Writes the number of durable transactions to
+/// the file `durable`.
 fn fill(directory: &Path) {
     let mut source = Source::new(Flavour::MySql);
     let options = LogOptions { preallocate_bytes: 128 << 10, ..options() };
@@ -50,7 +51,7 @@ fn fill(directory: &Path) {
     std::fs::write(directory.join("durable"), durable.to_string()).unwrap();
 }
 
-/// Checks the log without the limit: every durable transaction is in it, and it accepts new ones.
+/// Checks the log without the file size limit: it has every durable transaction and accepts new ones.
 fn check(directory: &Path) {
     let durable: usize = std::fs::read_to_string(directory.join("durable")).unwrap().parse().unwrap();
     assert!(durable > 10, "only {durable} transactions were durable before the disk was full");
@@ -93,7 +94,7 @@ fn a_file_size_limit_stops_the_log_and_loses_nothing() {
         .unwrap();
     assert!(
         output.status.success(),
-        "the child process ended with {:?}, signal {:?}: {}",
+        "the child process ended with exit code {:?}, signal {:?}: {}",
         output.status.code(),
         output.status.signal(),
         String::from_utf8_lossy(&output.stderr)

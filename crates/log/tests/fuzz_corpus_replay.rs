@@ -13,7 +13,7 @@ struct Witness<'a>(&'a [u8], u64);
 impl Drop for Witness<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("seed {}: \"{}\"", self.1, self.0.escape_ascii());
+            eprintln!("failing input with seed {}: \"{}\"", self.1, self.0.escape_ascii());
         }
     }
 }
@@ -46,7 +46,7 @@ fn stored_and_mutated_inputs_pass_the_check() {
             let mut state = seed;
             let mut data = kept.clone();
             for _ in 0..1 + next(&mut state) % 3 {
-                // Most changes are near the end, where the seek table is.
+                // Make most changes near the end of the input, where the seek table is.
                 let reach = if next(&mut state).is_multiple_of(4) { data.len() } else { data.len().min(40) };
                 let at = data.len() - 1 - (next(&mut state) % reach as u64) as usize;
                 match next(&mut state) % 4 {

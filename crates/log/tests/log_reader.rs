@@ -46,14 +46,15 @@ fn entries_that_the_caller_keeps_do_not_change() {
     let mut source = Source::new(Flavour::MariaDb);
     let mut writer = open(directory.path());
     begin_file(&mut writer, &mut source).unwrap();
-    // Some entries lie within one read, some across the end of a read, and some are longer than a read.
+    // Some entries fit into one read of the file, some span two reads, and some are longer than a read.
     let sizes = [1, 70_000, 100_000, 90_000, 200_000, 255_000, 700_000, 20];
     let wanted: Vec<_> = (0..12)
         .flat_map(|_| sizes)
         .map(|size| transact(&mut writer, &mut source, &[size]).unwrap().bytes())
         .collect();
     writer.close().unwrap();
-    // All entries are kept and shared; all are copied; and a mixture, with some of them dropped.
+    // Three cases: the caller keeps all entries and they share the read buffer; all entries are copied; a
+    // mixture in which the caller drops some entries.
     for (shared_bytes_max, kept_max) in [(usize::MAX, usize::MAX), (0, usize::MAX), (1 << 20, 5)] {
         let mut reader = LogDir::open_read_only(directory.path()).unwrap().reader(LogPosition::ZERO).unwrap();
         let (mut kept, mut wanted) = (VecDeque::new(), wanted.iter());
@@ -90,8 +91,8 @@ fn entries_are_invisible_before_they_are_complete_and_synced() {
     assert_eq!(reader.try_next().unwrap(), None);
     writer.flush().unwrap();
     assert_eq!(reader.try_next().unwrap(), None);
-    // Half of a transaction that is bigger than the buffer is written to the file. It is neither visible nor
-    // durable.
+    // The transaction is bigger than the buffer, so half of it is already in the file. It is neither visible
+    // nor durable.
     let transaction = source.transaction(&[2_000_000, 2_000_000], || 1);
     let (end, begin) = transaction.events.split_last().unwrap();
     begin.iter().for_each(|event| append(&mut writer, event).unwrap());
@@ -291,7 +292,8 @@ fn a_segment_that_begins_in_mid_file_has_both_positions() {
     let mut bytes = vec![0; transaction.events[0].len()];
     writer.read_last_transaction(0, &mut bytes).unwrap();
     assert!(bytes == transaction.events[0]);
-    // The next file states the GTIDs of all transactions before it, also of those that were not captured.
+    // The next binlog file starts with the GTIDs of all earlier transactions, including those that were not
+    // captured.
     rotate(&mut writer, &mut source).unwrap();
     assert!(writer.gtid_set().unwrap().contains(&unseen.gtid));
     writer.sync().unwrap();
@@ -360,7 +362,7 @@ fn a_capture_from_another_server_starts_a_new_epoch() {
     upgraded.server_version = "newer".into();
     let mut source = Source::new(Flavour::MySql);
     for server in [&first, &upgraded, &second, &second, &first] {
-        // The log is opened again each time, so that the epoch comes from the files.
+        // Open the log again each time, so that the writer reads the epoch from the files.
         let mut writer = open(directory.path());
         let events = source.begin_file(ChecksumAlgorithm::Crc32);
         writer.start_segment("binlog.000001", 4, server).unwrap();
@@ -371,8 +373,8 @@ fn a_capture_from_another_server_starts_a_new_epoch() {
     assert_eq!(segments.iter().map(|segment| segment.epoch).collect::<Vec<_>>(), [1, 1, 2, 2, 3]);
 }
 
-/// A reader may have read bytes after the end of the log. It must not return them after other bytes were
-/// written there.
+/// A reader may have buffered bytes from after the end of the log. When the writer then appends other bytes
+/// there, the reader must not return the old ones.
 #[test]
 fn a_reader_at_the_end_never_returns_stale_bytes() {
     let directory = tempfile::tempdir().unwrap();
@@ -406,6 +408,9 @@ fn a_reader_at_the_end_never_returns_stale_bytes() {
                 }
             }
         }
-        assert!(seen[0] == expected && seen[1] == expected, "round {round}: a reader returned other bytes");
+        assert!(
+            seen[0] == expected && seen[1] == expected,
+            "round {round}: a reader returned bytes that the writer did not append"
+        );
     }
 }

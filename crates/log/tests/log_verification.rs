@@ -62,14 +62,13 @@ fn each_flipped_bit_is_reported_at_its_offset() {
         for offset in (0..length).step_by(97) {
             flip(&path, offset);
             let found = verify(directory.path());
-            let first = found
-                .problems
-                .first()
-                .unwrap_or_else(|| panic!("the flipped bit at offset {offset} of {segment} was not found"));
+            let first = found.problems.first().unwrap_or_else(|| {
+                panic!("`verify` did not find the flipped bit at offset {offset} of {segment}")
+            });
             assert_eq!(first.path, path);
             assert!(
                 first.offset as usize <= offset,
-                "the flipped bit at offset {offset} was reported as {first:?}"
+                "`verify` reported the flipped bit at offset {offset} as {first:?}"
             );
             flip(&path, offset);
         }
@@ -86,7 +85,10 @@ fn a_damaged_index_is_reported_once() {
     for offset in (0..length).step_by(13) {
         flip(&path, offset);
         let found = verify(directory.path());
-        assert!(!found.problems.is_empty(), "the damage at offset {offset} was not found");
+        assert!(
+            !found.problems.is_empty(),
+            "`verify` did not find the damage at offset {offset} of the index"
+        );
         assert_eq!(found.problems[0].path, path);
         assert!(found.problems.len() <= 2, "{:#?}", found.problems);
         flip(&path, offset);

@@ -1,5 +1,5 @@
-//! Captures binlog files of real servers, which are fixtures of the `wire` crate. Cuts the log at any byte,
-//! and captures the rest.
+//! Captures binlog files of real servers, which are fixtures of the `wire` crate. Also cuts the log at many
+//! offsets and captures the rest again.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -47,7 +47,8 @@ fn capture(writer: &mut LogWriter, file: &[u8]) {
     let end = writer.source_tail().unwrap().end;
     for (offset, event) in events(file) {
         if offset >= end {
-            append(writer, event).unwrap_or_else(|error| panic!("event at {offset}: {error}"));
+            append(writer, event)
+                .unwrap_or_else(|error| panic!("cannot append the event at {offset}: {error}"));
         }
     }
 }
@@ -105,8 +106,8 @@ fn a_log_cut_at_any_byte_is_captured_to_the_same_bytes() {
             start(&mut writer, &file);
             capture(&mut writer, &file);
             writer.close().unwrap();
-            // A kill during a write leaves this state: reserved space after some byte, and no index entries
-            // for the written bytes.
+            // A writer that is killed during a write leaves this state: the segment has reserved space after
+            // some byte, and the index has no entries for the written bytes.
             let segment = directory.path().join("0000000001.binlog");
             let kept = 4 + (file.len() - 4) * step / 15;
             let mut torn = file[..kept].to_vec();
@@ -120,12 +121,16 @@ fn a_log_cut_at_any_byte_is_captured_to_the_same_bytes() {
 
             let mut writer = open(directory.path());
             let end = writer.source_tail().unwrap().end;
-            assert!(end <= kept as u64, "{} cut at {kept}", path.display());
+            assert!(end <= kept as u64, "end {end} of the log of {} cut at {kept}", path.display());
             capture(&mut writer, &file);
             writer.close().unwrap();
-            assert!(fs::read(&segment).unwrap() == file, "{} cut at {kept}", path.display());
+            assert!(
+                fs::read(&segment).unwrap() == file,
+                "the segment of {} cut at {kept} differs",
+                path.display()
+            );
             let found = LogDir::open_read_only(directory.path()).unwrap().verify(|_| ()).unwrap();
-            assert_eq!(found.problems, [], "{} cut at {kept}", path.display());
+            assert_eq!(found.problems, [], "problems in the log of {} cut at {kept}", path.display());
         }
     }
 }

@@ -157,7 +157,7 @@ fn readers_in_the_writers_process_continue_across_a_purge() {
     let mut reader = handle.reader(LogPosition::ZERO).unwrap();
     let first = reader.try_next().unwrap().unwrap();
     world.upload(NO_RETRY).unwrap();
-    // A segment is purged only after this process has found its archived copy. So this purge lists the
+    // A purge removes a segment only after this process has found its archived copy. So this purge lists the
     // archive.
     assert_eq!(handle.purge(SystemTime::now()).unwrap().segments, [1, 2, 3, 4]);
     assert_eq!(handle.segments().iter().map(|segment| segment.number).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
@@ -178,7 +178,7 @@ fn readers_in_the_writers_process_continue_across_a_purge() {
     world.writer.sync().unwrap();
     assert!(reader.try_next().unwrap().is_some_and(|entry| entry.is_transaction()));
 
-    // This also works after a restart, when this process has not listed the archive yet.
+    // The log can also be opened after a restart, when the process has not listed the archive yet.
     drop(world.writer);
     let archive = Some(Archive::new(world.store.clone(), "orders"));
     let writer = LogWriter::open(world.folder.path(), LogOptions { archive, ..options() }).unwrap();
@@ -266,7 +266,7 @@ fn wrong_bytes_in_the_archive_are_reported() {
         world.store.change(object, |bytes| bytes[at] ^= 0x10);
     }
     assert_eq!(problems(), []);
-    // The content of another segment is valid, but it is stored under the wrong name.
+    // The object contains another segment. Its content is valid, but stored under the wrong name.
     let right = world.store.object(object);
     let other = world.store.object("orders/0000000002.binlog.zst");
     world.store.change(object, |bytes| *bytes = other);

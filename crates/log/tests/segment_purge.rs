@@ -141,7 +141,8 @@ fn a_persistent_reader_keeps_segments_while_disconnected_and_after_a_restart() {
         (remembered[0].name.as_str(), remembered[0].position),
         ("replica db2", LogPosition { segment: 3, offset: 77 })
     );
-    // This holds while no process has the log open, and after it was opened again.
+    // The reader's position is still stored while no process has the log open, and after the log is opened
+    // again.
     drop(writer);
     assert_eq!(log.plan_purge(PurgeLimit::To(3), None).unwrap().segments, [1, 2]);
     assert!(log.plan_purge(PurgeLimit::To(4), None).unwrap_err().to_string().contains("replica db2"));
@@ -154,8 +155,8 @@ fn a_persistent_reader_keeps_segments_while_disconnected_and_after_a_restart() {
         (purge.segments.as_slice(), purge.pinned_by.as_deref()),
         ([1, 2].as_slice(), Some("replica db2"))
     );
-    // The configured limits keep the segments for a week. An operator's purge is refused until the reader is
-    // forgotten.
+    // The configured retention for a disconnected reader keeps the segments for a week. Until the log forgets
+    // the reader, it refuses an operator's purge.
     let later = SystemTime::now() + Duration::from_secs(8 * 24 * 3_600);
     assert!(handle.purge_to(4).is_err());
     assert_eq!(handle.purge(later).unwrap().segments, [3, 4]);

@@ -104,11 +104,11 @@ async fn with_ack_received_bytes_are_synced_at_once_for_a_waiting_caller() {
         wait_for(&writer, followed).await;
     }
     drop(prompt_sync);
-    // The same happens if a caller waits for bytes that are already written.
+    // The log also syncs at once if a caller waits for bytes that are already in the file.
     transact(&mut writer, &mut source, &[100]).unwrap();
     let awaited = writer.flush().unwrap();
     let until = tokio::time::timeout(Duration::from_secs(60), handle.wait_until_durable(awaited));
-    assert!(until.await.expect("the bytes are synced before the timeout").unwrap());
+    assert!(until.await.expect("the log did not sync the bytes before the timeout").unwrap());
     transact(&mut writer, &mut source, &[100]).unwrap();
     let alone = writer.flush().unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -130,7 +130,7 @@ async fn events_without_checksums_are_acknowledged_only_when_durable() {
         assert_eq!(handle.is_acknowledged(written), checksum == ChecksumAlgorithm::Crc32);
         assert!(handle.durable().position < written);
         let until = tokio::time::timeout(Duration::from_secs(60), handle.wait_until_acknowledged(written));
-        assert!(until.await.expect("the bytes are synced before the timeout").unwrap());
+        assert!(until.await.expect("the log did not sync the bytes before the timeout").unwrap());
         assert_eq!(handle.durable().position == written, checksum == ChecksumAlgorithm::Off);
         transact(&mut writer, &mut source, &[100]).unwrap();
         let acknowledged = writer.sync_for_ack().unwrap();

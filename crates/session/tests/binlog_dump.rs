@@ -1,4 +1,4 @@
-//! The binlog stream of real servers, compared with the binlog files that it comes from.
+//! Compares the binlog stream of real servers with their binlog files.
 
 use std::fs;
 use std::time::Duration;
@@ -69,8 +69,8 @@ async fn streams_have_the_bytes_of_the_binlog_files(kind: ServerKind) -> Result<
     let mut connection = Connection::connect(&server.connect_options()).await?;
     connection.execute("CREATE DATABASE bytes").await?;
     connection.execute("CREATE TABLE bytes.t (a INT PRIMARY KEY, b LONGBLOB)").await?;
-    // Values whose events have about the size at which an event is cut into chunks, or at which a packet is
-    // split.
+    // The events of these values have about the size at which the stream cuts an event into chunks, or at
+    // which the server splits a packet.
     for (index, length) in [0, 100, 1 << 20, 0xff_ffff - 70, 0xff_ffff, 2 * 0xff_ffff + 9].iter().enumerate()
     {
         connection.execute(&format!("INSERT INTO bytes.t VALUES ({index}, REPEAT('x', {length}))")).await?;
@@ -125,7 +125,7 @@ async fn streams_begin_after_a_gtid_position(kind: ServerKind) -> Result<()> {
     let mut connection = Connection::connect(&server.connect_options()).await?;
     connection.execute("CREATE DATABASE gtids").await?;
     connection.execute("CREATE TABLE gtids.t (a VARCHAR(100))").await?;
-    connection.execute("INSERT INTO gtids.t VALUES ('the row before')").await?;
+    connection.execute("INSERT INTO gtids.t VALUES ('written before the start position')").await?;
     let position = match kind.flavour() {
         Flavour::MySql => "SELECT @@GLOBAL.gtid_executed",
         Flavour::MariaDb => "SELECT @@GLOBAL.gtid_binlog_pos",
@@ -136,7 +136,7 @@ async fn streams_begin_after_a_gtid_position(kind: ServerKind) -> Result<()> {
         .scalar()
         .context("the server has no GTID position")?
         .replace('\n', "");
-    connection.execute("INSERT INTO gtids.t VALUES ('the row after')").await?;
+    connection.execute("INSERT INTO gtids.t VALUES ('written after the start position')").await?;
     let start = |text: &str| -> Result<DumpStart> {
         Ok(match kind.flavour() {
             Flavour::MySql => DumpStart::MysqlGtid { set_block: text.parse::<MysqlGtidSet>()?.encode() },
@@ -151,12 +151,12 @@ async fn streams_begin_after_a_gtid_position(kind: ServerKind) -> Result<()> {
             bytes.extend_from_slice(&chunk.data);
         }
         ensure!(
-            contains(&bytes, "the row after"),
-            "the stream after position {text:?} lacks the row after it"
+            contains(&bytes, "written after the start position"),
+            "the stream from position {text:?} lacks the row that was written after this position"
         );
         ensure!(
-            contains(&bytes, "the row before") == sees_before,
-            "the stream after position {text:?} has a wrong start"
+            contains(&bytes, "written before the start position") == sees_before,
+            "the stream from position {text:?} has or lacks the row that was written before it, contrary to the request"
         );
     }
     Ok(())
@@ -214,7 +214,7 @@ async fn commits_wait_for_the_acknowledgement(kind: ServerKind) -> Result<()> {
     });
     let mut acknowledged = 0;
     while acknowledged < ROWS {
-        let chunk = stream.next().await?.context("the stream ended")?;
+        let chunk = stream.next().await?.context("the binlog stream ended early")?;
         if chunk.ack_requested && chunk.header.event_type == EventType::XID {
             ensure!(!writing.is_finished(), "a commit did not wait for its acknowledgement");
             stream.ack(&file, chunk.header.end_log_pos.into()).await?;
@@ -265,7 +265,7 @@ async fn a_quiet_source_sends_heartbeats(kind: ServerKind) -> Result<()> {
     let connection = Connection::connect(&server.connect_options()).await?;
     let mut stream = connection.dump(request(5)).await?;
     loop {
-        let chunk = stream.next().await?.context("the stream ended")?;
+        let chunk = stream.next().await?.context("the binlog stream ended early")?;
         if [EventType::HEARTBEAT, EventType::HEARTBEAT_V2].contains(&chunk.header.event_type) {
             break;
         }
@@ -277,7 +277,7 @@ async fn a_quiet_source_sends_heartbeats(kind: ServerKind) -> Result<()> {
     server.pause()?;
     let error = loop {
         match stream.next().await {
-            Ok(chunk) => ensure!(chunk.is_some(), "the stream ended"),
+            Ok(chunk) => ensure!(chunk.is_some(), "the binlog stream ended without an error"),
             Err(error) => break error,
         }
     };
@@ -303,7 +303,7 @@ async fn the_stream_of_a_killed_source_ends_with_a_retryable_error() -> Result<(
     server.kill().await?;
     let error = loop {
         match stream.next().await {
-            Ok(chunk) => ensure!(chunk.is_some(), "the stream ended"),
+            Ok(chunk) => ensure!(chunk.is_some(), "the binlog stream ended without an error"),
             Err(error) => break error,
         }
     };

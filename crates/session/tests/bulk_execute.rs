@@ -1,4 +1,4 @@
-//! Running prepared statements for many rows of values, on real servers.
+//! Runs prepared statements with many rows of values on real servers.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{ServerKind, require, shared};

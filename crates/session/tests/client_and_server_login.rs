@@ -29,7 +29,11 @@ async fn a_session_receives_commands_and_sends_answers() -> Result<()> {
         ensure!(result.columns[2].name == "id");
         ensure!(connection.query("EMPTY").await?.rows.is_empty());
         ensure!(connection.execute("DO anything").await?.affected_rows == 7);
-        let error = connection.query("ERROR").await.err().context("the statement must fail")?;
+        let error = connection
+            .query("ERROR")
+            .await
+            .err()
+            .context("the statement succeeded although the server answers it with an error")?;
         ensure!(error.server_error().is_some_and(|error| error.number == 1064 && error.sql_state == "42000"));
         let rows = connection.query("ROWS 5000").await?.rows;
         ensure!(rows.len() == 5000);
@@ -58,7 +62,8 @@ async fn logins_with_wrong_credentials_are_refused() -> Result<()> {
             options.user = user.to_owned();
             let error =
                 Connection::connect(&options).await.err().context("logged in with wrong credentials")?;
-            let refused = error.server_error().context("the client received no error of the server")?;
+            let refused =
+                error.server_error().context("the login failed without an error packet from the server")?;
             ensure!((refused.number, refused.sql_state.as_str()) == (1045, "28000"), "{error}");
             let message = format!("Access denied for user '{user}'@'127.0.0.1' (using password: {used})");
             ensure!(refused.message.expose() == message, "{refused}");

@@ -77,7 +77,7 @@ fn options(flavour: Flavour, credentials: &[Credential]) -> ServerOptions {
 
 /// Checks that a login with the right password succeeds and a login with a wrong password fails.
 async fn logs_in(install: &Install, channel: Channel, served: &Served, what: &str) -> Result<()> {
-    let what = format!("{what}, client of {} over {channel:?}", install.kind());
+    let what = format!("{what}, login with the client of {} over {channel:?}", install.kind());
     // Log in twice: at the second login the server may have the hash in its cache.
     for _ in 0..2 {
         let printed = run(client(install, channel)?, served, "u", PASSWORD).await?;
@@ -119,7 +119,8 @@ async fn clients_log_in_with_configured_passwords(kind: ServerKind) -> Result<()
     for flavour in [Flavour::MySql, Flavour::MariaDb] {
         let served = Served::start(options(flavour, &[Credential::password(PASSWORD)])).await?;
         for channel in [Channel::Plain, Channel::Tls] {
-            logs_in(&install, channel, &served, &format!("password on {flavour:?}")).await?;
+            logs_in(&install, channel, &served, &format!("login with a stored password on {flavour:?}"))
+                .await?;
         }
         // Whatever plugin the client uses first, the server requests one that both support.
         let plugins = match kind.flavour() {
@@ -130,14 +131,16 @@ async fn clients_log_in_with_configured_passwords(kind: ServerKind) -> Result<()
             let mut command = client(&install, Channel::Tls)?;
             command.arg(format!("--default-auth={plugin}"));
             let printed = run(command, &served, "u", PASSWORD).await?.map_err(anyhow::Error::msg);
-            ensure!(printed.with_context(|| format!("{plugin} on {flavour:?}"))?.starts_with("u\ttls"));
+            ensure!(
+                printed.with_context(|| format!("login with {plugin} on {flavour:?}"))?.starts_with("u\ttls")
+            );
         }
     }
     Ok(())
 }
 
-/// The hashes that MySQL 9.7 stores. To verify one of them the server needs the password itself, so the
-/// client needs TLS or the server's key.
+/// Clients log in with the hashes that MySQL 9.7 stores. To verify such a hash the server needs the password
+/// itself, so the client needs TLS or the server's key.
 async fn clients_log_in_with_hashes_of_mysql(kind: ServerKind) -> Result<()> {
     let (Some(install), Some(_)) = (require(kind), require(ServerKind::Mysql97)) else { return Ok(()) };
     let server = shared(ServerKind::Mysql97).await?;
@@ -149,11 +152,13 @@ async fn clients_log_in_with_hashes_of_mysql(kind: ServerKind) -> Result<()> {
         let credential = credential.map_err(anyhow::Error::msg)?;
         for flavour in [Flavour::MySql, Flavour::MariaDb] {
             if channel == Channel::PlainWithKey && flavour != kind.flavour() {
-                // Skip this: each server generates an RSA key, which takes long in a debug build.
+                // Skip this combination: each server generates an RSA key, and that takes long in a debug
+                // build.
                 continue;
             }
             let served = Served::start(options(flavour, std::slice::from_ref(&credential))).await?;
-            logs_in(&install, channel, &served, &format!("caching_sha2_password on {flavour:?}")).await?;
+            logs_in(&install, channel, &served, &format!("login with caching_sha2_password on {flavour:?}"))
+                .await?;
             // Now the server knows the fast hash, so the client needs neither TLS nor a key.
             let printed = run(client(&install, Channel::Plain)?, &served, "u", PASSWORD).await?;
             ensure!(printed.map_err(anyhow::Error::msg)?.starts_with("u\tplain"));
@@ -180,7 +185,7 @@ async fn clients_log_in_with_hashes_of_mariadb(kind: ServerKind) -> Result<()> {
         for flavour in [Flavour::MySql, Flavour::MariaDb] {
             let served = Served::start(options(flavour, std::slice::from_ref(&credential))).await?;
             for channel in [Channel::Plain, Channel::Tls] {
-                logs_in(&install, channel, &served, &format!("{plugin} on {flavour:?}")).await?;
+                logs_in(&install, channel, &served, &format!("login with {plugin} on {flavour:?}")).await?;
             }
         }
     }
@@ -249,8 +254,8 @@ async fn a_password_is_not_sent_unprotected() -> Result<()> {
     Ok(())
 }
 
-/// Clients of MariaDB 11.4 and later verify the server's certificate by default. They verify a self-signed
-/// one by means of the password.
+/// Clients of MariaDB 11.4 and later verify the server's certificate by default. They use the password to
+/// verify a self-signed certificate.
 #[tokio::test]
 async fn mariadb_clients_verify_the_self_signed_certificate_by_password() -> Result<()> {
     let kind = ServerKind::Mariadb118;

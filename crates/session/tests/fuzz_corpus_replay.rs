@@ -7,7 +7,7 @@ use std::path::Path;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// The number of mutations, over all stored inputs together.
+/// The total number of mutations of all stored inputs.
 const CHANGED: u64 = 1_000;
 
 /// The maximum size of all stored inputs together, in bytes.
@@ -19,7 +19,7 @@ struct Witness<'a>(&'a [u8], u64);
 impl Drop for Witness<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("seed {}: \"{}\"", self.1, self.0.escape_ascii());
+            eprintln!("failing input with seed {}: \"{}\"", self.1, self.0.escape_ascii());
         }
     }
 }
@@ -55,7 +55,7 @@ fn stored_and_mutated_login_inputs_pass_all_checks() {
     let mut paths: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     let inputs: Vec<_> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
-    assert!(inputs.len() >= 20, "{} inputs are stored", inputs.len());
+    assert!(inputs.len() >= 20, "only {} inputs are stored", inputs.len());
     let bytes: usize = inputs.iter().map(Vec::len).sum();
     assert!(bytes <= CORPUS_BYTES_MAX, "the stored inputs have {bytes} bytes in total: minimise them");
     check(b"", 0);

@@ -109,10 +109,12 @@ async fn random_bytes_at_every_stage_of_the_login_are_rejected() -> Result<()> {
             }
         }
         client.stream.shutdown().await?;
-        until_closed(&mut client.stream).await.with_context(|| format!("round {round}, seed {SEED}"))?;
+        until_closed(&mut client.stream)
+            .await
+            .with_context(|| format!("login with random bytes, round {round}, seed {SEED}"))?;
     }
-    // A changed byte in the attributes or capabilities does no harm, so some clients logged in. All other
-    // clients were refused.
+    // Some clients logged in, because a changed byte in the attributes or capabilities does no harm. The
+    // server refused all other clients.
     served.until_connections(0).await?;
     ensure!(served.refusals().len() >= 200);
     Connection::connect(&served.connect_options()).await?;
@@ -204,9 +206,9 @@ async fn five_hundred_idle_connections_use_little_memory() -> Result<()> {
     }
     ensure!(served.acceptor.connections() == IDLE + 1 && served.acceptor.unauthenticated() == 0);
     let grown = resident_kib()?.saturating_sub(before);
-    // The limit is high because other tests run in this process at the same time and allocate buffers. It
-    // would still detect a buffer of a megabyte for each connection.
-    ensure!(grown < 400 << 10, "{grown} KiB for {IDLE} idle connections");
+    // The limit is high because other tests of this process allocate buffers at the same time. With a buffer
+    // of a megabyte for each connection, the memory would still exceed the limit.
+    ensure!(grown < 400 << 10, "{IDLE} idle connections use {grown} KiB of memory");
     first.send(0, b"\x0e").await?;
     ensure!(first.read().await?.1[0] == 0);
     idle.clear();
@@ -214,7 +216,7 @@ async fn five_hundred_idle_connections_use_little_memory() -> Result<()> {
     served.until_connections(0).await
 }
 
-/// Reads the error packet that is sent instead of a greeting.
+/// Checks that the server sends an error packet instead of a greeting.
 async fn turned_away(served: &Served) -> Result<()> {
     let mut stream = TcpStream::connect(served.address).await?;
     let (sequence, payload) = read_packet(&mut stream).await?;
@@ -225,7 +227,7 @@ async fn turned_away(served: &Served) -> Result<()> {
 
 #[tokio::test]
 async fn clients_above_the_limits_are_refused() -> Result<()> {
-    // The limit for all connections, including those that are logged in.
+    // The limit on all connections, including those of clients that are logged in.
     let mut server = options(Flavour::MySql);
     server.limits.connections_max = 2;
     let served = Served::start(server).await?;
@@ -242,7 +244,7 @@ async fn clients_above_the_limits_are_refused() -> Result<()> {
     served.until_connections(0).await?;
     Connection::connect(&served.connect_options()).await?.close().await;
 
-    // The limits for connections that are not logged in.
+    // The limits on connections whose clients are not logged in yet.
     for (all, of_address) in [(2, 100), (100, 2)] {
         let mut server = options(Flavour::MySql);
         server.limits.unauthenticated_max = all;
@@ -258,7 +260,7 @@ async fn clients_above_the_limits_are_refused() -> Result<()> {
         drop(logged_in);
     }
 
-    // Too many connections per second: only the first ones are accepted.
+    // With too many new connections in a second, the server accepts only the first ones.
     let mut server = options(Flavour::MySql);
     server.limits.connections_per_second_max = 1;
     let served = Served::start(server).await?;
@@ -271,8 +273,8 @@ async fn clients_above_the_limits_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// After failed logins the answer to an address is delayed, whether the password is right or wrong. Unit
-/// tests check the length of the delay.
+/// After failed logins from an address, the server delays its answers to further logins from there, whether
+/// the password is right or wrong. Unit tests check the length of the delay.
 #[tokio::test]
 async fn failed_logins_delay_later_logins_from_the_address() -> Result<()> {
     const DELAY: Duration = Duration::from_millis(400);
@@ -284,7 +286,7 @@ async fn failed_logins_delay_later_logins_from_the_address() -> Result<()> {
         let started = Instant::now();
         let connected = Connection::connect(&served.connect_options().password(password)).await;
         ensure!(connected.is_ok() == (password != "wrong"));
-        ensure!(started.elapsed() >= DELAY, "the answer came after {:?}", started.elapsed());
+        ensure!(started.elapsed() >= DELAY, "the answer to the login came after {:?}", started.elapsed());
     }
     Ok(())
 }

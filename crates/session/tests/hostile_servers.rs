@@ -12,7 +12,7 @@ use tokio::io::AsyncWriteExt;
 
 use crate::scripted_server::{Peer, Random, connected, greeting, options, serve};
 
-/// The error of a login to a server that sends `bytes`, and sends nothing after them.
+/// Returns the error of a login to a server that sends only `bytes`.
 async fn login_against(bytes: &'static [u8]) -> Result<SessionError> {
     let (endpoint, task) = serve(async move |mut peer: Peer| {
         peer.raw(bytes).await?;
@@ -20,7 +20,7 @@ async fn login_against(bytes: &'static [u8]) -> Result<SessionError> {
     })
     .await?;
     let Err(error) = Connection::connect(&options(endpoint)).await else {
-        anyhow::bail!("the login must fail")
+        anyhow::bail!("the login succeeded, but it must fail")
     };
     task.await??;
     Ok(error)
@@ -68,8 +68,8 @@ async fn a_missing_greeting_times_out() -> Result<()> {
     Ok(())
 }
 
-/// The error of a login if the server answers the client's login packet with `payload`, and all bytes that
-/// the client sent.
+/// Returns the error of a login if the server answers the client's login packet with `payload`. Also returns
+/// all bytes that the client sent.
 async fn authentication_against(payload: Vec<u8>) -> Result<(SessionError, Vec<u8>)> {
     let (endpoint, task) = serve(async move |mut peer: Peer| {
         peer.meet(&greeting()).await?;
@@ -79,7 +79,7 @@ async fn authentication_against(payload: Vec<u8>) -> Result<(SessionError, Vec<u
     })
     .await?;
     let Err(error) = Connection::connect(&options(endpoint)).await else {
-        anyhow::bail!("the login must fail")
+        anyhow::bail!("the login succeeded, but it must fail")
     };
     Ok((error, task.await??))
 }
@@ -112,7 +112,7 @@ async fn the_password_is_not_sent_unprotected() -> Result<()> {
     })
     .await?;
     let Err(error) = Connection::connect(&options(endpoint)).await else {
-        anyhow::bail!("the login must fail")
+        anyhow::bail!("the login succeeded, but it must fail")
     };
     ensure!(error.to_string().contains("public key"), "{error}");
     let (request, sent) = task.await??;
@@ -193,7 +193,8 @@ async fn bytes_that_arrive_before_tls_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// The error of `query` if the server's whole answer is `payload`, and all bytes that the client sent.
+/// Returns the error of `query` if the server's whole answer is `payload`. Also returns all bytes that the
+/// client sent.
 async fn query_against(payload: &'static [u8]) -> Result<(SessionError, Vec<u8>)> {
     let (mut connection, task) = connected(async move |mut peer: Peer| {
         peer.read().await?;
@@ -203,7 +204,9 @@ async fn query_against(payload: &'static [u8]) -> Result<(SessionError, Vec<u8>)
         Ok(peer.received)
     })
     .await?;
-    let Err(error) = connection.query("SELECT 1").await else { anyhow::bail!("the query must fail") };
+    let Err(error) = connection.query("SELECT 1").await else {
+        anyhow::bail!("the query succeeded, but it must fail")
+    };
     let next = connection.ping().await.err();
     ensure!(matches!(next, Some(SessionError::OutOfStep)), "{next:?}");
     drop(connection);
@@ -309,12 +312,12 @@ async fn endless_answers_end_at_the_size_limit() -> Result<()> {
                     | SessionError::Protocol { source: WireError::TooLarge { .. }, .. }
             )
         );
-        ensure!(limited, "{flood_of}: {error:?}");
+        ensure!(limited, "endless {flood_of} ended with {error:?}");
         drop(connection);
         let sent = task.await??;
         ensure!(
             sent < options.rows_bytes_max as u64 + KERNEL_BYTES_MAX,
-            "{flood_of}: {sent} bytes were sent"
+            "endless {flood_of}: the server could send {sent} bytes"
         );
     }
     Ok(())
@@ -435,7 +438,7 @@ async fn conversations_with_changed_bytes_cause_no_panic_or_hang() -> Result<()>
         // error are correct.
         match tokio::time::timeout(Duration::from_secs(60), talk).await {
             Ok(_) => {}
-            Err(_) => anyhow::bail!("seed {seed}: the client did not end"),
+            Err(_) => anyhow::bail!("seed {seed}: the client neither finished nor failed within 60 s"),
         }
         task.await??;
     }

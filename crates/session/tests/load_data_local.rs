@@ -16,7 +16,7 @@ on_each_server!(
     the_error_states_that_local_infile_is_off,
 );
 
-/// Loads the rows in `body`, which are sent in pieces of `piece_bytes` bytes.
+/// Loads the rows in `body`. Sends them in pieces of `piece_bytes` bytes.
 async fn load(
     connection: &mut Connection,
     statement: &str,
@@ -62,7 +62,7 @@ async fn rows_in_pieces_are_loaded(kind: ServerKind) -> Result<()> {
     let rows = connection.query("SELECT b FROM loads.t ORDER BY a").await?.rows;
     ensure!(rows[0].get(0) == Some(b"a\tb") && rows[1].get(0).is_none() && rows[2].get(0) == Some(b""));
 
-    // Load no rows, and enough rows for many writes. The connection is usable after each load.
+    // Load no rows, then enough rows for many writes. After each load the connection stays usable.
     ensure!(load(&mut connection, statement, Vec::new(), 1).await?.affected_rows == 0);
     let body: Vec<u8> =
         (10..60).flat_map(|key| [format!("{key}\t").as_bytes(), &[b'x'; 70_000], b"\n"].concat()).collect();
@@ -79,7 +79,8 @@ async fn rows_in_pieces_are_loaded(kind: ServerKind) -> Result<()> {
     let mut connection = connected(&server).await?;
     let error = load(&mut connection, "DO 1", Vec::new(), 1).await.err();
     ensure!(matches!(error, Some(SessionError::UnexpectedResult { .. })), "{error:?}");
-    // Other calls never send the file, even on a connection that allows the server to request one.
+    // Methods other than this one never send a file, even on a connection that allows the server to request a
+    // file.
     let error = connection.execute(statement).await.err();
     ensure!(matches!(error, Some(SessionError::LocalInfile { .. })), "{error:?}");
     Ok(())
@@ -174,7 +175,7 @@ async fn the_server_gets_the_rows_of_the_caller_and_no_file() -> Result<()> {
         peer.read().await?;
         peer.send(&[&[LOCAL_INFILE], &b"/etc/passwd"[..]].concat()).await?;
         let rows = peer.read().await?;
-        ensure!(peer.read().await?.is_empty(), "an empty packet must end the rows");
+        ensure!(peer.read().await?.is_empty(), "the client must end the rows with an empty packet");
         peer.ok().await?;
         // The server also requests a file in answer to a statement that loads no rows.
         peer.read().await?;
@@ -188,7 +189,7 @@ async fn the_server_gets_the_rows_of_the_caller_and_no_file() -> Result<()> {
     let mut connection = Connection::connect(&options).await?;
     let statement = "LOAD DATA LOCAL INFILE 'rows' INTO TABLE t";
     load(&mut connection, statement, b"1\n".to_vec(), 9).await?;
-    let error = connection.query("SELECT 1").await.err().context("the query must fail")?;
+    let error = connection.query("SELECT 1").await.err().context("the query succeeded, but it must fail")?;
     ensure!(error.code() == "TW-SES-0016" && error.to_string().contains("/etc/shadow"), "{error}");
     connection.close().await;
     let (rows, after) = task.await??;

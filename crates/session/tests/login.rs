@@ -110,7 +110,10 @@ async fn the_user_of_the_operating_system_logs_in_through_the_socket(kind: Serve
     let account = connection.query("SELECT CURRENT_USER()").await?;
     ensure!(account.scalar() == Some(&format!("{user}@localhost")), "{account:?}");
     let options = ConnectOptions { user: "sys".to_owned(), ..server.connect_options() };
-    let error = Connection::connect(&options).await.err().context("the login over TCP must fail")?;
+    let error = Connection::connect(&options)
+        .await
+        .err()
+        .context("the login over TCP succeeded, but it must fail")?;
     ensure!(matches!(error, SessionError::Denied { .. }), "{error}");
     Ok(())
 }
@@ -146,8 +149,8 @@ async fn clients_log_in_with_caching_sha2_password() -> Result<()> {
         let pinned =
             ConnectOptions { server_public_key: Some(server.data().join("public_key.pem")), ..tcp.clone() };
         for options in [&tcp, &tls, &socket, &pinned] {
-            // This empties the server's cache of hashes. The first login then needs the password; the second
-            // one is fast.
+            // This empties the server's cache of hashes. So the first login needs the password, and the
+            // second one uses the cache.
             server.sql("FLUSH PRIVILEGES").await?;
             for round in ["full", "fast"] {
                 logs_in(options)
@@ -164,8 +167,10 @@ async fn clients_log_in_with_caching_sha2_password() -> Result<()> {
     let plain = ConnectOptions { user: "sha".to_owned(), ..server.connect_options() }.password("geheim");
     let missing = ConnectOptions { server_public_key: Some("/no/such/key.pem".into()), ..plain };
     server.sql("FLUSH PRIVILEGES").await?;
-    let error =
-        Connection::connect(&missing).await.err().context("a login without the server's key must fail")?;
+    let error = Connection::connect(&missing)
+        .await
+        .err()
+        .context("a login without the server's key succeeded, but it must fail")?;
     ensure!(error.to_string().contains("/no/such/key.pem"), "{error}");
     Ok(())
 }
@@ -252,8 +257,7 @@ async fn clients_log_in_with_ed25519() -> Result<()> {
     Ok(())
 }
 
-/// The default plugin of the server is one that this crate does not support, and so is the plugin of the
-/// account.
+/// This crate supports neither the default plugin of the server nor the plugin of the account.
 #[tokio::test]
 async fn the_error_names_the_unsupported_plugin_of_an_account() -> Result<()> {
     let kind = ServerKind::Mysql97;

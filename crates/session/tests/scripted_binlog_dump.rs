@@ -38,7 +38,7 @@ async fn stream_of(bytes: Vec<u8>, semi_sync: bool, seed: u64) -> Result<DumpStr
     })
     .await?;
     let mut stream = connection.dump(DumpRequest { semi_sync, ..request() }).await?;
-    let first = stream.next().await?.context("no rotate event")?;
+    let first = stream.next().await?.context("the stream has no rotate event")?;
     ensure!(first.header.event_type == EventType::ROTATE && first.first && first.last);
     Ok(stream)
 }
@@ -50,7 +50,7 @@ fn prefixed(ack: Option<bool>, event: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Joins the chunks of the next event, and checks the marks `first` and `last` of each chunk.
+/// Joins the chunks of the next event, and checks the fields `first` and `last` of each chunk.
 async fn next_event(stream: &mut DumpStream) -> Result<Option<(EventChunk, Vec<u8>)>> {
     let mut whole = Vec::new();
     let mut first: Option<EventChunk> = None;
@@ -62,7 +62,7 @@ async fn next_event(stream: &mut DumpStream) -> Result<Option<(EventChunk, Vec<u
         ensure!(chunk.first == first.is_none());
         ensure!(
             !chunk.data.is_empty() && chunk.data.len() <= CHUNK_BYTES_MAX,
-            "a chunk of {} bytes",
+            "the stream returned a chunk of {} bytes",
             chunk.data.len()
         );
         whole.extend_from_slice(&chunk.data);
@@ -80,7 +80,7 @@ async fn next_event(stream: &mut DumpStream) -> Result<Option<(EventChunk, Vec<u
 async fn events_of_every_length_arrive_complete() -> Result<()> {
     let full = PACKET_PAYLOAD_BYTES_MAX;
     for semi_sync in [false, true] {
-        // The length of an event that exactly fills a packet, so that an empty packet follows.
+        // An event of this length fills a packet exactly, so an empty packet follows it.
         let fills = full - if semi_sync { 3 } else { 1 };
         let chunk = CHUNK_BYTES_MAX;
         let lengths = [
@@ -100,8 +100,8 @@ async fn events_of_every_length_arrive_complete() -> Result<()> {
         let mut expected = Vec::new();
         let mut bytes = Vec::new();
         for (index, length) in lengths.iter().enumerate() {
-            // The timestamp starts with the bytes of a semi-sync header. A reader that guesses from these
-            // bytes whether there is a header would be wrong.
+            // The event starts with its timestamp, and this timestamp has the same bytes as a semi-sync
+            // header. A reader that looks for these bytes would find a header where there is none.
             let mut body: Vec<u8> = (0..251).map(|at| (at * 31 + index) as u8).collect();
             body = body.repeat(length / 251 + 1);
             body.truncate(length - 19);
@@ -161,7 +161,7 @@ async fn acknowledgements_have_packet_number_0_and_need_semi_sync() -> Result<()
     for semi_sync in [true, false] {
         let (connection, task) = connected(async move |mut peer: Peer| {
             let (statements, _) = peer.until_dump().await?;
-            // MariaDB restarts its packet numbers from 1 after each acknowledgement that it waits for.
+            // After each acknowledgement that MariaDB waits for, its packet numbers start again from 1.
             peer.sequence = 1;
             peer.send(&prefixed(semi_sync.then_some(false), &rotate())).await?;
             for _ in 0..2 {
@@ -203,7 +203,8 @@ async fn acknowledgements_have_packet_number_0_and_need_semi_sync() -> Result<()
     Ok(())
 }
 
-/// The error that a stream ends with after the source sent `packets`. Each packet has a number and a payload.
+/// Returns the error with which a stream ends after the source sent `packets`. Each packet has a number and a
+/// payload.
 async fn ends_with(packets: Vec<(u8, Vec<u8>)>) -> Result<SessionError> {
     let mut bytes = Vec::new();
     for (sequence, payload) in packets {
@@ -348,7 +349,7 @@ async fn a_cancelled_read_of_the_stream_loses_no_bytes() -> Result<()> {
         let chunk = loop {
             tokio::select! {
                 biased;
-                chunk = stream.next() => break chunk?.context("the stream ended")?,
+                chunk = stream.next() => break chunk?.context("the binlog stream ended early")?,
                 () = tokio::task::yield_now() => {}
             }
         };

@@ -47,8 +47,7 @@ where
     Ok((endpoint, task))
 }
 
-/// Connection options for a fake server. The timeouts are long: they only end a test that would never end
-/// otherwise.
+/// Connection options for a fake server. The timeouts are long: they only end a test that hangs.
 pub fn options(endpoint: Endpoint) -> ConnectOptions {
     let mut options = ConnectOptions::new(endpoint, "u").password("geheim");
     options.connect_timeout = Duration::from_secs(20);
@@ -58,7 +57,7 @@ pub fn options(endpoint: Endpoint) -> ConnectOptions {
     options
 }
 
-/// A client connected to a fake server that accepts any login and continues with `script`.
+/// Connects a client to a fake server that accepts any login and then runs `script`.
 pub async fn connected<T, F, Script>(script: Script) -> Result<(Connection, JoinHandle<Result<T>>)>
 where
     T: Send + 'static,
@@ -114,7 +113,8 @@ impl Peer {
         self.send(&payload).await
     }
 
-    /// Reads a payload of one packet. The next packet sent gets the number after it.
+    /// Reads one packet and returns its payload. The next packet that the fake server sends gets the
+    /// following number.
     pub async fn read(&mut self) -> Result<Vec<u8>> {
         let mut header = [0; PACKET_HEADER_BYTES];
         self.stream.read_exact(&mut header).await?;
@@ -235,7 +235,7 @@ impl Random {
     }
 }
 
-/// Also checks that no TLS was used, because the other tests need the unencrypted bytes.
+/// Also checks that the client uses no TLS, because the other tests need the unencrypted bytes.
 #[tokio::test]
 async fn the_client_accepts_the_fake_server() -> Result<()> {
     let (mut connection, task) = connected(async |mut peer: Peer| {

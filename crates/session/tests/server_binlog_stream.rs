@@ -86,7 +86,8 @@ fn sized(length: usize) -> Vec<u8> {
     event(EventType::ROWS_QUERY, 1, &body)
 }
 
-/// Event sizes around all boundaries, for events after a prefix of 1 and of 3 bytes.
+/// Returns event sizes around all packet and buffer boundaries, for packets with a prefix of 1 byte and of 3
+/// bytes.
 fn sizes() -> Vec<usize> {
     let max = PACKET_PAYLOAD_BYTES_MAX;
     vec![
@@ -105,8 +106,8 @@ fn sizes() -> Vec<usize> {
     ]
 }
 
-/// Whether the event with this index requests an acknowledgement. A small event that requests none follows
-/// each such event.
+/// Whether the event with this index requests an acknowledgement. After each such event comes a small event
+/// that does not request one.
 fn wants_ack(index: usize) -> bool {
     !index.is_multiple_of(3)
 }
@@ -139,13 +140,13 @@ async fn byte_for_byte(tls: bool, semi_sync: bool) -> Result<()> {
     .await?;
     let mut stream = dump(&served, semi_sync, tls).await?;
     ensure!(stream.takes_acks() == semi_sync);
-    let first = stream.next().await?.context("no rotate event")?;
+    let first = stream.next().await?.context("the stream has no rotate event")?;
     ensure!(first.data == rotate());
     for (index, size) in sizes().into_iter().enumerate() {
         for (expected, wants_ack) in [(sized(size), wants_ack(index)), (sized(20), false)] {
             let mut at = 0;
             loop {
-                let chunk = stream.next().await?.context("the stream is incomplete")?;
+                let chunk = stream.next().await?.context("the stream ended before the last event")?;
                 ensure!(
                     expected[at..].starts_with(&chunk.data),
                     "the event of {size} bytes differs after {at} bytes"
@@ -164,7 +165,7 @@ async fn byte_for_byte(tls: bool, semi_sync: bool) -> Result<()> {
     }
     ensure!(stream.next().await?.is_none());
     drop(stream);
-    results.recv().await.context("the server ended")?
+    results.recv().await.context("the server task ended without a result")?
 }
 
 #[tokio::test]
@@ -199,14 +200,15 @@ async fn the_client_receives_the_error_that_ends_the_stream() -> Result<()> {
         let mut stream = dump(&served, false, tls).await?;
         ensure!(stream.next().await?.is_some());
         let error = stream.next().await.err().context("the stream ended without an error")?;
-        let refused = error.server_error().context("the client received no error of the server")?;
+        let refused =
+            error.server_error().context("the stream ended without an error packet from the server")?;
         ensure!(refused.number == 1236 && refused.message.expose() == "purged: 1-1-5", "{error}");
-        results.recv().await.context("the server ended")??;
+        results.recv().await.context("the server task ended without a result")??;
     }
     Ok(())
 }
 
-/// A client that never reads is disconnected, and is no longer counted as a connection.
+/// The server disconnects a client that never reads, and then does not count it as a connection.
 #[tokio::test]
 async fn a_client_that_never_reads_is_disconnected() -> Result<()> {
     for tls in [false, true] {
@@ -231,14 +233,14 @@ async fn a_client_that_never_reads_is_disconnected() -> Result<()> {
         })
         .await?;
         let stream = dump(&served, true, tls).await?;
-        results.recv().await.context("the server ended")??;
+        results.recv().await.context("the server task ended without a result")??;
         served.until_connections(0).await?;
         drop(stream);
     }
     Ok(())
 }
 
-/// Flushed events arrive exactly once and in order, even if flushes are often cancelled halfway.
+/// Events arrive exactly once and in order, even if the sender's flushes are often cancelled halfway.
 #[tokio::test]
 async fn a_cancelled_flush_loses_and_repeats_no_event() -> Result<()> {
     const EVENTS: usize = 60;
@@ -262,20 +264,20 @@ async fn a_cancelled_flush_loses_and_repeats_no_event() -> Result<()> {
         })
         .await?;
         let mut stream = dump(&served, false, tls).await?;
-        stream.next().await?.context("no rotate event")?;
+        stream.next().await?.context("the stream has no rotate event")?;
         let expected = sized(1_000_000);
         for _ in 0..EVENTS {
             tokio::time::sleep(Duration::from_millis(2)).await;
-            let chunk = stream.next().await?.context("the stream is incomplete")?;
+            let chunk = stream.next().await?.context("the stream ended before the last event")?;
             ensure!(chunk.data == expected && chunk.last);
         }
         ensure!(stream.next().await?.is_none());
-        results.recv().await.context("the server ended")??;
+        results.recv().await.context("the server task ended without a result")??;
     }
     Ok(())
 }
 
-/// If the caller announces a wrong length, the client receives no event with that length.
+/// If the sender announces a wrong event length, the client receives an error instead of an event.
 #[tokio::test]
 async fn an_event_with_a_wrong_announced_length_is_an_error() -> Result<()> {
     let (served, mut results) = serve(false, false, |mut sender, _receiver| async move {
@@ -290,13 +292,13 @@ async fn an_event_with_a_wrong_announced_length_is_an_error() -> Result<()> {
     })
     .await?;
     let mut stream = dump(&served, false, false).await?;
-    stream.next().await?.context("no rotate event")?;
+    stream.next().await?.context("the stream has no rotate event")?;
     ensure!(stream.next().await.is_err());
-    results.recv().await.context("the server ended")?
+    results.recv().await.context("the server task ended without a result")?
 }
 
-/// Packets that no replica sends end the stream with an error. COM_QUIT and a closed connection end it
-/// without an error.
+/// A packet that no replica would send ends the stream with an error. COM_QUIT and a closed connection end
+/// the stream without an error.
 #[tokio::test]
 async fn unexpected_client_packets_end_the_stream() -> Result<()> {
     let (served, mut results) = serve(false, false, |mut sender, mut receiver| async move {
@@ -335,14 +337,14 @@ async fn unexpected_client_packets_end_the_stream() -> Result<()> {
         let (_, payload) = client.read().await?;
         let error = ErrPacket::parse(&payload)?;
         ensure!(error.number == number && error.message == message, "{error:?}");
-        results.recv().await.context("the server ended")??;
+        results.recv().await.context("the server task ended without a result")??;
     }
     // The client closes the connection without COM_QUIT.
     let mut client = RawClient::log_in(&served).await?;
     client.send(0, b"\x12\x04\0\0\0\0\0\x11\0\0\0binlog.000001").await?;
     client.read().await?;
     drop(client);
-    let _ = results.recv().await.context("the server ended")?;
+    let _ = results.recv().await.context("the server task ended without a result")?;
     served.until_connections(0).await?;
     Ok(())
 }

@@ -58,8 +58,8 @@ async fn every_session_variable_of_the_server_is_classified(kind: ServerKind) ->
         unclassified.is_empty(),
         "put these session variables into SETTINGS if they can change a result, otherwise into UNCHANGED: {unclassified:?}"
     );
-    // Also check the other direction: a setting with a wrong name or version would be left out without an
-    // error.
+    // Also check that each setting is a variable of the server. Tailwater would ignore a setting with a wrong
+    // name or version without an error.
     let mut lacking =
         settings_for(flavour, version).filter(|setting| !names.iter().any(|name| name == setting.name));
     ensure!(lacking.next().is_none(), "{:?} is not a variable of the server", lacking.next());
@@ -80,8 +80,8 @@ async fn unusual_global_settings_do_not_reach_a_session(kind: ServerKind) -> Res
     let shipped = values(&mut before, &settings).await?;
     apply_odd_settings(&server).await?;
 
-    // Check that every inherited value differs from the default. The exception is values that a client
-    // requests at its login to MySQL.
+    // Check that every inherited value differs from the default. Exceptions are the values that a client
+    // requests when it logs in to MySQL.
     let inherited = ConnectOptions { session_preset: SessionPreset::Inherited, ..server.connect_options() };
     let mut inherited = Connection::connect(&inherited).await?;
     let odd = odd_settings(kind);
@@ -92,10 +92,14 @@ async fn unusual_global_settings_do_not_reach_a_session(kind: ServerKind) -> Res
         let is_ignored = kind == ServerKind::Mariadb118 && setting.name == "alter_algorithm";
         let name = setting.name.replace("transaction_", "tx_");
         let is_odd = odd.iter().any(|(odd, _)| *odd == setting.name || *odd == name);
-        ensure!(is_odd || has_no_global || is_ignored, "the test has no unusual value for {}", setting.name);
+        ensure!(
+            is_odd || has_no_global || is_ignored,
+            "the test sets no unusual value for the variable {}",
+            setting.name
+        );
         ensure!(
             is != *was || is_asked_for || has_no_global || is_ignored,
-            "{} = {is}, which is not the unusual value",
+            "the variable {} has the value {is}, not the unusual one",
             setting.name
         );
     }
@@ -104,7 +108,7 @@ async fn unusual_global_settings_do_not_reach_a_session(kind: ServerKind) -> Res
     for ((setting, was), is) in settings.iter().zip(&shipped).zip(values(&mut ours, &settings).await?) {
         ensure!(
             is == *was || setting.value.trim_matches('\'') == is,
-            "{} = {is}, but the default is {was}",
+            "the variable {} has the value {is}, but its default is {was}",
             setting.name
         );
     }
@@ -116,8 +120,8 @@ async fn unusual_global_settings_do_not_reach_a_session(kind: ServerKind) -> Res
     Ok(())
 }
 
-/// If the account may not set a variable and its value differs, connecting fails, but only for sessions that
-/// need the variable.
+/// Connecting fails if a variable has another value than the setting and the account may not set it. This
+/// holds only for sessions that need the variable.
 async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Result<()> {
     let server = Server::start(ServerSpec::new(kind)).await?;
     server.sql("CREATE USER low@'%' IDENTIFIED BY 'pw'").await?;
@@ -166,8 +170,8 @@ async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Re
     Ok(())
 }
 
-/// A server that accepts every SET and ignores it: it returns another value of sql_mode. It rejects variables
-/// that it does not know.
+/// Acts as a server that accepts every SET and ignores it: afterwards it still returns its own value of
+/// sql_mode. It rejects variables that it does not know.
 async fn forgets_what_is_set(mut peer: Peer, what_it_is: &'static str) -> Result<()> {
     peer.log_in().await?;
     loop {
@@ -204,8 +208,8 @@ async fn forgets_what_is_set(mut peer: Peer, what_it_is: &'static str) -> Result
     }
 }
 
-/// A relay may capture from a relay of an older version. The older one serves its log, and answers queries of
-/// session variables with the source's values.
+/// A relay may capture from a relay of an older version. The older relay serves its log, and answers queries
+/// for session variables with the source's values.
 #[tokio::test]
 async fn a_binlog_server_that_ignores_settings_is_accepted() -> Result<()> {
     let connect = async |what_it_is: &'static str| {

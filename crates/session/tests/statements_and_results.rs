@@ -52,7 +52,7 @@ async fn values_and_errors_are_returned(kind: ServerKind) -> Result<()> {
         "PRIMARY",
         "INSERT INTO vals.t (a, b) VALUES (?, ?)",
     ] {
-        ensure!(error.to_string().contains(part), "{part}: {error}");
+        ensure!(error.to_string().contains(part), "the error lacks {part:?}: {error}");
     }
     ensure!(error.private_detail().is_some_and(|all| all.contains("entry '1'") && all.contains("'geheim'")));
     // Some statements are rejected for their syntax, and the server's message then repeats a part of the
@@ -82,7 +82,10 @@ async fn values_and_errors_are_returned(kind: ServerKind) -> Result<()> {
         ("SELECT 1; SELECT 2", 1064),
     ] {
         let error = connection.query(sql).await.err().context(sql)?;
-        ensure!(error.server_error().map(|error| error.number) == Some(number), "{sql}: {error}");
+        ensure!(
+            error.server_error().map(|error| error.number) == Some(number),
+            "unexpected error of {sql}: {error}"
+        );
         ensure!(error.code() == "TW-SES-0009" && error.retry() == SessionRetry::AfterChange);
     }
     // The client does not announce that it supports LOAD DATA LOCAL, so the server does not request a file.
@@ -114,9 +117,9 @@ async fn many_statements_run_in_one_packet(kind: ServerKind) -> Result<()> {
     ensure!(last.affected_rows == 3, "{last:?}");
     // Statements after a statement that failed do not run.
     let error = connection.execute_all(b"INSERT INTO many.t VALUES (11);DELETE FROM many.t", 2).await.err();
-    let error = error.context("a duplicate key must be rejected")?;
+    let error = error.context("a duplicate key was accepted")?;
     ensure!(error.server_error().map(|error| error.number) == Some(1062), "{error}");
-    // Results of more statements than the expected number are read and discarded.
+    // If there are more results than expected, the client reads and discards the further ones.
     connection.execute_all(b"DO 1;DO 2;DO 3", 2).await?;
     ensure!(connection.query("SELECT COUNT(*) FROM many.t").await?.scalar() == Some("3"));
     let rows = connection
@@ -136,15 +139,15 @@ async fn long_rows_and_statements_arrive_complete(kind: ServerKind) -> Result<()
     server.sql("SET GLOBAL max_allowed_packet = 128 << 20").await?;
     let mut connection = Connection::connect(&server.connect_options()).await?;
     let full = 0xff_ffff;
-    // Lengths around the maximum packet size, for statements and for results. Statement and value have a few
-    // bytes around them.
+    // Lengths of values around the maximum packet size. The packet of the statement or result has a few more
+    // bytes than the value.
     for length in [full - 20, full - 4, full - 3, full, full + 1, 2 * full - 4, 2 * full - 3, 2 * full + 77] {
         let result = connection.query(&format!("SELECT REPEAT('x', {length})")).await?;
         let value = result.first().and_then(|row| row.get(0)).context("the result has no value")?;
         ensure!(value.len() == length && value.iter().all(|byte| *byte == b'x'), "{length}");
     }
     for length in [full - 1, full, full + 1, 2 * full - 1, 2 * full] {
-        // The command byte counts as part of the packet too.
+        // The command byte is a part of the packet too.
         let around = "SELECT LENGTH('')".len() + 1;
         let sql = format!("SELECT LENGTH('{}')", "y".repeat(length - around));
         let result = connection.query(&sql).await?;
@@ -166,7 +169,7 @@ async fn rows_are_read_as_a_stream(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let server = shared(kind).await?;
-    // A stream holds one row at a time, so this limit applies to each row and not to all rows together.
+    // A stream holds one row at a time, so `rows_bytes_max` limits each row and not all rows together.
     let options = ConnectOptions { rows_bytes_max: 64 << 10, ..server.connect_options() };
     let mut connection = Connection::connect(&options).await?;
     let digits = "(SELECT 0 d UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 \
@@ -265,7 +268,7 @@ async fn missing_grants_are_reported(kind: ServerKind) -> Result<()> {
     let error = check_privileges(&mut connection, AccountPurpose::Capture)
         .await
         .err()
-        .context("no privilege is reported as missing")?;
+        .context("the error names no missing privilege")?;
     let monitor = match kind.flavour() {
         Flavour::MySql => "REPLICATION CLIENT",
         Flavour::MariaDb => "BINLOG MONITOR",
@@ -384,9 +387,12 @@ async fn binary_rows_equal_text_rows(kind: ServerKind) -> Result<()> {
     ensure!(stream.end().is_some() && raw.len() == text.len(), "the stream returned {} rows", raw.len());
     let mut stream = connection.query_values(&sql).await?;
     for (raw, text) in raw.iter().zip(&text) {
-        let one = stream.next().await?.context("the stream ended before the last row")?;
+        let one = stream.next().await?.context("the result ended before the last row")?;
         for (at, value) in raw.iter().enumerate() {
-            ensure!(one.get(at) == value.as_deref(), "column {at} when read row by row");
+            ensure!(
+                one.get(at) == value.as_deref(),
+                "column {at} differs when the stream is read row by row"
+            );
             let kind = at.checked_sub(1).map_or("id", |at| kinds[at].0);
             let is_double = kind.starts_with("DOUBLE") || kind.starts_with("FLOAT");
             let same = match (value, text.get(at)) {
@@ -403,7 +409,12 @@ async fn binary_rows_equal_text_rows(kind: ServerKind) -> Result<()> {
                 (value, text) => value.as_deref() == text,
             };
             let shown = |value: Option<&[u8]>| value.map(|value| String::from_utf8_lossy(value).into_owned());
-            ensure!(same, "{kind}: {:?} is not {:?}", shown(value.as_deref()), shown(text.get(at)));
+            ensure!(
+                same,
+                "a value of type {kind}: the binary protocol returns {:?}, the text protocol {:?}",
+                shown(value.as_deref()),
+                shown(text.get(at))
+            );
         }
     }
     ensure!(stream.next().await?.is_none());
@@ -411,8 +422,8 @@ async fn binary_rows_equal_text_rows(kind: ServerKind) -> Result<()> {
     for (at, (kind, _)) in kinds.iter().enumerate() {
         let mut stream =
             connection.query_values(&format!("SELECT c{at} FROM {schema}.t WHERE id = 1")).await?;
-        ensure!(stream.is_binary(), "{kind}");
-        ensure!(stream.next().await?.is_some() && stream.next().await?.is_none(), "{kind}");
+        ensure!(stream.is_binary(), "a column of type {kind} is not sent in the binary protocol");
+        ensure!(stream.next().await?.is_some() && stream.next().await?.is_none(), "not one row for {kind}");
     }
     let sql = format!("SELECT 7, 0.1e0, REPEAT('x', (16 << 20) + 9), 1.5e0 FROM {schema}.t WHERE id = 1");
     let mut stream = connection.query_values(&sql).await?;
@@ -448,7 +459,7 @@ async fn binary_rows_equal_text_rows(kind: ServerKind) -> Result<()> {
     ensure!(matches!(&error, Some(SessionError::Server { error, .. }) if error.number == 1242), "{error:?}");
     let error = connection.query_values("SELECT 1e0 FROM nowhere.t").await.err();
     ensure!(matches!(&error, Some(SessionError::Server { .. })), "a SELECT from a missing table: {error:?}");
-    // No prepared statement is left on the server, after success or failure.
+    // The client closes every prepared statement on the server, after success and after failure.
     let mut counts = HashMap::new();
     for row in &connection.query("SHOW SESSION STATUS LIKE 'Com_stmt%'").await?.rows {
         counts.insert(

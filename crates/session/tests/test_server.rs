@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 /// The password of all accounts in these tests.
 pub const PASSWORD: &str = "Geheim!1 äöü";
 
-/// Options for a server that looks like one of the flavour. Its account `u` has a password in clear text.
+/// Options for a server that behaves like MySQL or MariaDB. Its account `u` has a password in clear text.
 pub fn options(flavour: Flavour) -> ServerOptions {
     with_account(flavour, &[Credential::password(PASSWORD)])
 }
@@ -159,8 +159,10 @@ async fn answer(mut session: ClientSession) -> Result<()> {
                 session.write_rows(&[text_column("a")], Vec::<Vec<Option<&str>>>::new()).await?;
             }
             ClientCommand::Query(sql) if sql.starts_with(b"ROWS ") => {
-                let count: usize =
-                    str::from_utf8(&sql[5..])?.trim().parse().context("ROWS needs a number")?;
+                let count: usize = str::from_utf8(&sql[5..])?
+                    .trim()
+                    .parse()
+                    .context("the test statement ROWS needs a number")?;
                 let rows = (0..count).map(|index| [Some(index.to_string()), Some("x".repeat(index % 300))]);
                 session.write_rows(&[integer_column("a"), text_column("b")], rows).await?;
             }
@@ -170,7 +172,7 @@ async fn answer(mut session: ClientSession) -> Result<()> {
     Ok(())
 }
 
-/// A client that sends the packets that a test gives it.
+/// A client that sends exactly the packets that a test gives it.
 pub struct RawClient {
     pub stream: TcpStream,
     pub greeting: HandshakeV10,

@@ -1,4 +1,4 @@
-//! TLS with real servers: every TLS mode, and every kind of failure.
+//! Tests of TLS with real servers: every TLS mode, and every kind of failure.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -65,7 +65,8 @@ async fn succeeds(options: &ConnectOptions) -> Result<()> {
 }
 
 async fn fails(options: &ConnectOptions, about: &str) -> Result<()> {
-    let error = Connection::connect(options).await.err().context("the connection must fail")?;
+    let error =
+        Connection::connect(options).await.err().context("the connection succeeded, but it must fail")?;
     ensure!(matches!(error, SessionError::Tls { .. }), "{error}");
     ensure!(error.to_string().contains(about), "{error}");
     Ok(())
@@ -101,7 +102,7 @@ async fn tls_modes_work_with_the_certificates_of_mysql() -> Result<()> {
     fails(&with_tls(&plain, TlsMode::VerifyFull, Some(&ca)), "another host").await?;
     fails(&with_tls(&plain, TlsMode::VerifyFull, Some(&other.ca())), "authority").await?;
 
-    // Through the socket, a connection in every mode works without TLS.
+    // Through the socket, a connection works without TLS in every mode.
     let mut connection =
         Connection::connect(&with_tls(&server.socket_options(), TlsMode::VerifyFull, Some(&ca))).await?;
     ensure!(!connection.server().tls);
@@ -112,14 +113,16 @@ async fn tls_modes_work_with_the_certificates_of_mysql() -> Result<()> {
     let error = Connection::connect(&with_tls(&needs_tls, TlsMode::Off, None))
         .await
         .err()
-        .context("connected without TLS")?;
+        .context("a user that requires TLS connected without TLS")?;
     ensure!(matches!(error, SessionError::Denied { .. }), "{error}");
     succeeds(&with_tls(&needs_tls, TlsMode::Required, None)).await?;
 
     let needs_cert = ConnectOptions { user: "needs_cert".to_owned(), ..plain.clone() };
     let mut with_cert = with_tls(&needs_cert, TlsMode::VerifyCa, Some(&ca));
-    let error =
-        Connection::connect(&with_cert).await.err().context("connected without a client certificate")?;
+    let error = Connection::connect(&with_cert)
+        .await
+        .err()
+        .context("a user that requires a client certificate connected without one")?;
     ensure!(matches!(error, SessionError::Denied { .. }), "{error}");
     with_cert.tls.certificate = Some(server.data().join("client-cert.pem"));
     with_cert.tls.key = Some(server.data().join("client-key.pem"));

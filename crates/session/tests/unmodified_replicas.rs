@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::test_server::{PASSWORD, Served, with_account};
 
-/// What the server saw of a client: the login, and the first command after it.
+/// What the server received from a client: the login, and the first command after it.
 #[derive(Debug)]
 struct Seen {
     tls: bool,
@@ -46,8 +46,8 @@ fn stored_hash() -> Result<Credential> {
     Credential::parse_hash(hash).map_err(anyhow::Error::msg)
 }
 
-/// Checks that no login was refused. A login that broke off is allowed, because a replica that is stopped
-/// during a login disconnects.
+/// Checks that the server refused no login. An interrupted login is allowed, because a replica that is
+/// stopped during a login disconnects.
 fn only_breaks_off(served: &Served) -> Result<()> {
     let refused =
         served.refusals().into_iter().find(|error| matches!(error, SessionError::LoginRefused { .. }));
@@ -102,17 +102,17 @@ async fn replicas_log_in(kind: ServerKind) -> Result<()> {
         connection.execute(&change).await?;
         connection.execute(start).await?;
         let first = seen.recv().await.context("no replica logged in")?;
-        ensure!(first.tls == *tls, "{way}: {first:?}");
+        ensure!(first.tls == *tls, "login of a replica {way}: {first:?}");
         let asks = matches!(ClientCommand::parse(&first.first)?, ClientCommand::Query(_));
-        ensure!(asks, "{way}: {}", first.first.escape_ascii());
+        ensure!(asks, "first command of a replica {way}: {}", first.first.escape_ascii());
         connection.execute(stop).await?;
         only_breaks_off(&served)?;
     }
     Ok(())
 }
 
-/// A replica of MariaDB 11.8 verifies the source's certificate by default. It verifies a self-signed one by
-/// means of the password.
+/// A replica of MariaDB 11.8 verifies the source's certificate by default. It uses the password to verify a
+/// self-signed certificate.
 #[tokio::test]
 async fn a_mariadb_replica_verifies_the_self_signed_certificate_by_password() -> Result<()> {
     let kind = ServerKind::Mariadb118;

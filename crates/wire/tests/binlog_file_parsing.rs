@@ -43,12 +43,12 @@ struct File {
 impl File {
     fn read(name: &str) -> Self {
         let bytes = fixture(name, "binlog");
-        assert!(bytes.starts_with(&BINLOG_MAGIC), "{name}");
+        assert!(bytes.starts_with(&BINLOG_MAGIC), "{name} lacks the binlog magic bytes");
         let assumed = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off);
         let length = EventHeader::parse(&bytes[4..]).unwrap().event_length as usize;
         let format = match BinlogEvent::parse(&bytes[4..4 + length], &assumed).unwrap().body {
             EventBody::FormatDescription(format) => format,
-            other => panic!("{name} begins with {other:?}"),
+            other => panic!("{name} begins with {other:?} instead of a format description event"),
         };
         Self { bytes, format }
     }
@@ -66,11 +66,12 @@ impl File {
     }
 
     fn parse<'a>(&self, position: u64, bytes: &'a [u8]) -> BinlogEvent<'a> {
-        BinlogEvent::parse(bytes, &self.format).unwrap_or_else(|error| panic!("event at {position}: {error}"))
+        BinlogEvent::parse(bytes, &self.format)
+            .unwrap_or_else(|error| panic!("cannot parse the event at {position}: {error}"))
     }
 }
 
-/// `SHOW BINLOG EVENTS` lists the same events, with those inside compressed transactions.
+/// The parser finds the same events as `SHOW BINLOG EVENTS`, including events inside compressed transactions.
 #[test]
 fn events_equal_those_of_show_binlog_events() {
     for name in FILES {
@@ -87,16 +88,18 @@ fn events_equal_those_of_show_binlog_events() {
                     let inner_header = EventHeader::parse(inner).unwrap();
                     let body = EventBody::parse(&inner_header, &inner[EVENT_HEADER_BYTES..], &file.format);
                     body.unwrap_or_else(|error| {
-                        panic!("{name}: event inside the transaction payload at {position}: {error}")
+                        panic!(
+                            "{name}: cannot parse an event of the transaction payload at {position}: {error}"
+                        )
                     });
-                    // Events inside a payload have no position of their own. The server shows the end of the
-                    // transaction payload event.
+                    // Events inside a transaction payload have no position of their own. For them, the server
+                    // shows the end position of the payload event.
                     let end = header.end_log_pos;
                     list(u64::from(end), end, inner_header.event_type);
                 }
             }
         }
-        assert_eq!(listed, fixture_lines(name, "events"), "{name}");
+        assert_eq!(listed, fixture_lines(name, "events"), "events of {name}");
     }
 }
 
@@ -119,7 +122,9 @@ fn transaction_boundaries_equal_those_of_the_servers_tools() {
             for (position, header, bytes) in file.raw_events() {
                 let body = &bytes[EVENT_HEADER_BYTES..];
                 let step = tracker.observe(&header, &body[..body.len().min(prefix_bytes)], &file.format);
-                match step.unwrap_or_else(|error| panic!("{name}: event at {position}: {error}")) {
+                match step.unwrap_or_else(|error| {
+                    panic!("{name}: the tracker refuses the event at {position}: {error}")
+                }) {
                     TransactionStep::Begin(start) => open = Some((position, start)),
                     TransactionStep::End => {
                         let (begin, start) = open.take().unwrap();
@@ -127,20 +132,26 @@ fn transaction_boundaries_equal_those_of_the_servers_tools() {
                         let gtid = start.gtid.map_or("-".to_owned(), |gtid| gtid.to_string());
                         found.push(format!("{begin} {end} {gtid}"));
                     }
-                    TransactionStep::Outside => assert!(open.is_none(), "{name}: open at {position}"),
-                    TransactionStep::Inside => assert!(open.is_some(), "{name}: not open at {position}"),
+                    TransactionStep::Outside => assert!(
+                        open.is_none(),
+                        "{name}: a transaction is open at {position}, outside of transactions"
+                    ),
+                    TransactionStep::Inside => assert!(
+                        open.is_some(),
+                        "{name}: no transaction is open at {position}, inside a transaction"
+                    ),
                     TransactionStep::Abandoned => {
                         panic!("{name}: the event at {position} abandons a transaction")
                     }
                 }
             }
-            assert!(!tracker.in_transaction(), "{name}");
-            assert_eq!(found, fixture_lines(name, "transactions"), "{name}");
+            assert!(!tracker.in_transaction(), "{name} ends inside a transaction");
+            assert_eq!(found, fixture_lines(name, "transactions"), "transactions of {name}");
         }
     }
 }
 
-/// The files must hold every event type that a test can make a server write.
+/// The fixture files must hold every event type that a test can make a server write.
 #[test]
 fn the_files_hold_every_event_type_a_server_can_be_made_to_write() {
     let mut seen = BTreeSet::new();
@@ -183,11 +194,11 @@ fn the_files_hold_every_event_type_a_server_can_be_made_to_write() {
         EventType::MARIADB_UPDATE_ROWS_COMPRESSED_V1,
         EventType::MARIADB_DELETE_ROWS_COMPRESSED_V1,
     ] {
-        assert!(seen.contains(&event_type.0), "{event_type:?} is in no file");
+        assert!(seen.contains(&event_type.0), "no fixture file has an event of type {event_type:?}");
     }
 }
 
-/// Bodies are encoded to the same bytes that the server wrote, and compressed content decompresses.
+/// Encoding a parsed event body gives the bytes that the server wrote. Compressed bodies can be decompressed.
 #[test]
 fn encoded_bodies_equal_the_servers_bytes() {
     for name in FILES {
@@ -205,7 +216,7 @@ fn encoded_bodies_equal_the_servers_bytes() {
                 EventBody::Query(query) if query.compressed => {
                     let statement = query.statement(DECOMPRESSED_BYTES_MAX).unwrap();
                     // A very short statement is longer when it is compressed.
-                    assert!(statement.is_ascii() && statement.len() > 10, "{position}");
+                    assert!(statement.is_ascii() && statement.len() > 10, "wrong statement at {position}");
                     continue;
                 }
                 EventBody::Query(query) => query.to_body(),
@@ -218,7 +229,10 @@ fn encoded_bodies_equal_the_servers_bytes() {
                         DECOMPRESSED_BYTES_MAX,
                         &mut plain,
                     );
-                    assert!(matches!(plain_type, Ok(EventType(23..=25))), "{position}: {plain_type:?}");
+                    assert!(
+                        matches!(plain_type, Ok(EventType(23..=25))),
+                        "decompressed row event at {position}: {plain_type:?}"
+                    );
                     assert_eq!(
                         rows.images(DECOMPRESSED_BYTES_MAX).unwrap().as_ref(),
                         &plain[body.len() - rows.rows.len()..]
@@ -227,7 +241,7 @@ fn encoded_bodies_equal_the_servers_bytes() {
                 }
                 _ => continue,
             };
-            assert_eq!(written, body, "{name}: {} at {position}", header.event_type);
+            assert_eq!(written, body, "{name}: encoded {} at {position}", header.event_type);
             compared += 1;
         }
         assert!(compared > 8, "{name}: only {compared} events were compared");
@@ -250,10 +264,16 @@ fn all_session_variables_are_parsed() {
                 _ => continue,
             };
             let vars = query.status_vars().unwrap_or_else(|error| {
-                panic!("{name}: query at {position}: {error}: {}", query.status_vars_bytes.escape_ascii())
+                panic!(
+                    "{name}: cannot parse the status variables at {position}: {error}: {}",
+                    query.status_vars_bytes.escape_ascii()
+                )
             });
-            assert_eq!(vars.unknown, b"", "{name}: query at {position}");
-            assert!(vars.charset.is_some() && vars.catalog == Some(b"std"), "{name}: query at {position}");
+            assert_eq!(vars.unknown, b"", "{name}: unknown status variables at {position}");
+            assert!(
+                vars.charset.is_some() && vars.catalog == Some(b"std"),
+                "{name}: no charset or catalog at {position}"
+            );
             time_zones.extend(vars.time_zone.map(<[u8]>::to_vec));
             increments += u32::from(vars.auto_increment.is_some());
             invokers += u32::from(vars.invoker.is_some_and(|invoker| invoker.user == b"root"));
@@ -262,10 +282,10 @@ fn all_session_variables_are_parsed() {
             }
         }
         if !name.ends_with("plain") {
-            assert!(time_zones.contains(&b"+03:00"[..]), "{name}: {time_zones:?}");
+            assert!(time_zones.contains(&b"+03:00"[..]), "{name}: time zones {time_zones:?} lack +03:00");
             assert!(
                 increments > 0 && invokers > 0,
-                "{name}: {increments} auto-increments, {invokers} invokers"
+                "{name}: found {increments} auto-increment settings and {invokers} invokers"
             );
         }
     }
@@ -299,9 +319,15 @@ fn statement_values_are_parsed() {
         for expected in
             ["text=grün", "int=-5", "uint=18446744073709551615", "real=15000000000.0", "null=null"]
         {
-            assert!(text.iter().any(|line| line == expected), "{name}: no {expected} in {text:?}");
+            assert!(
+                text.iter().any(|line| line == expected),
+                "{name}: the user variables {text:?} lack {expected}"
+            );
         }
-        assert!(text.iter().any(|line| line.starts_with("decimal=decimal(5,3) ")), "{name}: {text:?}");
+        assert!(
+            text.iter().any(|line| line.starts_with("decimal=decimal(5,3) ")),
+            "{name}: the user variables {text:?} lack a decimal(5,3)"
+        );
         assert_eq!(inserted.len(), 2, "{name}: the file must have both last_insert_id and insert_id");
     }
 }
@@ -316,18 +342,26 @@ fn mariadb_gtid_events_hold_the_connection_id() {
         for (position, _, bytes) in file.raw_events() {
             match file.parse(position, bytes).body {
                 EventBody::MariadbGtid(gtid) => {
-                    assert_eq!(gtid.thread_id.is_some(), writes_it, "{name}: gtid at {position}");
+                    assert_eq!(
+                        gtid.thread_id.is_some(),
+                        writes_it,
+                        "{name}: connection id of the GTID event at {position}"
+                    );
                     thread_id = gtid.thread_id;
                 }
                 // The event that ends a transaction on non-transactional tables has no connection id.
                 EventBody::Query(query) if writes_it && query.query != b"COMMIT" => {
-                    assert_eq!(Some(query.thread_id), thread_id, "{name}: query at {position}");
+                    assert_eq!(
+                        Some(query.thread_id),
+                        thread_id,
+                        "{name}: connection id of the query event at {position}"
+                    );
                     compared += 1;
                 }
                 _ => {}
             }
         }
-        assert_eq!(compared > 20, writes_it, "{name}: {compared}");
+        assert_eq!(compared > 20, writes_it, "{name}: compared {compared} query events");
     }
 }
 
@@ -336,7 +370,7 @@ fn the_checksum_detects_a_changed_byte() {
     for name in FILES {
         let file = File::read(name);
         let with_checksums = file.format.has_checksums();
-        assert_eq!(with_checksums, !name.ends_with("plain"), "{name}");
+        assert_eq!(with_checksums, !name.ends_with("plain"), "checksums in {name}");
         for (position, header, bytes) in file.raw_events() {
             // The format description event has a valid checksum even if other events have no checksum.
             if !with_checksums && header.event_type != EventType::FORMAT_DESCRIPTION {
@@ -348,13 +382,19 @@ fn the_checksum_detects_a_changed_byte() {
             for (bytes, fits) in [(bytes, true), (&damaged, false)] {
                 let mut checker = ChecksumChecker::new(bytes.len() as u64).unwrap();
                 bytes.chunks(7).for_each(|chunk| checker.update(chunk));
-                assert_eq!(checker.finish().is_ok(), fits, "{name}: {} at {position}", header.event_type);
+                assert_eq!(
+                    checker.finish().is_ok(),
+                    fits,
+                    "{name}: checksum of the {} at {position}",
+                    header.event_type
+                );
             }
         }
     }
 }
 
-/// Truncated bodies, and bodies with one changed byte, give an error or another event, but never a panic.
+/// Parsing a truncated event body, or a body with one changed byte, returns an error or another event. It
+/// never panics.
 #[test]
 fn damaged_events_never_panic() {
     for name in FILES {

@@ -22,13 +22,13 @@ fn every_code_is_documented() {
             | WireError::Unsupported { .. }
             | WireError::Checksum { .. }
             | WireError::TooLarge { .. }
-            // This variant has the code of the error in the column.
+            // This variant has the code of the error that it wraps.
             | WireError::Column { .. } => {}
         }
         let row = format!("| {} | ", error.code());
         assert_eq!(page.matches(&row).count(), 1, "docs/reference/errors.md has no row {row}");
     }
-    // All errors of a printer except these have the codes above.
+    // Except for these, every error of a printer has one of the codes above.
     let own = [
         PrintError::Output(std::io::Error::other("full")),
         PrintError::NotExact { what: "a row".to_owned(), reason: "a reason".to_owned() },
@@ -37,5 +37,9 @@ fn every_code_is_documented() {
         assert_eq!(page.matches(&format!("| {} | ", error.code())).count(), 1);
     }
     let documented = page.matches("| TW-WIRE-").count();
-    assert_eq!(documented, errors.len() + own.len(), "errors.md describes codes that no error has");
+    assert_eq!(
+        documented,
+        errors.len() + own.len(),
+        "docs/reference/errors.md describes codes that no error has"
+    );
 }

@@ -53,7 +53,7 @@ impl Drop for Witness<'_> {
         if std::thread::panicking() {
             let Self { target, origin, seed, data } = self;
             eprintln!(
-                "target {target}, input {}, seed {seed:?}:\n\"{}\"",
+                "failing check: target {target}, input {}, seed {seed:?}, bytes:\n\"{}\"",
                 origin.display(),
                 data.escape_ascii()
             );
@@ -102,7 +102,7 @@ fn every_target_has_a_fuzz_target_and_a_corpus() {
             fs::read_to_string(&source).unwrap_or_else(|error| panic!("{}: {error}", source.display()));
         assert!(source.contains(&format!("check(\"{target}\"")), "{target}.rs calls another target's check");
         let inputs = kept_inputs(target);
-        assert!(!inputs.is_empty(), "no inputs are kept for {target}");
+        assert!(!inputs.is_empty(), "the corpus has no inputs for {target}");
         bytes += inputs.iter().map(|(_, data)| data.len()).sum::<usize>();
     }
     assert!(bytes <= CORPUS_BYTES_MAX, "the corpus takes {bytes} bytes: minimise it");

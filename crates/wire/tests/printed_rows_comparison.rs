@@ -1,5 +1,5 @@
 //! Compares printed rows line by line with the output of the servers' own tools, and JSON lines with the
-//! inserted values. Then prints the same files with random damage.
+//! inserted values. Then checks that the printer does not panic on the same files with random damage.
 
 use std::path::PathBuf;
 
@@ -37,7 +37,7 @@ fn printed(printer: &mut dyn EventPrinter, name: &str) -> Vec<u8> {
         let place = EventLocation { file: name, offset };
         printer
             .event(place, event, &mut out)
-            .unwrap_or_else(|error| panic!("{name}: event at {offset}: {error}"));
+            .unwrap_or_else(|error| panic!("{name}: cannot print the event at {offset}: {error}"));
     }
     out
 }
@@ -52,8 +52,8 @@ fn rows_are_printed_like_those_of_the_servers_own_tools() {
         for line in ours.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"###")) {
             let theirs = expected.next().unwrap_or_default();
             let shown = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
-            assert_eq!(shown(line), shown(theirs), "{name}, line {compared} of the rows");
-            assert_eq!(line, theirs, "{name}, line {compared} of the rows");
+            assert_eq!(shown(line), shown(theirs), "{name}: printed line {compared} of the rows");
+            assert_eq!(line, theirs, "{name}: printed line {compared} of the rows");
             compared += 1;
         }
         assert_eq!(expected.next(), None, "{name}: the tool prints lines that Tailwater does not print");
@@ -61,13 +61,13 @@ fn rows_are_printed_like_those_of_the_servers_own_tools() {
     }
 }
 
-/// Returns the rows of a table. Each has the name of the event, the before image and the after image.
+/// Returns the row changes of a table: for each, the name of the event, the before image and the after image.
 fn json_rows(name: &str, table: &str) -> Vec<(String, Value, Value)> {
     let lines = printed(&mut json_lines_output::JsonPrinter::new(), name);
     let mut rows = Vec::new();
     for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let line: Value = serde_json::from_slice(line)
-            .unwrap_or_else(|error| panic!("{error} in {}", String::from_utf8_lossy(line)));
+            .unwrap_or_else(|error| panic!("{error} in the JSON line {}", String::from_utf8_lossy(line)));
         assert!(line["event"].is_string() && line["offset"].is_u64() && line["file"] == name);
         let event = line["event"].as_str().unwrap_or_default();
         if line["table"] == table && matches!(event, "insert" | "update" | "delete") {
@@ -83,7 +83,7 @@ fn json_lines_hold_the_values_that_were_inserted() {
         let ints = json_rows(name, "ints");
         let all_ones = r#"{"id":2,"t":127,"tu":255,"s":32767,"su":65535,"m":8388607,"mu":16777215,"i":2147483647,
             "iu":4294967295,"b":9223372036854775807,"bu":18446744073709551615,"bo":1,"z":4294967295}"#;
-        assert_eq!(ints[1].2, serde_json::from_str::<Value>(all_ones).unwrap(), "{name}");
+        assert_eq!(ints[1].2, serde_json::from_str::<Value>(all_ones).unwrap(), "row of {name}");
         let temporals = json_rows(name, "temporals");
         assert_eq!(temporals[0].2["d"], "0000-00-00");
         assert_eq!(temporals[0].2["y"], 0);
@@ -161,8 +161,8 @@ fn without_checksums(file: &[u8]) -> Vec<Vec<u8>> {
         let mut event = event.to_vec();
         let header = EventHeader::parse(&event).unwrap();
         if header.event_type == EventType::FORMAT_DESCRIPTION {
-            // This byte says that the following events have no checksum. The format description's own
-            // checksum is not verified then.
+            // Set this byte of the format description to "no checksum". The parser then verifies no checksum,
+            // not even that of the format description.
             let algorithm = event.len() - 5;
             event[algorithm] = 0;
         } else {

@@ -17,7 +17,7 @@ pub(super) enum ShowFilter {
 /// A condition on the columns of a row.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum WhereCondition {
-    /// A column equals one of these texts, compared as with `=`.
+    /// A column equals one of these strings, by the rules of `=`.
     In(String, Vec<String>),
     /// A column matches this pattern.
     Like(String, String),
@@ -34,7 +34,8 @@ impl ShowFilter {
         if tokens.accept_words(&["WHERE"]) {
             let condition = either(tokens)?;
             if condition.texts() > TEXTS_MAX {
-                let message = format!("A condition here compares with no more than {TEXTS_MAX} texts");
+                let message =
+                    format!("A condition on this server compares with no more than {TEXTS_MAX} strings");
                 return Err(ClientError::new(ClientError::OUT_OF_RESOURCES, message));
             }
             return Ok(Self::Where(condition));
@@ -42,7 +43,7 @@ impl ShowFilter {
         Ok(Self::All)
     }
 
-    /// Whether a row is returned. `columns` are the names of its columns.
+    /// Whether the statement returns the row. `columns` are the names of the row's columns.
     pub fn admits(&self, columns: &[&str], row: &[&str]) -> bool {
         match self {
             Self::All => true,
@@ -53,7 +54,7 @@ impl ShowFilter {
 }
 
 impl WhereCondition {
-    /// The number of texts and patterns that each row is compared with.
+    /// The number of strings and patterns with which each row is compared.
     fn texts(&self) -> usize {
         match self {
             Self::In(_, texts) => texts.len(),
@@ -150,7 +151,8 @@ fn literal(tokens: &mut Tokens) -> ParseResult<String> {
     tokens.expect_string()
 }
 
-/// The maximum number of texts and patterns in a condition, because each row is compared with all of them.
+/// The maximum number of strings and patterns in a condition. It is limited because each row is compared with
+/// all of them.
 const TEXTS_MAX: usize = 256;
 
 /// The maximum length of a pattern in bytes. Names have at most 64 characters.

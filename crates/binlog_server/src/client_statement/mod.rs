@@ -38,7 +38,7 @@ use self::statement_parser::{Assignment, ClientStatement, SelectItem};
 use self::statement_tokens::{ParseResult, WHAT_THIS_IS};
 use super::client_error::{ClientError, quoted};
 
-/// The maximum size of a result in bytes. GTID sets of millions of transactions fit.
+/// The maximum size of a result in bytes. It is large enough for GTID sets of millions of transactions.
 const RESULT_BYTES_MAX: usize = 64 << 20;
 
 /// Executes one statement of a client. `sql` is the text of a COM_QUERY.
@@ -109,7 +109,7 @@ fn select(
         let cell = value.into_cell();
         bytes += cell.as_ref().map_or(0, String::len);
         if bytes > RESULT_BYTES_MAX {
-            let message = format!("A result here has no more than {RESULT_BYTES_MAX} bytes");
+            let message = format!("A result of this server has no more than {RESULT_BYTES_MAX} bytes");
             return Err(ClientError::new(ClientError::OUT_OF_RESOURCES, message));
         }
         row.push(cell);

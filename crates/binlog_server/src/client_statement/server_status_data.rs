@@ -33,9 +33,9 @@ pub struct ServerView {
     pub processes: Vec<ProcessView>,
     /// The capture that writes the log.
     pub capture: ReceiverView,
-    /// The source's global variables that readers of its binlog query, as last read: `binlog_format`,
-    /// `binlog_row_image`, `character_set_server` and others. They take precedence over this server's own
-    /// values.
+    /// The source's global variables that readers of its binlog query, with the values that the capture last
+    /// read: `binlog_format`, `binlog_row_image`, `character_set_server` and others. They take precedence
+    /// over this server's own values.
     pub source_variables: BTreeMap<String, String>,
     /// Whether replicas can acknowledge transactions.
     pub semi_sync: bool,
@@ -76,7 +76,7 @@ impl ServerView {
 pub enum ServedGtids {
     /// The transactions of a MySQL source.
     Mysql {
-        /// All transactions in the log, and all before it.
+        /// All transactions in the log, and all transactions before the log.
         executed: MysqlGtidSet,
         /// The transactions before the oldest segment.
         purged: MysqlGtidSet,
@@ -126,7 +126,7 @@ pub struct ProcessView {
     pub state: String,
 }
 
-/// The state of the capture, shown as that of a receiver thread by `SHOW REPLICA STATUS`.
+/// The state of the capture. `SHOW REPLICA STATUS` shows it as the state of a receiver thread.
 #[derive(Debug, Clone, Default)]
 pub struct ReceiverView {
     /// Whether the stream from the source is open.
@@ -142,20 +142,20 @@ pub struct ReceiverView {
     pub source_port: u16,
     /// The account that the capture uses on the source.
     pub source_user: String,
-    /// The source's `server_id`, if the source was ever reached.
+    /// The source's `server_id`. `None` if the capture has never reached the source.
     pub source_server_id: Option<u32>,
     /// The source's `server_uuid` (MySQL only).
     pub source_uuid: Option<String>,
-    /// The name on the source of the binlog file that the capture reads.
+    /// The binlog file that the capture reads, by its name on the source.
     pub file: String,
     /// The offset in this file up to which the log is durable.
     pub position: u64,
-    /// Seconds since the commit of the log's newest transaction, while the source has more transactions; 0 if
-    /// it has no more; `None` if unknown.
+    /// Seconds since the commit of the log's newest transaction, while the source has more transactions. 0 if
+    /// the source has no more, `None` if this is unknown.
     pub seconds_behind: Option<u64>,
     /// Seconds between two attempts of the capture to connect.
     pub retry_seconds: u64,
-    /// The error that ended the stream from the source last.
+    /// The last error that ended the stream from the source.
     pub last_error: Option<ReceiverError>,
     /// The size of the log in bytes.
     pub log_bytes: u64,

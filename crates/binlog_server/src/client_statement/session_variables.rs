@@ -37,7 +37,7 @@ impl SqlValue {
         }
     }
 
-    /// The number that the value is or starts with. 0 if there is no number, as in SQL.
+    /// Converts the value to a number as SQL does: uses the number at its start, or 0 if there is none.
     pub fn to_integer(&self) -> Option<i128> {
         match self {
             Self::Null => None,
@@ -61,7 +61,7 @@ fn variable_bytes(name: &str, value: &SqlValue) -> usize {
     }
 }
 
-/// What one client has set: user variables, the database, and system variables that matter here.
+/// What one client has set: user variables, the database, and the system variables that this server uses.
 #[derive(Debug, Clone, Default)]
 pub struct StatementSession {
     /// The user variables by their name in lower case, without the `@`.
@@ -93,7 +93,7 @@ impl StatementSession {
         let bytes = self.bytes - before.unwrap_or(0) + variable_bytes(&name, &value);
         let count = self.variables.len() + usize::from(before.is_none());
         if count > VARIABLES_MAX || bytes > VARIABLES_BYTES_MAX {
-            let limit = format!("{VARIABLES_MAX} user variables of {VARIABLES_BYTES_MAX} bytes in all");
+            let limit = format!("{VARIABLES_MAX} user variables with {VARIABLES_BYTES_MAX} bytes in total");
             let message = format!("A client of this binlog server can set no more than {limit}");
             return Err(ClientError::new(ClientError::OUT_OF_RESOURCES, message));
         }
@@ -102,10 +102,10 @@ impl StatementSession {
         Ok(())
     }
 
-    /// Counts the bytes of the session's variables again, as a check.
+    /// Checks the limits and the stored size of the session's variables.
     ///
     /// # Panics
-    /// If a limit is exceeded, or if the stored count is wrong.
+    /// If the variables exceed a limit, or if the stored size is wrong.
     pub(crate) fn assert_bounded(&self) -> usize {
         let bytes = self.variables.iter().map(|(name, value)| variable_bytes(name, value)).sum();
         assert_eq!(self.bytes, bytes);
@@ -114,7 +114,7 @@ impl StatementSession {
         bytes
     }
 
-    /// Sets a system variable of the session. A variable that has no effect here is accepted and ignored.
+    /// Sets a system variable of the session. Ignores a variable that has no effect on this server.
     pub fn set_system_variable(&mut self, name: &str, value: &SqlValue) {
         if name.eq_ignore_ascii_case("skip_replication") {
             let on = matches!(value, SqlValue::Text(text) if text.eq_ignore_ascii_case("on"));
@@ -142,8 +142,8 @@ impl StatementSession {
         names.iter().find_map(|name| self.variable(name).to_integer())
     }
 
-    /// The client's heartbeat period: `@source_heartbeat_period` in nanoseconds, or the variable's old name.
-    /// `None` for no heartbeats.
+    /// The client's heartbeat period, from `@source_heartbeat_period` in nanoseconds or from the variable's
+    /// old name. `None` if the client wants no heartbeats.
     pub fn heartbeat_period(&self) -> Option<Duration> {
         let period = self.integer(&["source_heartbeat_period", "master_heartbeat_period"])?;
         u64::try_from(period).ok().filter(|nanoseconds| *nanoseconds > 0).map(Duration::from_nanos)

@@ -1,6 +1,6 @@
 //! `SHOW REPLICA STATUS`: shows the capture as a replica of its source, so that monitoring can watch it like
-//! a replica. The capture applies nothing. What is shown as its SQL thread is the log: every transaction that
-//! is durable in the log counts as executed.
+//! a replica. The capture applies nothing, so the columns for the SQL thread show the state of the log. Every
+//! transaction that is durable in the log counts as executed.
 
 use tailwater_wire::Flavour;
 
@@ -131,8 +131,8 @@ const MARIADB: &[&str] = &[
     "Replicate_Rewrite_DB",
 ];
 
-/// The columns that `SHOW ALL SLAVES STATUS` has before and after those of [`MARIADB`]. Monitoring of MariaDB
-/// uses this statement.
+/// The columns that `SHOW ALL SLAVES STATUS` has before and after the columns in [`MARIADB`]. Monitoring
+/// tools for MariaDB use this statement.
 const MARIADB_ALL: (&[&str], &[&str]) = (
     &["Connection_name", "Slave_SQL_State"],
     &[
@@ -172,7 +172,7 @@ fn old_name(name: &str) -> String {
     }
 }
 
-/// The value of a column, which is given by its old name.
+/// The value of a column. `column` is the old name of the column.
 fn value(column: &str, view: &ServerView) -> SqlValue {
     let capture = &view.capture;
     let error = capture.last_error.as_ref();
@@ -238,7 +238,7 @@ fn value(column: &str, view: &ServerView) -> SqlValue {
             ServedGtids::Mariadb { state, .. } => state.position().to_string().into(),
             ServedGtids::Mysql { .. } => "".into(),
         },
-        // Columns about filters, certificates and the like are empty.
+        // All other columns, such as those about filters and certificates, are empty.
         _ => "".into(),
     }
 }

@@ -1,4 +1,4 @@
-//! The results of `SHOW` statements. Their columns are those of the log's flavour, because clients find
+//! The results of `SHOW` statements. They have the column names of the log's flavour, because clients find
 //! values by column name.
 
 use tailwater_wire::Flavour;
@@ -110,7 +110,8 @@ fn processlist(view: &ServerView, full: bool) -> ResultRows {
 }
 
 fn databases(filter: &ShowFilter) -> ResultRows {
-    // This server has no databases. The name of the result's column contains the pattern.
+    // This server has no databases, so the result is empty. As on MySQL and MariaDB, the column name contains
+    // the pattern.
     match filter {
         ShowFilter::Like(pattern) => ResultRows::new(&[&format!("Database ({pattern})")]),
         _ => ResultRows::new(&["Database"]),

@@ -14,8 +14,8 @@ pub(super) fn short_date_time(seconds: u64) -> String {
     format!("{:02}{month:02}{day:02} {:02}:{:02}:{:02}", year % 100, time / 3600, time / 60 % 60, time % 60)
 }
 
-/// Parses `YYYY-MM-DD[ hh:mm[:ss[.ffffff]]]`; a `T` may replace the space. `None` for any other text, and for
-/// dates before 1970.
+/// Parses `YYYY-MM-DD[ hh:mm[:ss[.ffffff]]]`; a `T` may replace the space. Returns `None` for any other text,
+/// and for dates before 1970.
 pub(super) fn parse_date_time(text: &str) -> Option<u64> {
     let text = text.trim();
     let (date, time) = match text.split_once([' ', 'T']) {
@@ -29,8 +29,8 @@ pub(super) fn parse_date_time(text: &str) -> Option<u64> {
         return None;
     }
     let mut seconds = days(year, month, day) * 86_400;
-    // A day that does not exist in its month, such as 31 April, becomes another date when it is converted
-    // back.
+    // Refuse a day that does not exist in its month, such as 31 April: converted back, it becomes another
+    // date.
     if civil(seconds / 86_400) != (year, month, day) {
         return None;
     }

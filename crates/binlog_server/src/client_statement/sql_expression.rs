@@ -20,12 +20,12 @@ pub(super) enum Expression {
     /// A function call. The function's name is in upper case.
     Call(String, Vec<Expression>),
     Negative(Box<Expression>),
-    /// A word without quotes. In `SET` it is the value of a setting; elsewhere it is an unknown column.
+    /// A word without quotes. In `SET` the word is the value of a setting. Elsewhere it is an unknown column.
     Word(String),
 }
 
-/// The maximum number of arguments of a function call; no supported function takes more. An argument may be a
-/// long GTID set, and all arguments are in memory at the same time.
+/// The maximum number of arguments of a function call. No supported function takes more. The limit saves
+/// memory, because each argument may be a long GTID set.
 const ARGUMENTS_MAX: usize = 2;
 
 /// The functions that may be called without parentheses.

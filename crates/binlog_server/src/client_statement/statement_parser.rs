@@ -187,7 +187,8 @@ fn statement(tokens: &mut Tokens) -> ParseResult<ClientStatement> {
 
 fn transaction(tokens: &mut Tokens) -> bool {
     if tokens.accept_words(&["START", "TRANSACTION"]) {
-        // The kind of transaction makes no difference here.
+        // Skip the options of START TRANSACTION. They have no effect, because this server has no
+        // transactions.
         while tokens.accept_any(&["WITH", "CONSISTENT", "SNAPSHOT", "READ", "ONLY", "WRITE"])
             || tokens.accept(&Token::Comma)
         {}
@@ -227,7 +228,7 @@ fn select(tokens: &mut Tokens) -> ParseResult<ClientStatement> {
         }
     }
     if tokens.accept_words(&["FROM"]) && !tokens.accept_words(&["DUAL"]) {
-        let message = format!("There are no tables here. {WHAT_THIS_IS}");
+        let message = format!("This server has no tables. {WHAT_THIS_IS}");
         return Err(ClientError::new(ClientError::NOT_SUPPORTED_YET, message));
     }
     let mut limit = None;
@@ -388,7 +389,7 @@ fn show(tokens: &mut Tokens) -> ParseResult<Show> {
     ))
 }
 
-/// Parses the channel name of a statement. This server has one channel, which has no name.
+/// Parses the channel name of a statement. This server has only one channel, and that channel has no name.
 fn channel(tokens: &mut Tokens, old_names: bool, all: bool) -> ParseResult<Show> {
     if tokens.accept_words(&["FOR", "CHANNEL"]) {
         tokens.expect_string()?;
@@ -396,7 +397,8 @@ fn channel(tokens: &mut Tokens, old_names: bool, all: bool) -> ParseResult<Show>
     Ok(Show::ReplicaStatus { old_names, all })
 }
 
-/// Parses the rest of `SHOW WARNINGS`. Statements here never have warnings, so the limit makes no difference.
+/// Parses the rest of `SHOW WARNINGS`. The `LIMIT` clause has no effect, because statements on this server
+/// never have warnings.
 fn warnings(tokens: &mut Tokens) -> ParseResult<Show> {
     if tokens.accept_words(&["LIMIT"]) {
         tokens.integer().ok_or_else(|| tokens.unexpected())?;

@@ -1,16 +1,16 @@
 //! Splits a statement into tokens.
 //!
-//! Only the tokenizer of the library `sqlparser` is used; it knows MySQL's comments, quotes and escapes. The
-//! library's parser is not used: it lacks most of these statements (`SHOW BINARY LOG STATUS`, `SHOW SLAVE
-//! HOSTS`, `PURGE BINARY LOGS`), and `SELECT 1 DIV` makes it panic.
+//! Uses only the tokenizer of the library `sqlparser`. The tokenizer knows MySQL's comments, quotes and
+//! escapes. The library's parser lacks most of the supported statements (`SHOW BINARY LOG STATUS`, `SHOW
+//! SLAVE HOSTS`, `PURGE BINARY LOGS`), and it panics on `SELECT 1 DIV`.
 
 use sqlparser::dialect::MySqlDialect;
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Whitespace, Word};
 
 use crate::client_error::{ClientError, beginning};
 
-/// The maximum length of a statement in bytes. GTID positions of thousands of domains fit. If every byte is a
-/// token, the tokens take about 25 MiB.
+/// The maximum length of a statement in bytes. It is large enough for GTID positions with thousands of
+/// domains. If every byte is a token, the tokens take about 25 MiB of memory.
 pub(super) const STATEMENT_BYTES_MAX: usize = 128 << 10;
 
 /// The maximum nesting depth of expressions.
@@ -171,7 +171,7 @@ impl Tokens {
         if self.depth == DEPTH_MAX {
             return Err(ClientError::new(
                 ClientError::PARSE_ERROR,
-                format!("This is Tailwater's binlog server; expressions nest up to {DEPTH_MAX} levels"),
+                format!("This is Tailwater's binlog server; expressions may nest up to {DEPTH_MAX} levels"),
             ));
         }
         self.depth += 1;
@@ -180,15 +180,15 @@ impl Tokens {
         parsed
     }
 
-    /// Counts a function call. The limit keeps a statement from taking seconds, because an argument may be a
-    /// long GTID set.
+    /// Counts a function call of a statement. The number of calls is limited because an argument may be a
+    /// long GTID set. Without the limit, a statement could take seconds.
     pub fn count_call(&mut self) -> ParseResult<()> {
         self.calls += 1;
         match self.calls > CALLS_MAX {
             true => Err(ClientError::new(
                 ClientError::OUT_OF_RESOURCES,
                 format!(
-                    "This is Tailwater's binlog server; a statement calls functions up to {CALLS_MAX} times"
+                    "This is Tailwater's binlog server; a statement may call functions up to {CALLS_MAX} times"
                 ),
             )),
             false => Ok(()),
@@ -209,10 +209,11 @@ impl Tokens {
         self.text.get(first..last).unwrap_or_default().to_owned()
     }
 
-    /// The servers' syntax error, followed by the note about this server.
+    /// Returns the syntax error of MySQL and MariaDB, followed by a note that this is Tailwater's binlog
+    /// server.
     pub fn unexpected(&self) -> ClientError {
         let near = self.tokens.get(self.next).and_then(|placed| self.text.get(placed.start..));
-        // The servers repeat the same number of bytes of the statement.
+        // MySQL and MariaDB also quote at most 80 bytes of the statement.
         let near = beginning(near.unwrap_or_default(), 80);
         ClientError::new(
             ClientError::PARSE_ERROR,
@@ -221,7 +222,7 @@ impl Tokens {
     }
 }
 
-/// The note about this server, which errors for unsupported statements contain.
+/// The note that errors for unsupported statements contain. It says what this server is.
 pub(super) const WHAT_THIS_IS: &str = "This is Tailwater's binlog server: it answers binlog dumps, SHOW \
                                        BINARY LOGS, SHOW BINARY LOG STATUS, SHOW REPLICAS, SHOW REPLICA \
                                        STATUS, SHOW VARIABLES, SHOW STATUS, SHOW PROCESSLIST, SELECT of \
@@ -235,7 +236,8 @@ fn tokenize(text: &str) -> ParseResult<Vec<TokenWithSpan>> {
     })
 }
 
-/// The part of `/*!50002 GLOBAL */` and `/*M! ... */` that servers execute.
+/// Returns the part of an executable comment, such as `/*!50002 GLOBAL */` or `/*M! ... */`, that servers
+/// execute.
 fn executable(comment: &str) -> Option<&str> {
     let inner = comment.strip_prefix('!').or_else(|| comment.strip_prefix("M!"))?;
     let digits = inner.bytes().take_while(u8::is_ascii_digit).count();

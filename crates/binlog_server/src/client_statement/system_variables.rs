@@ -32,8 +32,9 @@ pub(super) fn value(
     {
         return Ok(value);
     }
-    // Tailwater's own sessions query the session variables that they inherit. For these variables, return the
-    // servers' compiled-in defaults and not the source's settings.
+    // When Tailwater itself connects to this server, it queries the session variables that its session
+    // inherits. For these variables, return the compiled-in defaults of MySQL or MariaDB instead of the
+    // source's settings.
     if scope == VariableScope::Session
         && let Some(value) = session_settings::default_value(view.flavour(), &name)
     {

@@ -375,7 +375,7 @@ fn statement_length_depth_and_result_size_are_bounded() {
     session.set_variable("a", SqlValue::Text("x".repeat(1 << 20))).unwrap();
     match execute(&mut session, &view, all.as_bytes()) {
         StatementResult::Error(refusal) => assert_eq!(refusal.code, 1041),
-        _ => panic!("a result of 200 MiB was not refused"),
+        _ => panic!("the server did not refuse a result of 200 MiB"),
     }
 }
 
@@ -402,8 +402,8 @@ fn long_column_names_are_cut_off() {
     }
 }
 
-/// Clients keep only the beginning of an error's text, and the note about this server comes last. So a quoted
-/// text must be short.
+/// Clients keep only the beginning of an error's text, and the note about this server is at its end. So a
+/// quoted part of a statement must be short.
 #[test]
 fn quoted_text_leaves_room_for_the_note_in_an_error() {
     let long = "x".repeat(10_000);
@@ -441,7 +441,7 @@ fn sound() -> impl Strategy<Value = String> {
 
 fn answered(sql: &[u8]) {
     for flavour in [Flavour::MySql, Flavour::MariaDb] {
-        // This also checks that every row has as many values as there are columns.
+        // `shown` also checks that every row has as many values as there are columns.
         shown(&execute(&mut StatementSession::new(), &view(flavour), sql));
     }
 }

@@ -7,7 +7,8 @@ use crate::client_statement::{
     execute,
 };
 
-/// The maximum number of columns of a result. It is the limit for a `SELECT`; no `SHOW` statement has more.
+/// The maximum number of columns of a result. This is the limit for a `SELECT`, and no `SHOW` statement has
+/// more columns.
 const COLUMNS_MAX: usize = 256;
 
 /// The maximum number of rows of a result. No `SHOW` statement of the example server returns more.
@@ -54,16 +55,21 @@ fn check_answer(answered: &StatementResult, text_bytes_max: usize) {
 }
 
 fn check_rows(ResultRows { columns, rows }: &ResultRows, text_bytes_max: usize) {
-    assert!((1..=COLUMNS_MAX).contains(&columns.len()), "{} columns", columns.len());
+    assert!((1..=COLUMNS_MAX).contains(&columns.len()), "the result has {} columns", columns.len());
     for column in columns {
         assert!(column.name.chars().count() <= COLUMN_NAME_CHARACTERS_MAX, "{}", column.name);
     }
-    assert!(rows.len() <= ROWS_MAX, "{} rows", rows.len());
+    assert!(rows.len() <= ROWS_MAX, "the result has {} rows", rows.len());
     for row in rows {
         assert_eq!(row.len(), columns.len());
         for (column, cell) in columns.iter().zip(row) {
             let Some(cell) = cell else { continue };
-            assert!(cell.len() <= text_bytes_max, "{} bytes of {}", cell.len(), column.name);
+            assert!(
+                cell.len() <= text_bytes_max,
+                "the value has {} bytes, in the column {}",
+                cell.len(),
+                column.name
+            );
             let is_number = column.column_type != ResultColumnType::Integer || cell.parse::<i128>().is_ok();
             assert!(is_number, "{cell:?} is not a number, but it is in the numeric column {}", column.name);
         }

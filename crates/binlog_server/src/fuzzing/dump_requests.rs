@@ -57,7 +57,9 @@ fn check_request(request: &ClientDumpRequest, flavour: Flavour) {
             assert!(file.len() <= FILE_NAME_BYTES_MAX * 3);
         }
         (RequestedStart::Mariadb(_), Flavour::MariaDb) => {}
-        (from, flavour) => panic!("request {from:?} for a log of {flavour:?}"),
+        (from, flavour) => {
+            panic!("the request {from:?} was accepted for a log of the other flavour, {flavour:?}")
+        }
     }
 }
 
@@ -109,9 +111,9 @@ fn check_mysql(has: &MysqlGtidSet, begin: &StreamStart, before: Option<GtidSet>)
     match before {
         Some(GtidSet::MySql(before)) => assert!(
             has.is_superset_of(&before),
-            "the client has {has}, which lacks some of {before} before the start of the stream"
+            "the stream starts after the transactions {before}, but the client has only {has}"
         ),
-        before => panic!("{begin:?}, but the transactions before it are {before:?}"),
+        before => panic!("the stream starts at {begin:?}, but the transactions before it are {before:?}"),
     }
 }
 
@@ -134,13 +136,12 @@ fn check_mariadb(request: &MariadbRequest, skip: &MariadbSkip, before: Option<Gt
 /// number must not be lower.
 fn check_domains(request: &MariadbRequest, before: &MariadbBinlogState) {
     for past in before.iter() {
-        let has = request
-            .position
-            .last(past.domain)
-            .expect("the client must have a position in every domain of the transactions before the start");
+        let has = request.position.last(past.domain).expect(
+            "the client has a GTID in every domain of the transactions before the start of the stream",
+        );
         assert!(
             has.server_id != past.server_id || has.sequence >= past.sequence,
-            "the client has {has}, but {past} is before the start"
+            "the stream starts after the transaction {past}, but the client's GTID in this domain is only {has}"
         );
     }
 }

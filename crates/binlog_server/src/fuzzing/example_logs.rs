@@ -24,7 +24,7 @@ const OTHER: &str = "00000000-0000-0000-0000-00000000000b";
 pub(super) const VIEW_TEXT_BYTES_MAX: usize = 512;
 
 static MYSQL_VIEW: LazyLock<ServerView> = LazyLock::new(|| {
-    let set = |text: &str| MysqlGtidSet::parse(text).expect("a valid GTID set");
+    let set = |text: &str| MysqlGtidSet::parse(text).expect("the GTID set of an example log is valid");
     make_view(ServedGtids::Mysql {
         executed: set(&format!("{SOURCE}:1-30:tag:1-3,{OTHER}:1-5")),
         purged: set(&format!("{SOURCE}:1-10")),
@@ -33,7 +33,8 @@ static MYSQL_VIEW: LazyLock<ServerView> = LazyLock::new(|| {
 });
 
 static MARIADB_VIEW: LazyLock<ServerView> = LazyLock::new(|| {
-    let state = MariadbBinlogState::parse("0-1-20,0-2-30,2-3-7").expect("a valid binlog state");
+    let state = MariadbBinlogState::parse("0-1-20,0-2-30,2-3-7")
+        .expect("the binlog state of an example log is valid");
     make_view(ServedGtids::Mariadb { state, domain: 0 })
 });
 
@@ -87,15 +88,16 @@ pub(super) struct ExampleLog {
     gtids: GtidSet,
 }
 
-/// A segment: the source's file, the offset in the file, the epoch of the source, and the transactions before
-/// the segment.
+/// The properties of a segment: the source's file, the offset in the file, the epoch of the source, and the
+/// transactions before the segment.
 type SegmentSpec<'a> = (&'a str, u64, u32, Option<&'a str>);
 
 impl ExampleLog {
     /// A log with segments of 1000 bytes, numbered from `first_number`. `gtids` are all transactions of the
     /// log.
     fn new(flavour: Flavour, first_number: u64, segments: &[SegmentSpec<'_>], gtids: &str) -> Self {
-        let set = |text: &str| GtidSet::parse(flavour, text).expect("a valid GTID set");
+        let set =
+            |text: &str| GtidSet::parse(flavour, text).expect("the GTID set of an example log is valid");
         let numbered = || (first_number..).zip(segments);
         let view = |(number, (file, source_offset, epoch, _)): (u64, &SegmentSpec<'_>)| SegmentView {
             number,
@@ -138,8 +140,8 @@ impl LogHistory for ExampleLog {
     }
 }
 
-/// Example logs: a complete one; one that was purged and continued from another source; one that started in
-/// the middle of a file and has a hole; an empty one.
+/// Creates the example logs: a complete log; a purged log that continues from another source; a log that
+/// started in the middle of a file and has a hole; an empty log.
 fn make_logs(flavour: Flavour, [first, second, third]: [&str; 3], all: &str) -> Vec<ExampleLog> {
     let whole =
         [("b.000001", 4, 1, Some("")), ("b.000002", 4, 1, Some(first)), ("b.000003", 4, 1, Some(second))];

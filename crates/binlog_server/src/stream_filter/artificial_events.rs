@@ -27,7 +27,7 @@ impl ArtificialEventBuilder {
     }
 
     /// A heartbeat event that announces the stream's offset in a file. Heartbeats of version 1 have only 32
-    /// bits for the offset; beyond 4 GiB MySQL's servers send its low 32 bits.
+    /// bits for the offset. Beyond 4 GiB, MySQL sends the low 32 bits of the offset.
     pub fn heartbeat(self, flavour: Flavour, v2: bool, file: &str, position: u64) -> Vec<u8> {
         let heartbeat = Heartbeat { file_name: file.as_bytes(), position };
         match (v2, flavour) {
@@ -78,12 +78,12 @@ pub(super) enum ClearedFields {
     Nothing,
     /// The server's start time. A replica that receives a start time drops its temporary tables.
     Created,
-    /// The server's start time and the event's end position. Used if the next events of the stream are later
-    /// in the file.
+    /// The server's start time and the event's end position. Used if the next events of the stream are not at
+    /// the beginning of the file.
     CreatedAndPlace,
 }
 
-/// The format description event for the beginning of a stream or file, made from the event's bytes in the
+/// Makes the format description event for the beginning of a stream or file from the event's bytes in the
 /// log.
 pub(super) fn format_description(
     event: &[u8],
@@ -110,7 +110,7 @@ pub(super) fn format_description(
     event
 }
 
-/// A rotate event of the log, with another file name.
+/// Changes the file name in a rotate event of the log.
 pub(super) fn renamed_rotate(
     header: &EventHeader,
     rotate: &Rotate<'_>,

@@ -1,5 +1,5 @@
-//! Tracks which transactions a MariaDB client has and where its stream stops, while the stream is sent
-//! (`send_event_to_slave` in `sql_repl.cc`).
+//! While a stream is sent to a MariaDB client, tracks which transactions the client has and where the stream
+//! stops. The rules are those of `send_event_to_slave` in `sql_repl.cc`.
 
 use tailwater_wire::gtid::{MariadbBinlogState, MariadbGtid, MariadbGtidList};
 
@@ -27,25 +27,25 @@ pub(super) struct GroupEnd {
 impl MariadbFilter {
     pub fn new(skip: MariadbSkip) -> Self {
         let ends = skip.until.as_ref().is_some_and(|until| until.is_empty());
-        // Like the server, keep the state from before the stream only for a client that stops at given GTIDs.
-        // For other clients the GTID list has only what the stream passed while it skipped transactions.
+        // Like MariaDB, keep the state from before the stream only for a client whose stream stops at given
+        // GTIDs. For other clients, the GTID list has only the transactions that the stream has skipped.
         let state = if skip.until.is_some() { skip.state } else { MariadbBinlogState::new() };
         Self { skip: MariadbSkip { state, ..skip }, position_reached: false, ends }
     }
 
-    /// Whether the client may have received the following events already. Events at the beginning of a file
+    /// Whether the client may have already received the events that follow. Events at the beginning of a file
     /// do not count.
     pub fn is_skipping(&self) -> bool {
         !self.skip.domains.is_empty()
     }
 
-    /// Whether the transaction is left out, because the client has it or because it is after the client's
-    /// last GTID. `log` returns the state of the whole log, for domains that were empty when the stream
-    /// started.
+    /// Whether to leave the transaction out of the stream, because the client has it or because it is after
+    /// the GTID at which the client's stream stops. `log` returns the state of the whole log. It is used for
+    /// domains that had no transaction when the stream started.
     ///
     /// # Errors
-    /// If the client's GTID turns out not to be in the log, or if it is in a hole of the log although the
-    /// client uses strict mode.
+    /// If the log does not have the client's GTID. Also if the client uses strict mode and its GTID is in a
+    /// hole of the log.
     pub fn has(
         &mut self,
         gtid: &MariadbGtid,
@@ -100,12 +100,12 @@ impl MariadbFilter {
         }
         until.remove(&gtid.domain);
         self.ends = until.is_empty();
-        // The client's last GTID may not exist in the log. The first later GTID of the domain is then left
-        // out.
+        // The GTID at which the client's stream stops may not exist in the log. In that case, leave out the
+        // first later GTID of the domain.
         gtid.sequence > last.sequence || self.skip.until_before
     }
 
-    /// What follows the group, or the single event, that was just sent or skipped.
+    /// Returns what to send after the event group, or the single event, that was just sent or skipped.
     pub fn end_group(&mut self) -> GroupEnd {
         let reached = std::mem::take(&mut self.position_reached);
         let list = |flags| MariadbGtidList { flags, ..self.skip.state.to_list() };

@@ -8,8 +8,8 @@
 //!
 //! The calls for each segment are, in this order: [`StreamFilter::enter`] with the segment's format
 //! description event. Then for each further entry: [`StreamFilter::entry`]; if the entry is sent,
-//! [`StreamFilter::event`] for each of its events; [`StreamFilter::end_entry`]. Call [`StreamFilter::idle`]
-//! before waiting for more entries.
+//! [`StreamFilter::event`] for each of its events; [`StreamFilter::end_entry`]. The caller calls
+//! [`StreamFilter::idle`] before it waits for more entries.
 
 mod artificial_events;
 mod mariadb_gtid_filter;
@@ -70,7 +70,7 @@ enum ClientSet {
 #[derive(Debug, Clone, Copy)]
 struct FilterStart {
     position: u64,
-    /// Whether the client resumes an earlier stream.
+    /// Whether the client resumes a stream that it has read before.
     resumes: bool,
 }
 
@@ -117,7 +117,7 @@ pub enum EventVerdict {
     Skip,
 }
 
-/// What follows an entry that was sent or skipped.
+/// What to send after an entry that was sent or skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryEnd {
     /// The artificial events to send.
@@ -167,8 +167,8 @@ impl StreamFilter {
         }
     }
 
-    /// The file that the stream is in, and the offset after the last event that was sent or skipped.
-    /// Heartbeats and acknowledgement requests use both.
+    /// The file that the stream has reached, and the offset after the last event that was sent or skipped.
+    /// Heartbeats and acknowledgement requests contain both.
     pub fn position(&self) -> (&str, u64) {
         (&self.file, self.position)
     }
@@ -202,8 +202,8 @@ impl StreamFilter {
             }
             _ => ClearedFields::Nothing,
         };
-        // If a file is in several segments of the log, its format description event is sent only once, unless
-        // it differs.
+        // If several segments of the log contain parts of one file, send the file's format description event
+        // only once, unless it differs.
         let continues = same_file
             && self.format.as_ref().is_some_and(|known| {
                 FormatDescription { created: 0, ..known.clone() }
@@ -223,11 +223,14 @@ impl StreamFilter {
 
     fn read_format(&self, event: &[u8]) -> Result<FormatDescription, ClientError> {
         let unreadable = |error: WireError| {
-            ClientError::dump(format!("The format description event of {} in the log: {error}", self.file))
+            ClientError::dump(format!(
+                "Cannot read the format description event of {} in the log: {error}",
+                self.file
+            ))
         };
         let header = EventHeader::parse(event).map_err(unreadable)?;
         if header.event_length as usize != event.len() {
-            let reason = format!("{} bytes of {}", event.len(), header.event_length);
+            let reason = format!("it has {} bytes instead of {}", event.len(), header.event_length);
             return Err(unreadable(WireError::malformed("format description event", reason)));
         }
         if header.event_type != EventType::FORMAT_DESCRIPTION {
@@ -252,11 +255,12 @@ impl StreamFilter {
         Ok(format)
     }
 
-    /// Decides whether the next entry is sent. `log` returns the state of the whole log. It is called only if
-    /// a MariaDB client has a position in a domain in which the log had no transactions.
+    /// Decides whether the next entry is sent. `log` returns the state of the whole log. This method calls
+    /// `log` only if a MariaDB client has a position in a domain that had no transactions when the stream
+    /// started.
     ///
     /// # Errors
-    /// If the client's position turns out not to be in the log, or if the transaction has no GTID and the
+    /// If the log does not have the client's position. Also if the transaction has no GTID although the
     /// client requested the stream by GTIDs.
     pub fn entry(
         &mut self,
@@ -315,10 +319,10 @@ impl StreamFilter {
         })
     }
 
-    /// A rotate event of the log, changed to the served name of the next file.
+    /// Changes a rotate event of the log so that it has the served name of the next file.
     fn renamed(&self, header: &EventHeader, event: &[u8]) -> Result<Vec<u8>, ClientError> {
         let unreadable = |error: WireError| {
-            ClientError::dump(format!("The rotate event of {} in the log: {error}", self.file))
+            ClientError::dump(format!("Cannot read the rotate event of {} in the log: {error}", self.file))
         };
         let Some(format) = &self.format else {
             return Err(ClientError::dump("Could not find format_description_event in binlog file"));
@@ -331,7 +335,7 @@ impl StreamFilter {
         Ok(artificial_events::renamed_rotate(header, &rotate, &name, format.has_checksums()))
     }
 
-    /// Returns what follows the entry that was just sent or skipped.
+    /// Returns what to send after the entry that was just sent or skipped.
     ///
     /// # Errors
     /// If the GTID list for a MariaDB client would be too long for an event.
@@ -342,19 +346,20 @@ impl StreamFilter {
         };
         let GroupEnd { list, ends } = filter.end_group();
         let event = list.map(|list| self.events.gtid_list(&list, self.position)).transpose();
-        let event =
-            event.map_err(|error| ClientError::dump(format!("The GTID list for the client: {error}")))?;
+        let event = event.map_err(|error| {
+            ClientError::dump(format!("Cannot build the GTID list for the client: {error}"))
+        })?;
         Ok(EntryEnd { events: event.into_iter().collect(), ends })
     }
 
-    /// The heartbeat to send before waiting for more entries. `None` unless transactions were skipped and the
-    /// client has not received this position yet (MySQL).
+    /// For MySQL: the heartbeat to send before waiting for more entries. It announces skipped transactions.
+    /// `None` if the client already knows the position of the stream.
     pub fn idle(&mut self) -> Option<Vec<u8>> {
         let position = self.skipped_to.take()?;
         Some(self.events.heartbeat(self.flavour, self.options.heartbeat_v2, &self.file, position))
     }
 
-    /// The heartbeat to send when there was no event for the client's heartbeat period. It also announces
+    /// The heartbeat to send after no event was sent for the client's heartbeat period. It also announces
     /// skipped transactions.
     pub fn heartbeat(&mut self) -> Vec<u8> {
         self.skipped_to = None;

@@ -10,8 +10,8 @@ use tailwater_wire::protocol::command::{ClientCommand, DumpFlags};
 use crate::client_error::ClientError;
 use crate::client_statement::StatementSession;
 
-/// Clients of MariaDB with this capability understand GTID events. For older clients a server would have to
-/// rewrite events.
+/// MariaDB clients with this capability, or a higher one, understand GTID events. For older clients a server
+/// would have to rewrite events.
 const MARIADB_CAPABILITY_GTID: i128 = 4;
 
 /// A flag that a MySQL client sends to request heartbeats of version 2.
@@ -28,7 +28,7 @@ pub struct ClientDumpRequest {
     pub from: RequestedStart,
     /// Whether the client waits for more at the end of the log.
     pub wait_for_more: bool,
-    /// The client wants a heartbeat each time that no event was sent for this long.
+    /// The client wants a heartbeat whenever the server has sent no event for this long.
     pub heartbeat_period: Option<Duration>,
     /// Whether the client understands heartbeats of version 2.
     pub heartbeat_v2: bool,
@@ -81,9 +81,9 @@ pub struct MariadbRequest {
 }
 
 impl ClientDumpRequest {
-    /// Whether the client is a replica, which reconnects under the same server id. Other programs use server
-    /// id 0, or 1 if they wait for more events, as MySQL's mysqlbinlog does. A replica may have server id 1
-    /// too. It is recognised by its UUID on MySQL, and by its request for heartbeats on MariaDB.
+    /// Whether the client is a replica, which reconnects under the same server id. Other programs, such as
+    /// MySQL's mysqlbinlog, use server id 0, or 1 if they wait for more events. A replica may have server id
+    /// 1 too. A MySQL replica is recognised by its UUID, and a MariaDB replica by its request for heartbeats.
     pub fn is_replica(&self) -> bool {
         let is_marked = self.replica_uuid.is_some() || self.heartbeat_period.is_some();
         self.wait_for_more && (self.server_id > 1 || is_marked)
@@ -183,7 +183,7 @@ fn mysql_client_of_mariadb() -> ClientError {
 fn mariadb_request(session: &StatementSession, state: &str) -> Result<MariadbRequest, ClientError> {
     let parse = |text: &str, what: &str| {
         MariadbPosition::parse(text)
-            .map_err(|error| ClientError::dump(format!("{what} of the client: {error}")))
+            .map_err(|error| ClientError::dump(format!("Cannot parse {what} of the client: {error}")))
     };
     Ok(MariadbRequest {
         position: parse(state, "@slave_connect_state")?,

@@ -9,18 +9,18 @@ use super::{
 };
 use crate::client_error::{ClientError, quoted};
 
-/// What a MariaDB client already has of the log, and where its stream stops.
+/// Which transactions of the log a MariaDB client already has, and where its stream stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MariadbSkip {
     /// The domains in which the stream starts before the client's position.
     pub domains: BTreeMap<u32, SkipDomain>,
-    /// Whether it is an error if the log lacks the client's GTID although it has earlier and later ones of
-    /// the domain.
+    /// Strict mode: whether it is an error if the log lacks the client's GTID, but has earlier and later
+    /// GTIDs of the same domain.
     pub strict: bool,
-    /// The domains that have not reached their last GTID yet, with this GTID; `None` if the client did not
-    /// request a stop.
+    /// For each domain in which the stream has not reached its stop position yet: the GTID at which it stops.
+    /// `None` if the client requested no stop position.
     pub until: Option<BTreeMap<u32, MariadbGtid>>,
-    /// Whether the last GTIDs themselves are left out.
+    /// Whether the stream leaves out the transactions with the GTIDs in `until` themselves.
     pub until_before: bool,
     /// The source's binlog state (`gtid_binlog_state`) at the start of the stream.
     pub state: MariadbBinlogState,
@@ -31,12 +31,12 @@ pub struct MariadbSkip {
 pub struct SkipDomain {
     /// The last transaction of the domain that the client has.
     pub gtid: MariadbGtid,
-    /// Whether the log had no transaction of this domain when the stream started. When the first one is sent,
-    /// the client's GTID must be in the log.
+    /// Whether the log had no transaction of this domain when the stream started. When the stream sends the
+    /// first transaction of the domain, the client's GTID must be in the log.
     pub was_empty: bool,
 }
 
-/// The highest sequence number that a server itself wrote in a domain.
+/// The highest sequence number in a domain of the transactions that the server `server_id` itself wrote.
 pub(crate) fn written_by(state: &MariadbBinlogState, domain: u32, server_id: u32) -> Option<u64> {
     let mut entries = state.iter().filter(|gtid| gtid.domain == domain && gtid.server_id == server_id);
     entries.next().map(|gtid| gtid.sequence)
@@ -136,8 +136,8 @@ fn check_position(
         if let Some(until) = &mut until
             && until.get(&gtid.domain).is_none_or(has)
         {
-            // The client's last GTID in this domain is before its start position, so nothing of the domain is
-            // sent.
+            // In this domain the client's stop position is before its start position. So the stream has
+            // nothing of this domain.
             until.remove(&gtid.domain);
             continue;
         }
@@ -150,23 +150,24 @@ fn check_position(
     Ok((domains, until))
 }
 
-/// Whether all transactions that the client lacks come after `before` (`contains_all_slave_gtid`).
+/// Whether all transactions that the client lacks come after the binlog state `before`. This is the rule of
+/// MariaDB's function `contains_all_slave_gtid`.
 fn follows_directly(domains: &BTreeMap<u32, SkipDomain>, before: &MariadbBinlogState) -> bool {
     before.iter().all(|past| {
         let Some(SkipDomain { gtid, .. }) = domains.get(&past.domain) else {
-            // The client has nothing of this domain, so it needs the domain from its beginning.
+            // The client has no transaction of this domain, so it needs the domain from its beginning.
             return false;
         };
-        // Sequence numbers of different servers cannot be compared. For the same server, the client's GTID
-        // must be later, or be the last one of the domain.
+        // Sequence numbers of different servers cannot be compared. If the server is the same, the client's
+        // GTID must be the last GTID of the domain or a later one.
         gtid.server_id != past.server_id
             || gtid.sequence > past.sequence
             || (gtid.sequence == past.sequence && before.last(past.domain) == Some(past))
     })
 }
 
-/// Removes the domains that need no check during the stream: the stream has nothing to skip there for the
-/// client, or starts after the domain's last GTID.
+/// Removes the domains that need no check while the stream is sent. In such a domain the stream has nothing
+/// to skip for the client, or starts after the stop position.
 fn pass_over(
     before: &MariadbBinlogState,
     domains: &mut BTreeMap<u32, SkipDomain>,

@@ -1,9 +1,9 @@
-//! Decides where a client's stream starts in the log, or why it is refused. It does no I/O.
+//! Decides where a client's stream starts in the log, or why the server refuses the request. It does no I/O.
 //!
 //! The rules are those of the servers (`rpl_binlog_sender.cc` of MySQL, `sql_repl.cc` of MariaDB). The error
-//! texts start with the servers' texts too, because replicas and monitoring know them; details about the log
-//! follow. One rule is added: a client that is ahead of the log first waits, because the log may lag behind
-//! its source for a moment.
+//! texts start with the servers' texts, because replicas and monitoring know them. Details about the log
+//! follow. Tailwater adds one rule: a client that is ahead of the log first waits, because the log may lag
+//! behind its source for a moment.
 
 mod dump_request_parser;
 mod mariadb_gtid_position;
@@ -21,7 +21,7 @@ use super::binlog_file_list::{Catalog, LocateError};
 use super::client_error::{ClientError, quoted};
 use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
-/// What the decision needs to know about the log.
+/// The data about the log on which the decision depends.
 pub trait LogHistory {
     /// The flavour of the log's source.
     fn flavour(&self) -> Flavour;
@@ -32,9 +32,9 @@ pub trait LogHistory {
     /// All durable transactions of the log, and all known transactions before its beginning.
     fn gtids(&self) -> GtidSet;
 
-    /// All transactions before a segment, including those before the log's beginning. `None` if these are
-    /// unknown because the log began in the middle of a file. If a segment has its file from the start, its
-    /// previous-GTIDs or GTID-list event contains them.
+    /// All transactions before a segment, including those before the log's beginning. `None` if these
+    /// transactions are unknown because the log began in the middle of a file. If a segment has its file from
+    /// the start, the previous-GTIDs or GTID-list event of the file contains them.
     ///
     /// # Errors
     /// If the segment cannot be read. The error is sent to the client.
@@ -79,7 +79,7 @@ pub struct StreamStart {
     pub skip: SkipSet,
 }
 
-/// What a client already has of the log after the start of its stream.
+/// Which transactions after the start of its stream a client already has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SkipSet {
     /// Nothing, because the client requested the stream by position.
@@ -88,11 +88,12 @@ pub enum SkipSet {
     Mysql {
         /// The transactions that the client has.
         has: MysqlGtidSet,
-        /// Whether the client has transactions after the start of the stream. It has then already received
-        /// the format description event there, and must keep the temporary tables that it has created since.
+        /// Whether the client has transactions from after the start of the stream. Such a client has already
+        /// received the format description event there. It must keep the temporary tables that it has created
+        /// since.
         resumes: bool,
     },
-    /// In each domain, everything up to a GTID.
+    /// In each domain, all transactions up to a GTID.
     Mariadb(Box<MariadbSkip>),
 }
 
@@ -135,7 +136,7 @@ fn by_position(name: &str, position: u64, log: &dyn LogHistory) -> Result<StartD
     let (Some(oldest), Some(newest)) = (catalog.files().first(), catalog.files().last()) else {
         return Err(empty(log));
     };
-    // An empty name requests the oldest file, from the first offset that the log has of it.
+    // An empty name requests the oldest file, from the first offset of this file that the log has.
     let (file, position) = match name {
         "" if position == FIRST_EVENT_OFFSET => (oldest.name.as_str(), oldest.begins_at()),
         "" => (oldest.name.as_str(), position),
@@ -192,7 +193,7 @@ fn follows(name: &str, newest: &str) -> bool {
     }
 }
 
-/// A stream that starts at the beginning of a segment.
+/// Returns the decision to start the stream at the beginning of a segment.
 fn at_segment(segment: u64, log: &dyn LogHistory, skip: SkipSet) -> Option<StartDecision> {
     let from = LogPosition { segment, offset: FIRST_EVENT_OFFSET };
     let place = log.catalog().place(from)?;
@@ -205,7 +206,7 @@ fn newest_first(log: &dyn LogHistory) -> impl Iterator<Item = u64> {
     files.flat_map(|file| file.segments.iter().rev().map(|segment| segment.number))
 }
 
-/// The error for a client that uses GTIDs, if it is unknown which transactions came before the log.
+/// Returns the error for a client that uses GTIDs if the log does not know which transactions came before it.
 fn unknown_beginning(log: &dyn LogHistory) -> String {
     let place = log.catalog().files().first();
     let place = place.map_or(String::new(), |file| format!(", {}:{}", file.name, file.begins_at()));

@@ -22,8 +22,8 @@ pub(super) fn by_gtids(
         return Ok(StartDecision::refuse("Client requested source to start replication from position < 4"));
     }
     let mut oldest = None;
-    // The later a segment, the more transactions are before it. So take the newest segment for which the
-    // client has all earlier transactions; then the fewest transactions must be skipped.
+    // Choose the newest segment for which the client has all earlier transactions. Then the stream has to
+    // skip the fewest transactions.
     for segment in newest_first(log) {
         let before = log.gtids_before(segment)?.map(mysql_set).transpose()?;
         match before {
@@ -45,8 +45,8 @@ fn begin(
     log: &dyn LogHistory,
 ) -> Result<StartDecision, ClientError> {
     let executed = mysql_set(log.gtids())?;
-    // Subtract both sets: a log that began in the middle of a file may know more of the earlier transactions
-    // from a later file.
+    // Subtract both sets. If the log began in the middle of a file, a later file may name more of the earlier
+    // transactions.
     let ahead = own_transactions(has, log.source_uuid()).subtract(before).subtract(&executed);
     if !ahead.is_empty() {
         return Ok(StartDecision::wait(has_more(&ahead)));
@@ -65,7 +65,7 @@ fn mysql_set(set: GtidSet) -> Result<MysqlGtidSet, ClientError> {
     }
 }
 
-/// The client's transactions that the captured server itself originally committed.
+/// Returns those of the client's transactions that the captured source originally committed.
 fn own_transactions(has: &MysqlGtidSet, source: Option<[u8; 16]>) -> MysqlGtidSet {
     let mut own = MysqlGtidSet::new();
     let Some(source) = source else { return own };

@@ -9,8 +9,7 @@ use crate::binlog_file_list::SegmentView;
 const A: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 const B: &str = "00000000-0000-0000-0000-00000000000b";
 
-/// A log whose segments are binlog files of 1000 bytes. For each segment, the transactions before it are
-/// given.
+/// A log whose segments are binlog files of 1000 bytes. Each segment comes with the transactions before it.
 struct Log {
     flavour: Flavour,
     catalog: Catalog,
@@ -107,8 +106,10 @@ fn expect_begin(log: &Log, from: RequestedStart, segment: u64, offset: u64) {
 
 fn expect(log: &Log, from: RequestedStart, kind: &str, words: &str) {
     match run(log, from.clone()) {
-        Err((found, text)) => assert!(found == kind && text.contains(words), "{from:?}: {found} {text}"),
-        Ok(place) => panic!("{from:?} begins at {place:?}"),
+        Err((found, text)) => {
+            assert!(found == kind && text.contains(words), "wrong decision for {from:?}: {found} {text}")
+        }
+        Ok(place) => panic!("the stream for {from:?} starts at {place:?} instead of being refused"),
     }
 }
 
@@ -283,7 +284,7 @@ fn skipped_domains_and_until_positions_of_a_mariadb_client_are_found() {
     };
     assert_eq!(until("0-1-20,2-3-7", "0-2-28"), ["0-2-28"]);
     assert_eq!(until("0-1-20,2-3-7", "0-1-15,2-3-9"), ["2-3-9"]);
-    // The client's start is ahead of the log, and its last GTID is in the log.
+    // The client's start position is ahead of the log, and its stop position is in the log.
     assert!(until("0-2-99,2-3-7", "0-2-28").is_empty());
 
     let ahead = MariadbRequest { ignore_duplicates: true, ..mariadb("0-2-99,2-3-7") };
@@ -291,8 +292,9 @@ fn skipped_domains_and_until_positions_of_a_mariadb_client_are_found() {
 }
 
 proptest! {
-    /// A MySQL history of several servers is cut into segments at random. A client has an arbitrary part of
-    /// it. The client gets all transactions that it lacks and the log has, or is refused for a valid reason.
+    /// Cuts a MySQL history of several servers into segments at random. A client has an arbitrary part of
+    /// this history. The client must get all transactions of the log that it lacks, or be refused for a valid
+    /// reason.
     #[test]
     fn a_mysql_client_gets_everything_it_lacks(
         origins in proptest::collection::vec((0u8..3, any::<bool>()), 1..60),
@@ -332,8 +334,8 @@ proptest! {
                 let start = starts[begin.from.segment as usize - 1];
                 prop_assert!(lost.is_empty());
                 prop_assert!(set_of(&history[..start]).subtract(&client).is_empty());
-                // The client lacks a transaction before each later segment, so the stream could not start
-                // there.
+                // The client lacks a transaction before each later segment. So the stream could not start at
+                // a later segment.
                 let later = starts.iter().filter(|index| **index > start);
                 for index in later {
                     prop_assert!(!set_of(&history[..*index]).subtract(&client).is_empty());
@@ -346,7 +348,7 @@ proptest! {
         }
     }
 
-    /// The same test for MariaDB, where a client has all transactions up to a GTID in each domain.
+    /// The same test as for MySQL, but a MariaDB client has all transactions up to a GTID in each domain.
     #[test]
     fn a_mariadb_client_gets_everything_it_lacks(
         origins in proptest::collection::vec((0u32..3, 1u32..4), 1..60),
@@ -379,7 +381,7 @@ proptest! {
         match decide(&request(RequestedStart::Mariadb(mine)), &log) {
             StartDecision::Begin(begin) => {
                 let start = starts[begin.from.segment as usize - 1];
-                prop_assert!(!history[..start].iter().any(lacks), "{} of {:?}", client, history);
+                prop_assert!(!history[..start].iter().any(lacks), "the stream lacks a transaction: {} of {:?}", client, history);
             }
             StartDecision::Refuse(refusal) => prop_assert!(lost, "{}", refusal),
             StartDecision::Wait(refusal) => prop_assert!(false, "{}", refusal),

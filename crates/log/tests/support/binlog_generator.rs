@@ -62,14 +62,14 @@ impl Source {
         self.number
     }
 
-    /// Returns to an earlier state, for a stream that is requested again.
+    /// Returns to an earlier state, as if the stream were requested again from there.
     pub fn rewind(&mut self, file_bytes: usize, number: u64) {
         self.file.truncate(file_bytes);
         self.number = number;
         self.builder = self.builder.clone().at(file_bytes as u64);
     }
 
-    /// Starts the next file with its format description event, and the event that states the GTIDs of all
+    /// Starts the next file. Returns its format description event, and the event with the GTIDs of all
     /// earlier transactions.
     pub fn begin_file(&mut self, checksum: ChecksumAlgorithm) -> Vec<Vec<u8>> {
         self.file_number += 1;

@@ -31,7 +31,7 @@ pub struct MemoryStore {
 struct State {
     objects: BTreeMap<String, (Vec<u8>, SystemTime)>,
     faults: Vec<Fault>,
-    /// Every call, written as `VERB NAME`.
+    /// All calls of the store, each as `VERB NAME`.
     calls: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ impl MemoryStore {
         self.state.lock().expect("no call of this store panics")
     }
 
-    /// Injects faults. Each fault applies to the next call that can fail in this way.
+    /// Injects faults. Each fault affects the next call that can fail in this way.
     pub fn fail(&self, faults: &[Fault]) {
         self.state().faults = faults.to_vec();
     }

@@ -416,11 +416,11 @@ impl fmt::Display for MariadbBinlogState {
 pub struct MariadbRange {
     /// The replication domain.
     pub domain: u32,
-    /// The server that wrote `last`.
+    /// The id of the server that wrote the transaction with the number `last`.
     pub server_id: u32,
     /// The lowest sequence number that the range may hold.
     pub first: u64,
-    /// The highest sequence number. A transaction with this number was written.
+    /// The highest sequence number of the range. The server `server_id` wrote a transaction with this number.
     pub last: u64,
 }
 

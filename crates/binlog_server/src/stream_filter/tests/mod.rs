@@ -211,8 +211,8 @@ fn the_end_of_a_file_announces_skipped_transactions() {
     log.begin("b.1", 4);
     log.transaction(my(1));
     log.transaction(my(2));
-    // The source died, and the log continues with another server. The served names of that server's files
-    // contain its number.
+    // The source crashed, and the log continues with another server. The served names of the new server's
+    // files contain its epoch.
     log.epoch = 2;
     log.begin("b.1", 4);
     log.transaction(my(3));
@@ -251,7 +251,8 @@ fn events_except_the_first_rotate_have_the_checksums_of_the_log() {
     assert_eq!(first(&with, Some(ChecksumAlgorithm::Off)), bare);
     assert_eq!(first(&without, Some(ChecksumAlgorithm::Off)), bare);
     assert_eq!(first(&without, None), bare);
-    // Only the checksum of the stream's first event depends on which checksums the client accepts.
+    // Of all events in the stream, only the first has or lacks a checksum depending on what the client
+    // accepts.
     let rest = |checksum| stream(&with, &request(checksum)).unwrap().split_off(1);
     assert_eq!(rest(Some(ChecksumAlgorithm::Crc32)), rest(Some(ChecksumAlgorithm::Off)));
     let refusal = stream(&with, &request(None)).unwrap_err();
@@ -293,7 +294,8 @@ fn group(gtid: &str) -> String {
     format!("gtid {gtid}, intvar, xid!")
 }
 
-/// The stream of the MariaDB log in words, without the events at the beginning of files.
+/// Runs a stream of the MariaDB log. Returns its events in words, without the events at the beginning of
+/// files.
 fn mariadb_run(of: MariadbRequest) -> Result<String, ClientError> {
     let log = mariadb_log();
     let shown = run(&log, &request(RequestedStart::Mariadb(of)))?;
@@ -316,8 +318,8 @@ fn a_gtid_list_announces_skipped_transactions_to_a_mariadb_client() {
     expect_mariadb(mariadb(""), &[&one, &two, &three, &four, &five]);
     expect_mariadb(mariadb("0-1-1"), &["list 0 0-1-1", &two, &three, &four, &five]);
     expect_mariadb(mariadb("2-5-1"), &[&one, "list 0 0-1-1,2-5-1", &three, &four, &five]);
-    // Both GTIDs are the last ones of their domain in the first file, so nothing of the second file is
-    // skipped.
+    // Both GTIDs of the client are the last ones of their domain in the first file. So the stream skips
+    // nothing in the second file.
     expect_mariadb(mariadb("0-1-3,2-5-1"), &[&four, &five]);
     expect_mariadb(mariadb("0-2-4,2-5-1"), &["list 0 0-2-4", &five]);
     // The log has no transaction 0-1-2, but transactions before and after it.
@@ -345,7 +347,8 @@ fn a_new_domain_must_contain_the_position_of_the_client() {
         "{refusal}"
     );
     assert_eq!(filter.entry(entry, &state("7-7-9")), Ok(EntryVerdict::Skip));
-    // After the filter has found the position once, it does not search for it again.
+    // After the filter has found the client's position in the domain, it does not search for the position
+    // again.
     assert_eq!(filter.entry(entry, &state("")), Ok(EntryVerdict::Skip));
 }
 
@@ -363,9 +366,9 @@ fn the_stream_of_a_mariadb_client_stops_at_its_until_position() {
         &["list 0 0-1-3,2-5-1", &four, "list 1 0-1-3,0-2-4,2-5-1"],
     );
     expect_mariadb(until("", "0-1-3", true), &[&one, "list 1 0-1-3,2-5-1"]);
-    // The client's last GTID does not exist in the log.
+    // The GTID at which the stream stops does not exist in the log.
     expect_mariadb(until("", "0-1-2", false), &[&one, "list 1 0-1-3,2-5-1"]);
-    // The client's last GTID is before its start position.
+    // The GTID at which the stream stops is before the start position.
     expect_mariadb(until("0-1-3,2-5-1", "0-1-1", false), &["list 1 0-1-3,0-2-4,2-5-1"]);
 }
 

@@ -16,8 +16,8 @@ fn gtids(log: &Writer, sent: &[Sent]) -> Vec<String> {
     sent.iter().filter_map(|sent| shown(log, sent).strip_prefix("gtid ").map(str::to_owned)).collect()
 }
 
-/// Writes a history into binlog files and parts of files. `breaks` says what follows each transaction:
-/// nothing (0), a new file (1), or a later part of the same file, after a hole (2).
+/// Writes a history into binlog files and parts of files. `breaks` says what follows each transaction. 0: the
+/// next transaction. 1: a new file. 2: a hole and then a later part of the same file.
 fn write(log: &mut Writer, history: &[Gtid], breaks: &[u8]) {
     let mut file = 1;
     log.begin("b.1", 4);
@@ -40,7 +40,7 @@ fn write(log: &mut Writer, history: &[Gtid], breaks: &[u8]) {
 }
 
 proptest! {
-    /// The stream has exactly the transactions that a client lacks, in order, up to the end of the log.
+    /// The stream has exactly those transactions of the log that a client lacks, in order.
     #[test]
     fn a_mysql_client_gets_what_it_lacks(
         origins in proptest::collection::vec((0u8..3, any::<bool>()), 1..40),
@@ -100,8 +100,8 @@ proptest! {
         prop_assert_eq!(gtids(&log, &sent), lacks);
     }
 
-    /// A stream that is requested by position has the rest of the log byte for byte, wherever between two
-    /// entries it starts.
+    /// A stream that is requested by position has the rest of the log byte for byte. It may start between any
+    /// two entries.
     #[test]
     fn a_stream_by_position_has_the_rest_of_the_log(
         breaks in proptest::collection::vec(0u8..2, 1..12),
