@@ -33,8 +33,8 @@ pub(crate) fn parse_artificial_rotate(flavour: Flavour, event: &[u8]) -> Result<
     let rotate = Rotate::parse(event.get(EVENT_HEADER_BYTES..end).unwrap_or_default(), &format)?;
     match std::str::from_utf8(rotate.file_name) {
         Ok(file) if is_binlog_name(file) => Ok((file.to_owned(), rotate.position)),
-        // If the event is damaged, the bytes of its checksum may be parsed as the end of the file name. This
-        // check detects that.
+        // In a damaged event, the bytes of the checksum may be parsed as the end of the file name. This check
+        // detects such a name.
         _ => Err(WireError::malformed("rotate event", "its file name does not end in a number")),
     }
 }
@@ -53,7 +53,8 @@ pub(crate) struct StreamIngest<'a> {
     identity: SourceIdentity,
     log: &'a mut LogWriter,
     ack_mode: AckMode,
-    /// The file with the log's bytes of the overlap. `None` if the overlap is the log's last transaction.
+    /// The file of the log's newest segment, if the overlap is the beginning of this segment. `None` if the
+    /// overlap is the log's last transaction.
     head: Option<PathBuf>,
     /// The format description of the source's current binlog file.
     format: Option<FormatDescription>,
@@ -62,7 +63,7 @@ pub(crate) struct StreamIngest<'a> {
     /// The newest event for which the source requested an ACK that is not sent yet: its file and end
     /// position.
     ack: Option<(String, u64)>,
-    /// Whether the stream contained an event of the source's binlog file.
+    /// Whether the stream has contained an event that is in a binlog file of the source.
     has_source_events: bool,
     /// Processing of the stream ends when the log contains the start of this binlog file.
     until_file: Option<String>,
@@ -73,15 +74,15 @@ struct CurrentEvent {
     action: EventAction,
     /// `None` if the events have no checksum.
     checksum: Option<ChecksumChecker>,
-    /// The number of bytes of the event that were processed so far.
+    /// The number of bytes of the event that the capture has processed so far.
     passed: u64,
 }
 
-/// If no commit waits for an ACK, bytes are synced in the background when this many have been written.
-/// [`SyncPacer`] may sync them earlier, because readers wait for them.
+/// If no commit waits for an ACK, the log syncs bytes in the background when this many bytes have been
+/// written. [`SyncPacer`] may sync them earlier for waiting readers.
 const BACKGROUND_SYNC_BYTES: u64 = 8 << 20;
 
-/// How many times a commit group is extended by bytes that arrived in the meantime.
+/// How many times the capture adds newly arrived bytes to a commit group before it syncs the group.
 const PULLS_MAX: u32 = 4;
 
 impl<'a> StreamIngest<'a> {
@@ -113,7 +114,7 @@ impl<'a> StreamIngest<'a> {
         }
     }
 
-    /// Whether the source has sent any event of its binlog file.
+    /// Whether the source has sent an event that is in one of its binlog files.
     pub(crate) fn has_source_events(&self) -> bool {
         self.has_source_events
     }
@@ -129,15 +130,16 @@ impl<'a> StreamIngest<'a> {
             } else {
                 match self.next_or_sync_due(&mut stream, &mut pacer).await? {
                     Some(chunk) => {
-                        // Called once for all chunks that arrived together. Heartbeats count too.
+                        // Record the time of arrival once for all chunks that arrived together. Heartbeats
+                        // count too.
                         self.status.mark_received();
                         self.log.check()?;
                         chunk
                     }
                     None => {
                         match self.ack_mode {
-                            // No commit waits for the disk, so only write the bytes; they are synced as
-                            // rarely as possible, to leave the disk to other work.
+                            // No commit waits for the disk, so only write the bytes. They are synced as
+                            // rarely as possible, so that the disk can do other work.
                             AckMode::Received => self.log.flush()?,
                             AckMode::Durable if pacer.source_waits() => self.log.sync()?,
                             // While the disk syncs, the capture reads more of the stream, and readers of the
@@ -169,9 +171,9 @@ impl<'a> StreamIngest<'a> {
             if stream.has_buffered() {
                 continue;
             }
-            // A group of commits arrives within microseconds. If the kernel has received more bytes already,
-            // include them in this sync: reading them costs far less than a separate fdatasync. The number of
-            // reads is limited, because a client waits.
+            // A group of commits arrives within microseconds. If the kernel has already received more bytes,
+            // include them in this sync. Reading them costs far less than a separate fdatasync. The number of
+            // reads is limited, because a client of the source waits for the ACK.
             if self.ack.is_some() && pulls < PULLS_MAX {
                 pulls += 1;
                 if stream.pull().await? {
@@ -190,8 +192,8 @@ impl<'a> StreamIngest<'a> {
         }
     }
 
-    /// Returns the next chunk of the stream; `None` if the pending bytes must be synced before more of the
-    /// stream is read.
+    /// Returns the next chunk of the stream. `None` if the pending bytes must be synced before the capture
+    /// reads more of the stream.
     async fn next_or_sync_due(
         &self,
         stream: &mut DumpStream,
@@ -257,7 +259,8 @@ impl<'a> StreamIngest<'a> {
             self.format = Some(format);
         }
         // Verify the checksum before using anything in the event. For a big event, only the header is used
-        // before its last chunk has arrived. If the checksum then fails, the appended bytes are removed.
+        // until its last chunk has arrived. If the checksum is wrong, the log removes the appended bytes of
+        // the event.
         let mut checksum = self.checksum(&header)?;
         if let Some(checker) = &mut checksum {
             checker.update(&chunk.data);
@@ -285,8 +288,8 @@ impl<'a> StreamIngest<'a> {
                 self.log.append(&header, event, true, true)?;
             }
             if *position > FIRST_EVENT_OFFSET {
-                // Sync the first events of a segment that starts in the middle of a file. Without these
-                // events, the capture cannot continue the segment after a power failure.
+                // Sync the first events of a segment that starts in the middle of a file. If a power failure
+                // loses these events, the capture cannot continue the segment.
                 self.log.sync()?;
             }
         }
@@ -298,8 +301,8 @@ impl<'a> StreamIngest<'a> {
         let repeated = header.event_type == EventType::FORMAT_DESCRIPTION && header.end_log_pos == 0;
         match &self.format {
             // When a stream starts in the middle of a file, the source repeats the file's format description
-            // event with a few changed fields. It updates the event's checksum only if checksums are on, so
-            // the checksum cannot be verified otherwise.
+            // event with a few changed fields. The source updates the checksum of this event only if
+            // checksums are on. With checksums off, the checksum cannot be verified.
             Some(format) if repeated && !format.has_checksums() => Ok(None),
             Some(format) if format.trailer_bytes(header) > 0 => {
                 let checker = ChecksumChecker::new(u64::from(header.event_length));

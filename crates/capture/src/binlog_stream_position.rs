@@ -12,21 +12,21 @@ use tailwater_wire::binlog_event::{EventHeader, EventType, FIRST_EVENT_OFFSET};
 
 use crate::CaptureError;
 
-/// The end of the log, which a stream may overlap with.
+/// The end of the log. A stream may repeat the last part of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogTail {
     /// The source's binlog file of which the log's last segment is a copy.
     pub file: String,
     /// The offset in this file after the last byte that the log has.
     pub end: u64,
-    /// The part of the log that a stream repeats, so that it can be compared. `None` if the log has nothing
-    /// of this file yet.
+    /// The part of the log that the stream repeats, so that the capture can compare it. `None` if the log has
+    /// no event of this file yet.
     pub overlap: Option<Overlap>,
 }
 
 impl LogTail {
-    /// Decides about an event that starts at `start` of the log's last file. `None` if the event starts after
-    /// the end of the log.
+    /// Decides what to do with an event that starts at the offset `start` of the log's last file. `None` if
+    /// the event starts after the end of the log.
     fn place(&mut self, start: u64, length: u64) -> Result<Option<EventAction>, CaptureError> {
         if start == self.end {
             self.end += length;
@@ -45,7 +45,7 @@ impl LogTail {
                 file: self.file.clone(),
                 position: start,
                 detail: format!(
-                    "an event of {length} bytes starts before the end of the log at {} and ends after it",
+                    "an event of {length} bytes starts before the end of the log, {}, and ends after it",
                     self.end
                 ),
             });
@@ -54,17 +54,17 @@ impl LogTail {
     }
 }
 
-/// A range of the source's binlog file that the log has and the stream repeats. It is the log's last
-/// transaction. If the file has no transaction yet, it is everything from the beginning of the file.
+/// A range of the source's binlog file that the log has and the stream repeats. The range is the log's last
+/// transaction. If the file has no transaction yet, the range starts at the beginning of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overlap {
-    /// The offset of its first byte in the source's binlog file.
+    /// The offset of the overlap's first byte in the source's binlog file.
     pub start: u64,
-    /// The offset after its last byte.
+    /// The offset after the overlap's last byte.
     pub end: u64,
 }
 
-/// How the stream was requested from the source.
+/// How the capture requested the stream from the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamKind {
     /// From a file and an offset: every byte after it must arrive.
@@ -77,7 +77,7 @@ pub enum StreamKind {
 /// What to do with an event, that is, with all its chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventAction {
-    /// Drop the event: it is in no binlog file, or the log has it already.
+    /// Drop the event: it is not in a binlog file, or the log already has it.
     Drop,
     /// Compare the event with the log, which has the same bytes already.
     Compare {
@@ -90,11 +90,12 @@ pub enum EventAction {
     StartSegment {
         /// The source's binlog file of which the segment is a copy.
         file: String,
-        /// The offset in the source's binlog file of the segment's first event that is in that file. A format
-        /// description event that the source made for the stream is in no file.
+        /// The offset in the source's binlog file of the segment's first event that is in that file. The
+        /// format description event that the source made for the stream does not count, because it is not in
+        /// a file.
         position: u64,
-        /// Whole events to append before this one: the format description event, and the events that were
-        /// held back with it.
+        /// Whole events to append before this event: the format description event, and the events that the
+        /// tracker held back with it.
         preamble: Vec<Bytes>,
     },
 }
@@ -107,11 +108,11 @@ pub struct StreamTracker {
     /// The binlog file that the stream is in, from the last artificial rotate event.
     file: Option<String>,
     /// The offset in the file after the last event. The tracker adds up the lengths of the events, because
-    /// event headers have only 32 bits for an offset. From MariaDB 11.4 on, headers inside a transaction have
-    /// no position at all.
+    /// event headers have only 32 bits for an offset. In MariaDB 11.4 and later, the headers of events inside
+    /// a transaction have no offset.
     position: u64,
-    /// Only for streams by GTIDs: the events at the beginning of the current file. They are held back until
-    /// the first new transaction shows whether it follows them directly.
+    /// Only for streams by GTIDs: the events at the beginning of the current file. The tracker holds them
+    /// back until the first new transaction arrives and shows whether it follows them directly.
     head_events: Option<HeadEvents>,
     /// The last format description event, for a segment that starts in the middle of a file.
     format_description: Option<Bytes>,
@@ -128,13 +129,14 @@ struct HeadEvents {
 const HEAD_EVENTS_MAX: usize = 64;
 
 impl StreamTracker {
-    /// A tracker for a stream that was requested as `kind`. `tail` is the end of the log.
+    /// Creates a tracker for a stream that was requested as `kind`. `tail` is the end of the log.
     pub fn new(kind: StreamKind, tail: Option<LogTail>) -> Self {
         Self { kind, tail, file: None, position: 0, head_events: None, format_description: None }
     }
 
-    /// A tracker for a stream by GTIDs from another server than the last one in the log. No binlog file of
-    /// the new server counts as a file that the log has, even if the name and length are the same.
+    /// Creates a tracker for a stream by GTIDs from a server that is not the last source of the log. No
+    /// binlog file of the new server counts as a file that the log has, even if the name and length are the
+    /// same.
     pub fn for_another_server() -> Self {
         // No binlog file has an empty name: see `parse_artificial_rotate`.
         let tail = LogTail { file: String::new(), end: 0, overlap: None };
@@ -159,9 +161,9 @@ impl StreamTracker {
     /// transaction is open.
     ///
     /// # Errors
-    /// [`CaptureError::Gap`] if bytes of the source's file are missing before it, [`CaptureError::Diverged`]
-    /// if it starts before the end of the log and ends after it, [`CaptureError::Stream`] if the stream
-    /// contradicts itself.
+    /// [`CaptureError::Gap`] if bytes of the source's file are missing before the event.
+    /// [`CaptureError::Diverged`] if the event starts before the end of the log and ends after it.
+    /// [`CaptureError::Stream`] if the stream contradicts itself.
     pub fn place_event(
         &mut self,
         header: &EventHeader,
@@ -214,8 +216,8 @@ impl StreamTracker {
     }
 
     /// Holds back an event at the beginning of a file. In a stream by GTIDs, the log may already have the
-    /// beginning of the first file, or may have had it and purged it. The first transaction shows whether the
-    /// events that were held back belong in a new segment.
+    /// beginning of the first file, or may have purged it. The first transaction shows whether the events
+    /// that were held back belong in a new segment.
     fn hold_head_event(&mut self, event: &Bytes, start: u64, length: u64) -> Result<(), CaptureError> {
         let contiguous = match &self.head_events {
             Some(held) => held.end == start,
@@ -228,7 +230,9 @@ impl StreamTracker {
             .head_events
             .get_or_insert_with(|| HeadEvents { events: Vec::new(), end: FIRST_EVENT_OFFSET });
         if held.events.len() >= HEAD_EVENTS_MAX {
-            return Err(CaptureError::stream(format!("no transaction within {HEAD_EVENTS_MAX} events")));
+            return Err(CaptureError::stream(format!(
+                "the binlog file starts with {HEAD_EVENTS_MAX} events before the first transaction"
+            )));
         }
         held.events.push(event.clone());
         held.end = start + length;
@@ -242,8 +246,8 @@ impl StreamTracker {
         length: u64,
         format_description: bool,
     ) -> Result<EventAction, CaptureError> {
-        // From the start of a new segment on, the stream has no gaps, however it was requested. The server
-        // only leaves out transactions before the first new one.
+        // From the start of a new segment on, the stream has no gaps, even if it was requested by GTIDs. The
+        // server leaves out transactions only before the first new one.
         self.kind = StreamKind::FilePosition;
         let (preamble, position) = match self.head_events.take() {
             Some(held) if held.end == start => (held.events, FIRST_EVENT_OFFSET),
@@ -263,13 +267,13 @@ impl StreamTracker {
         if header.end_log_pos == 0 {
             return self.position;
         }
-        // The header has only the low 32 bits of the real offset. The real offset is the first one at or
-        // after the tracked offset with these low 32 bits.
+        // The header has only the low 32 bits of the event's offset. The event's real offset is the lowest
+        // offset with these low 32 bits that is not below the tracked offset.
         let length = u64::from(header.event_length);
         let counted_end = self.position + length;
         let distance = header.end_log_pos.wrapping_sub(counted_end as u32);
-        // An offset a little below the tracked one means that an event is repeated, not that the stream jumps
-        // ahead by almost 4 GiB.
+        // If the header's offset is a little below the tracked offset, the source has repeated an event. The
+        // stream has not jumped ahead by almost 4 GiB.
         if distance > u32::MAX / 2 {
             counted_end.saturating_sub(u64::from(distance.wrapping_neg())).saturating_sub(length)
         } else {
@@ -278,7 +282,7 @@ impl StreamTracker {
     }
 }
 
-/// Whether the server made the event for the stream, so that it is in no binlog file.
+/// Whether the server made the event for the stream, so that the event is not in a binlog file.
 fn is_in_no_file(header: &EventHeader) -> bool {
     header.is_artificial()
         || matches!(header.event_type, EventType::HEARTBEAT | EventType::HEARTBEAT_V2)
@@ -308,8 +312,8 @@ mod tests {
         }
     }
 
-    /// Passes an event to the tracker. The event is given as (type, end_log_pos, length, in_transaction); its
-    /// data is the end offset in decimal digits.
+    /// Passes an event to the tracker. The arguments describe the event: type, end_log_pos, length, and
+    /// whether it is in a transaction. The event's data is its end offset in decimal digits.
     fn feed(
         track: &mut StreamTracker,
         event: (EventType, u64, u32, bool),
@@ -421,8 +425,8 @@ mod tests {
 
     #[test]
     fn no_file_of_another_server_counts_as_a_file_of_the_log() {
-        // The other server's file is shorter than the log's, as long, or longer. All its events are new,
-        // because the stream was requested by GTIDs.
+        // The other server's file is shorter than the file in the log, equally long, or longer. All its
+        // events are new, because the stream was requested by GTIDs.
         for begins in [500, 700, 900] {
             let mut track = StreamTracker::for_another_server();
             track.rotate("b.1".into(), 4);

@@ -14,9 +14,9 @@ use crate::resume_position::{self, LogCoverage, ResumePoint, SourceState, StartP
 use crate::source_queries;
 use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
-/// How long a stream may be silent before it counts as broken: three heartbeat periods; with short periods
-/// eight, up to 2 s. This is long enough for TCP to retransmit a packet that was lost twice, and for a source
-/// that stalls for a second to resume.
+/// How long a stream may be silent before it counts as broken: three heartbeat periods. Short periods get
+/// more time: eight periods, but at most 2 s. In this time TCP can retransmit a packet that was lost twice,
+/// and a source that stalls for a second can resume.
 fn silence_max(heartbeat: Duration) -> Duration {
     heartbeat.saturating_mul(3).max(heartbeat.saturating_mul(8).min(Duration::from_secs(2)))
 }
@@ -25,9 +25,9 @@ impl CaptureDriver {
     /// For a MariaDB source: the newest binlog file, if the log ends in an older one. `None` otherwise. Up to
     /// the newest file, the stream must be requested without semi-sync.
     ///
-    /// The older file may end in the middle of an event, which ends the stream. A semi-sync stream that ends
-    /// right after its start can leave MariaDB's dump thread waiting for its ACK receiver forever. Every
-    /// later stream with the same `server_id` then waits for that thread.
+    /// The older file may end in the middle of an event, and the stream ends there. If a semi-sync stream
+    /// ends right after its start, MariaDB's dump thread may wait for its ACK receiver forever. Every later
+    /// stream with the same `server_id` then waits for this dump thread.
     pub(crate) async fn catch_up_target(
         &self,
         control: &mut Connection,
@@ -72,7 +72,7 @@ impl CaptureDriver {
             Ok(connection) => connection.dump(request).await,
             Err(error) => Err(error),
         };
-        // A failure here is only logged: the next stream request may time out again, as the last one did.
+        // A failure to free the dump thread is only logged. The next stream request may then time out again.
         opened
             .inspect_err(|error| {
                 warn!(code = error.code(), "cannot free a hung dump thread of the source: {error}")
@@ -98,8 +98,8 @@ impl CaptureDriver {
         Ok((connection.dump(request).await?, kind))
     }
 
-    /// Queries the source's binlog files. `None` if the list is locked; `control` is then replaced by a new
-    /// connection.
+    /// Queries the source's binlog files. If the source has locked the list, returns `None` and replaces
+    /// `control` by a new connection.
     async fn query_binlogs(
         &self,
         control: &mut Connection,
@@ -140,7 +140,8 @@ impl CaptureDriver {
             return Err(resume_position::refused_by_gtid(log, &refusal.to_string()));
         };
         source.binlogs = match self.query_binlogs(control).await? {
-            // The list is locked. The text of the refusal shows what the list would contain.
+            // The source has locked its list of binlog files. But the text of the refusal shows whether the
+            // list lacks the requested file, or the file is shorter than the requested position.
             None if message_contains(&refusal, "Could not find first log file") => Some(Vec::new()),
             None if message_contains(&refusal, "position") => Some(vec![(file.clone(), 0)]),
             None => return Err(refusal.into()),
@@ -170,7 +171,8 @@ impl CaptureDriver {
                     && segment.source_offset == FIRST_EVENT_OFFSET
                     && tail.end > FIRST_EVENT_OFFSET
                 {
-                    // The overlap is compared with this file, so write everything to the file first.
+                    // The capture compares the overlap with the segment's file. So write all buffered bytes
+                    // to the file first.
                     self.log.flush()?;
                     overlap = Some(Overlap { start: FIRST_EVENT_OFFSET, end: tail.end });
                     head = Some(segment.path);

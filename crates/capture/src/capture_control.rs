@@ -11,8 +11,8 @@ use crate::capture_status::{CaptureState, CaptureStatus};
 use crate::persisted_manager_orders::{AckerState, CaptureOrder};
 use crate::{CaptureError, CaptureOptions};
 
-/// How long a capture may take to execute an order of the manager. Most of the time goes into one fdatasync
-/// of its log and one of the file that stores its orders.
+/// How long a capture may take to execute an order of the manager. Most of this time is needed for two
+/// fdatasyncs: one of the log, and one of the file that stores the orders.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many orders may be queued while the capture is busy. A manager never has that many orders waiting.
@@ -33,8 +33,8 @@ pub(crate) fn order_channel() -> (mpsc::Sender<OrderRequest>, mpsc::Receiver<Ord
 /// A handle to a running capture in its role as an acker, for a manager. Cheap to clone. After the capture
 /// has ended, the handle still works and reports that the capture has ended.
 ///
-/// An order whose lease term is below the highest that the capture has seen is refused. Each method returns
-/// in bounded time. If the future of an order is dropped early, the order may still be executed.
+/// The capture refuses an order if it has already seen a higher lease term. Each method returns in bounded
+/// time. If the future of an order is dropped early, the order may still be executed.
 #[derive(Debug, Clone)]
 pub struct CaptureAcker {
     /// The name of the capture's own source. The capture can be ordered to follow it like any other server.
@@ -44,7 +44,7 @@ pub struct CaptureAcker {
     orders: mpsc::Sender<OrderRequest>,
     log: LogHandle,
     status: Arc<CaptureStatus>,
-    /// Whether everything that the capture acknowledges is durable.
+    /// Whether every transaction is durable before the capture acknowledges it.
     durable: bool,
 }
 
@@ -67,7 +67,7 @@ impl CaptureAcker {
     ///
     /// # Errors
     /// [`CaptureError::StaleOrder`]; [`CaptureError::OrderNotTaken`]; [`CaptureError::Log`] if the order
-    /// could not be persisted. The capture then continues, but may be stopped after a restart.
+    /// could not be persisted. In the last case the capture continues, but may be stopped after a restart.
     pub async fn stop(&self, token: u64) -> Result<AckerState, CaptureError> {
         self.send_order(CaptureOrder::Stop, token).await?;
         self.read()
@@ -87,7 +87,7 @@ impl CaptureAcker {
     }
 
     /// Lets the capture run again, from the same server as before. Does not wait for the stream. A capture
-    /// that runs already reconnects.
+    /// that is already running reconnects.
     ///
     /// # Errors
     /// Those of [`Self::stop`].
@@ -100,7 +100,7 @@ impl CaptureAcker {
     ///
     /// # Errors
     /// Those of [`Self::stop`]. [`CaptureError::UnknownServer`]. [`CaptureError::NotFollowing`] if the stream
-    /// does not start in time; the capture keeps trying.
+    /// does not start in time. The capture then continues to try.
     pub async fn follow(&self, token: u64, server: &str, timeout: Duration) -> Result<(), CaptureError> {
         let is_own = server == self.source;
         if !is_own && !self.servers.iter().any(|known| known == server) {

@@ -4,9 +4,9 @@
 //! thread costs about as much as the fdatasync itself (docs/adr/001-one-capture-thread.md). During an
 //! fdatasync, the kernel's socket buffer collects events; all of them become durable with the next fdatasync.
 //!
-//! If no commit waits for an ACK, the capture is instead a task on the runtime of the log's readers. Then
-//! only these readers wait for its work, and waking them needs no switch to another thread
-//! (docs/adr/029-asynchronous-source-log.md).
+//! If no commit waits for an ACK, the capture has no thread of its own. It is a task on the runtime of the
+//! log's readers, because only they wait for its work. Waking the readers then needs no switch to another
+//! thread (docs/adr/029-asynchronous-source-log.md).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ pub struct CaptureOptions {
     /// How often the source sends a heartbeat when it has no events. After three times this long without any
     /// bytes, the connection counts as broken.
     pub heartbeat: Duration,
-    /// The pause between two checks of the source's clock and its semi-sync settings.
+    /// The time between two checks of the source's clock and its semi-sync settings.
     pub source_check_interval: Duration,
     /// The directory of the log. Each source needs its own directory.
     pub directory: PathBuf,
@@ -52,8 +52,8 @@ pub struct CaptureOptions {
     /// The other servers of the cluster, by name. An order can make the capture follow one of them instead of
     /// the source.
     pub servers: BTreeMap<String, ConnectOptions>,
-    /// Whether the capture waits for orders after a permanent error instead of ending. Set if a manager is
-    /// configured, because the manager gives the orders.
+    /// Whether the capture waits for orders after a permanent error, instead of ending. True if a manager is
+    /// configured, because only a manager gives orders.
     pub wait_when_refused: bool,
 }
 
@@ -77,9 +77,9 @@ pub struct OpenCapture {
 }
 
 impl OpenCapture {
-    /// Starts the capture. If commits of the source wait for it, the capture gets a thread of its own;
-    /// otherwise it is a task on the `readers` runtime. A single-threaded runtime is not used, because disk
-    /// writes may block the runtime's thread at times.
+    /// Starts the capture. If commits of the source wait for its ACKs, the capture gets a thread of its own.
+    /// Otherwise it is a task on the `readers` runtime, unless that runtime is single-threaded: disk writes
+    /// would sometimes block its only thread.
     ///
     /// `ended` is cancelled when the capture ends, for any reason.
     ///
@@ -91,8 +91,8 @@ impl OpenCapture {
         let readers = readers.filter(|_| !options.semi_sync).filter(has_more_threads);
         let log = writer.handle();
         let status = Arc::new(CaptureStatus::default());
-        // Set the state before the thread runs. Otherwise an early reader of the status sees `Connecting`
-        // although an order stopped the capture.
+        // Set the state before the capture's thread starts. Otherwise an early reader of the status would see
+        // `Connecting` although an order has stopped the capture.
         if let Some(stop) = ordered.stopped {
             status.set_state(CaptureState::StoppedByOrder(stop));
         }
@@ -125,8 +125,8 @@ fn spawn_capture_thread(run: impl Future<Output = ()> + Send + 'static) -> Resul
 }
 
 impl Capture {
-    /// Opens the log and reads the persisted orders, so that the caller sees an error in the log or the
-    /// orders immediately.
+    /// Opens the log and reads the persisted orders. So the caller gets an error in the log or the orders
+    /// immediately.
     ///
     /// # Errors
     /// [`CaptureError::Log`] if the log or the orders cannot be read.
@@ -163,8 +163,8 @@ impl Capture {
         self.acker.clone()
     }
 
-    /// Ends the capture; [`Capture::join`] waits for the end. When the process is restarted, it captures
-    /// again, unless [`CaptureAcker::stop`] has stopped the capture.
+    /// Ends the capture. [`Capture::join`] waits for the end. After a restart the process captures again,
+    /// unless [`CaptureAcker::stop`] has stopped the capture.
     pub fn stop(&self) {
         self.stop.cancel();
     }
@@ -172,7 +172,7 @@ impl Capture {
     /// Waits for the capture to end. Blocks the thread.
     ///
     /// # Errors
-    /// The error that ended the capture; none if [`Capture::stop`] ended it.
+    /// The error that ended the capture. There is no error if [`Capture::stop`] ended it.
     pub fn join(self) -> Result<(), CaptureError> {
         let panicked = |_| Err(CaptureError::Runtime { detail: "the capture panicked".into() });
         tailwater_log::blocking(|| self.result.recv()).unwrap_or_else(panicked)

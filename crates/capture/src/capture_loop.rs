@@ -1,8 +1,8 @@
 //! Runs one capture: reads the stream, appends to the log, syncs, acknowledges, and executes orders.
 //!
-//! An order of the manager can end the stream at any point. First the future that reads the stream and sends
-//! ACKs is dropped, which closes its connection. So after an order to stop, the capture can acknowledge
-//! nothing more.
+//! An order of the manager can end the stream at any point. The capture first drops the future that reads the
+//! stream and sends ACKs. This closes the connection to the source. So after an order to stop, the capture
+//! cannot acknowledge any further commit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,13 +32,15 @@ use crate::persisted_manager_orders::CaptureOrder;
 use crate::resume_position::{self, LogCoverage, ResumePoint, SourceState, StartPolicy};
 use crate::source_queries;
 
-/// How long the source may take to answer a query. Only this time limit detects that the network has silently
-/// cut the connection for queries. It also limits how long commits that need an ACK wait in that case.
+/// How long the source may take to answer a query. If the network has silently cut the connection for
+/// queries, only this time limit detects it. The limit also bounds how long commits that need an ACK then
+/// wait.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct CaptureDriver {
     pub options: CaptureOptions,
-    /// The other servers that an order can make the capture follow, with a read timeout set.
+    /// The options to connect to the other servers that an order can make the capture follow, with a read
+    /// timeout set.
     servers: BTreeMap<String, ConnectOptions>,
     /// The options to connect to the configured source, with a read timeout set.
     own: ConnectOptions,
@@ -52,7 +54,7 @@ pub(crate) struct CaptureDriver {
     pub torn_file: Option<String>,
     /// Whether the last stream request timed out; see [`CaptureDriver::free_hung_dump_thread`].
     stream_hung: bool,
-    /// The error that stopped the capture, while it waits for orders.
+    /// The error that stopped the capture. Set only while the capture waits for orders.
     refused: Option<String>,
     semi_sync_history: SemiSyncHistory,
     pauses: ReconnectPauses,
@@ -69,8 +71,9 @@ enum Wakeup {
 /// The pauses between connection attempts.
 struct ReconnectPauses {
     backoff: Backoff,
-    /// The pauses while another replica has the same `server_id`. When one of the two connects, the source
-    /// ends the other's connection. So both need a pause in which the other can read.
+    /// The pauses while another replica has the same `server_id` as the capture. When the capture connects,
+    /// the source ends the replica's connection, and the reverse. So each of them needs a pause in which the
+    /// other can read.
     displaced: Backoff,
     next: Option<Duration>,
 }
@@ -145,7 +148,7 @@ impl CaptureDriver {
         loop {
             let transactions_before = self.status.snapshot().transactions;
             let wakeup = self.wait_for_wakeup(&mut orders).await;
-            // A part of a transaction may have been written. Remove it, because the source sends the
+            // A part of a transaction may be in the log. Remove this part, because the source sends the
             // transaction again from its start.
             let error = match (wakeup, self.log.rollback_partial()) {
                 (Wakeup::Stream(Ok(())), Ok(())) => continue,
@@ -224,7 +227,7 @@ impl CaptureDriver {
                 None
             }
             CaptureRetry::Refuse if self.options.wait_when_refused => {
-                error!(code = error.code(), "capture stopped; it waits for orders: {error}");
+                error!(code = error.code(), "the capture has stopped and waits for orders: {error}");
                 self.enter_refused(&error);
                 None
             }
@@ -256,7 +259,7 @@ impl CaptureDriver {
         self.follow_orders();
     }
 
-    /// Switches to the server that the orders name, or keeps the capture stopped.
+    /// Switches to the server that the orders name, or leaves the capture stopped.
     fn follow_orders(&mut self) {
         self.refused = None;
         let ordered = self.status.orders();
@@ -279,7 +282,7 @@ impl CaptureDriver {
                 let known = self.servers.keys().map(String::as_str).chain([self.options.name.as_str()]);
                 let known = known.collect::<Vec<_>>().join(", ");
                 let error = CaptureError::UnknownServer { server: name.clone(), known };
-                error!(code = error.code(), "capture stopped; it waits for orders: {error}");
+                error!(code = error.code(), "the capture has stopped and waits for orders: {error}");
                 self.enter_refused(&error);
             }
         }
@@ -294,7 +297,7 @@ impl CaptureDriver {
         let ordered = match before.after(&order, token, now_ms()) {
             Ok(ordered) => ordered,
             Err(error) => {
-                // Ignore a failure to send: the sender of the order may no longer wait for the answer.
+                // Ignore a failure to send: the sender of the order may have stopped waiting for the answer.
                 let _ = answer.send(Err(error));
                 return Ok(());
             }
@@ -320,7 +323,7 @@ impl CaptureDriver {
         Ok(())
     }
 
-    /// Forgets everything that is known about the previous server.
+    /// Resets the state that belongs to the previous server.
     fn reset_source_state(&mut self) {
         (self.torn_file, self.stream_hung, self.semi_sync_history, self.pauses) =
             (None, false, SemiSyncHistory::default(), ReconnectPauses::new());
@@ -400,8 +403,8 @@ impl CaptureDriver {
         Ok(source)
     }
 
-    /// Opens the stream at `resume`. If the source refuses that, opens it by GTIDs, provided that no
-    /// transaction would be missing.
+    /// Opens the stream at `resume`. If the source refuses this position, opens the stream by GTIDs, provided
+    /// that no transaction would be missing.
     async fn request_stream(
         &mut self,
         control: &mut Connection,
@@ -440,7 +443,7 @@ impl CaptureDriver {
     }
 }
 
-/// The tracker for a stream from `source` that continues the log.
+/// Creates the tracker for a stream from `source` that continues the log.
 fn tracker(
     kind: StreamKind,
     coverage: &LogCoverage,

@@ -40,11 +40,11 @@ pub struct CaptureStatus {
     event_bytes: AtomicU64,
     acks: AtomicU64,
     syncs: AtomicU64,
-    /// When a transaction was last appended to the log, in milliseconds since [`MONOTONIC_START`]; 0 if
-    /// never.
+    /// When the capture last appended a transaction to the log, in milliseconds since [`MONOTONIC_START`]. 0
+    /// if it has not appended one.
     appended_ms: AtomicU64,
-    /// When anything was last received from the source, including heartbeats, in milliseconds since
-    /// [`MONOTONIC_START`]; 0 if never.
+    /// When the capture last received bytes from the source, including heartbeats, in milliseconds since
+    /// [`MONOTONIC_START`]. 0 if it has not received any.
     received_ms: AtomicU64,
     /// The heartbeat period in milliseconds: a healthy source sends something at least this often.
     heartbeat_ms: AtomicU64,
@@ -85,20 +85,21 @@ pub struct StatusSnapshot {
     pub event_bytes: u64,
     /// The number of semi-sync ACKs sent since the capture started.
     pub acks: u64,
-    /// How often the log was made durable for an ACK since the capture started. Transactions divided by syncs
-    /// is the average size of a commit group.
+    /// How often the capture has synced the log for an ACK since it started. `transactions` divided by
+    /// `syncs` is the average size of a commit group.
     pub syncs: u64,
     /// The number of streams opened since the capture started.
     pub connections: u64,
-    /// Why the capture last stopped. `None` if it never did. The value is kept when the capture runs again.
+    /// Why the capture last stopped. `None` if it has never stopped. The value stays the same when the
+    /// capture runs again.
     pub last_failure: Option<CaptureFailure>,
     /// The alarms of the last semi-sync check.
     pub alarms: Vec<SemiSyncAlarm>,
 }
 
 impl CaptureStatus {
-    /// A copy of the current values. The counters are read one after the other, so they may not match
-    /// exactly.
+    /// Returns a copy of the current values. The counters are read one after the other, so they may belong to
+    /// slightly different moments.
     pub fn snapshot(&self) -> StatusSnapshot {
         let detail = self.detail();
         StatusSnapshot {
@@ -113,14 +114,14 @@ impl CaptureStatus {
         }
     }
 
-    /// The source's global variables that readers of its binlog query, as last read. Empty before the source
-    /// was reached.
+    /// The source's global variables that readers of its binlog query, with the values that the capture last
+    /// read. Empty before the capture has reached the source.
     pub fn source_variables(&self) -> BTreeMap<String, String> {
         self.detail().source_variables.clone()
     }
 
-    /// Milliseconds since a transaction was last appended to the log. `None` if no transaction was appended
-    /// since the capture started.
+    /// Milliseconds since the capture last appended a transaction to the log. `None` if it has not appended
+    /// one since it started.
     pub fn appended_ago_ms(&self) -> Option<u64> {
         ago_ms(&self.appended_ms)
     }
@@ -131,9 +132,9 @@ impl CaptureStatus {
         u64::try_from(self.clock.known().now_us(monotonic_us(Instant::now()))).unwrap_or(0)
     }
 
-    /// Milliseconds since anything was last received from the source, including heartbeats. `None` if nothing
-    /// was received since the capture started. This detects a frozen source: its connections stay open, but
-    /// it sends nothing.
+    /// Milliseconds since the capture last received bytes from the source, including heartbeats. `None` if it
+    /// has received nothing since it started. A high value shows that the source is frozen: its connections
+    /// stay open, but it sends nothing.
     pub fn received_ago_ms(&self) -> Option<u64> {
         ago_ms(&self.received_ms)
     }
@@ -154,14 +155,14 @@ impl CaptureStatus {
         self.detail().followed.clone()
     }
 
-    /// Counts how often the estimate of the source's clock was found to be wrong. Earlier results of
-    /// [`CaptureStatus::source_now_us`] are then wrong too, and clients that received them must query the
-    /// time again.
+    /// Returns a counter of the steps of the source's clock. After a step, earlier results of
+    /// [`CaptureStatus::source_now_us`] are wrong, and clients that received them must query the time again.
     pub fn clock_steps(&self) -> watch::Receiver<u64> {
         self.clock.steps.subscribe()
     }
 
-    /// Records the time with which the source has just answered a query sent at `asked`.
+    /// Records the time that the source has just returned. `asked` is the moment at which the capture sent
+    /// the query.
     pub(crate) fn observe_clock(&self, source_us: i64, asked: Instant) {
         let answered_us = monotonic_us(Instant::now());
         let stepped_us = self.clock.known().observe(source_us, monotonic_us(asked), answered_us);
@@ -183,8 +184,8 @@ impl CaptureStatus {
         self.detail().orders = orders;
     }
 
-    /// Called when the capture starts to read from another server. Forgets what was known about the previous
-    /// one.
+    /// Called when the capture starts to read from another server. Resets the values that belong to the
+    /// previous server.
     pub(crate) fn set_followed(&self, followed: Option<ConnectOptions>) {
         self.received_ms.store(0, Ordering::Relaxed);
         let mut detail = self.detail();
@@ -265,8 +266,8 @@ impl SharedSourceClock {
     }
 }
 
-/// The start of the monotonic clock, which measures how long a source is silent. A change of the time of day
-/// must not affect this.
+/// The start of the monotonic clock, with which the capture measures how long a source is silent. A change of
+/// the time of day must not affect this measurement.
 static MONOTONIC_START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Milliseconds since [`MONOTONIC_START`]; at least 1, because 0 means never.
@@ -279,7 +280,7 @@ fn monotonic_us(at: Instant) -> i64 {
     i64::try_from(at.saturating_duration_since(*MONOTONIC_START).as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Milliseconds since a moment that [`monotonic_ms`] returned; `None` if the moment is 0.
+/// Milliseconds since `moment`, an earlier result of [`monotonic_ms`]. `None` if `moment` is 0.
 fn ago_ms(moment: &AtomicU64) -> Option<u64> {
     let moment_ms = moment.load(Ordering::Relaxed);
     (moment_ms > 0).then(|| monotonic_ms().saturating_sub(moment_ms))

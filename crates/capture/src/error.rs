@@ -23,9 +23,9 @@ pub enum CaptureError {
     #[error(transparent)]
     Log(#[from] LogError),
     /// The bytes of an event cannot be parsed, or do not match their checksum.
-    #[error("event at {file}:{position} of the source: {error}")]
+    #[error("cannot read the event at {file}:{position} of the source: {error}")]
     Event {
-        /// The source's binlog file with the event.
+        /// The source's binlog file that contains the event.
         file: String,
         /// The offset of the event in the file.
         position: u64,
@@ -35,7 +35,7 @@ pub enum CaptureError {
     /// The events of the stream contradict each other.
     #[error("the replication stream contradicts itself: {detail}")]
     Stream {
-        /// What contradicts what.
+        /// Which events contradict each other, and how.
         detail: String,
     },
     /// Bytes of the source's binlog are missing from the stream.
@@ -50,7 +50,7 @@ pub enum CaptureError {
         /// The offset at which the next event does start.
         found: u64,
     },
-    /// At the same position, the source's binlog has other bytes than the log.
+    /// The source's binlog and the log have different bytes at the same position.
     #[error(
         "the source's binlog differs from the log at {file}:{position}: {detail}; the source was rebuilt or rewound, and \
          then written to; the log is unchanged; repair this source (rejoin), or give it a new log"
@@ -60,7 +60,7 @@ pub enum CaptureError {
         file: String,
         /// The offset of the difference in the file.
         position: u64,
-        /// What is different.
+        /// What differs.
         detail: String,
     },
     /// The source has lost transactions that the log has.
@@ -71,17 +71,17 @@ pub enum CaptureError {
     Rewound {
         /// The transactions or bytes that the source lacks.
         missing: String,
-        /// How this was detected.
+        /// How the capture detected that the source lacks them.
         detail: String,
     },
-    /// The source no longer has the transactions that come next in the log.
+    /// The source does not have the transactions any more that the log needs next.
     #[error(
         "the source no longer has what the log needs next, {needed}: {detail}; start a new log for this source"
     )]
     Purged {
         /// The transactions, or the binlog position, that the capture needs.
         needed: String,
-        /// Why the source cannot send them.
+        /// Why the source cannot send the needed transactions.
         detail: String,
     },
     /// The server at the configured address has another flavour than the log.
@@ -94,7 +94,7 @@ pub enum CaptureError {
         /// The flavour of the server.
         source_flavour: Flavour,
     },
-    /// The source was killed while it wrote to its newest file, and has not started another file.
+    /// The source was killed while it wrote to its newest binlog file, and has not started the next file yet.
     #[error(
         "the source's newest binlog file {file} ends in the middle of an event; waiting until it starts the next file"
     )]
@@ -105,7 +105,7 @@ pub enum CaptureError {
     /// The source's answer to a query is invalid.
     #[error("the source's answer to a query for {what} is invalid: {detail}")]
     Answer {
-        /// What the capture queried.
+        /// What the capture queried, as a noun.
         what: &'static str,
         /// What is wrong with the answer.
         detail: String,
@@ -193,7 +193,7 @@ pub enum CaptureError {
 /// Whether a retry can help after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaptureRetry {
-    /// Reconnect after a pause: the cause may be temporary.
+    /// Connect again after a pause, because the cause may be temporary.
     Reconnect,
     /// Stop the capture of this source until an operator has acted. Captures of other sources continue.
     Refuse,
@@ -263,7 +263,8 @@ impl CaptureError {
     pub fn retry(&self) -> CaptureRetry {
         match self {
             // If an event was damaged in transit, a new connection delivers it correctly. If it is damaged on
-            // the source, each attempt fails again; the attempts become rarer, and each is reported.
+            // the source, each attempt fails again. Then the capture retries less and less often, and reports
+            // each failure.
             Self::Event { error: WireError::Unsupported { .. }, .. } => CaptureRetry::Refuse,
             Self::Event { .. } | Self::Stream { .. } | Self::Gap { .. } => CaptureRetry::Reconnect,
             Self::Diverged { .. }
@@ -271,8 +272,8 @@ impl CaptureError {
             | Self::Purged { .. }
             | Self::WrongFlavour { .. }
             | Self::StartRefused { .. }
-            // Of these errors only `UnknownServer` can end a capture. The others are returned to the sender
-            // of the order.
+            // Of these errors, only `UnknownServer` can end a capture. The other errors are returned to the
+            // sender of the order.
             | Self::StaleOrder { .. }
             | Self::UnknownServer { .. }
             | Self::NotFollowing { .. }
@@ -289,9 +290,9 @@ impl CaptureError {
             Self::Log(LogError::Event { .. }) => CaptureRetry::Reconnect,
             Self::Log(LogError::FlavourMismatch { .. }) => CaptureRetry::Refuse,
             Self::Log(_) | Self::Runtime { .. } => CaptureRetry::Fatal,
-            // After a wrong password or a missing privilege, an operator must act. Because the capture
-            // retries, the operator need not also restart the daemon. A refused stream never gets here: it
-            // was already turned into another error.
+            // An operator must correct a wrong password or a missing privilege. Because the capture retries,
+            // the operator need not restart the daemon. The error of a refused stream is not among these
+            // errors, because the capture has already converted it.
             Self::Session(_) => CaptureRetry::Reconnect,
         }
     }
@@ -352,13 +353,18 @@ mod tests {
             errors.iter().map(CaptureError::code).chain(alarms.iter().map(SemiSyncAlarm::code)).collect();
         for code in &codes {
             let row = format!("\n| {code} |");
-            assert_eq!(page.matches(&row).count(), 1, "{code} in docs/reference/errors.md");
+            assert_eq!(
+                page.matches(&row).count(),
+                1,
+                "the number of rows for {code} in docs/reference/errors.md"
+            );
         }
         assert_eq!(
             page.matches("\n| TW-RELAY-").count(),
-            // The added code is TW-RELAY-0014 of the binlog server, which this crate does not use.
+            // The page has one more code: TW-RELAY-0014 belongs to the binlog server, and this crate does not
+            // use it.
             codes.len() + 1,
-            "errors.md documents codes that no error has"
+            "docs/reference/errors.md documents codes that no error has"
         );
     }
 }

@@ -1,15 +1,16 @@
 //! Decides which failures of a capture are logged. It does no I/O and reads no clock: callers pass the time.
 //!
-//! If a source is not running or not set up yet, every attempt fails in the same way, at first several times
-//! a second. Such a failure is logged once, and again after each interval until the stream works.
+//! If a source is not running or not set up yet, every attempt to connect fails in the same way, at first
+//! several times a second. Such a failure is logged once, and then again after each [`REPORT_INTERVAL`] until
+//! the stream works.
 
 use std::time::{Duration, Instant};
 
-/// A failure that continues is logged again after this interval.
+/// The time after which a failure that continues is logged again.
 const REPORT_INTERVAL: Duration = Duration::from_secs(600);
 
-/// The maximum number of different failures that are remembered. If a source alternates between more
-/// failures, they are logged more often.
+/// The maximum number of different failures that are remembered. If a source alternates between more failures
+/// than this, they are logged more often.
 const KINDS_MAX: usize = 8;
 
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! Decides when bytes for which the source requested no ACK are synced by another thread. Readers should see
-//! the bytes soon, but needless syncs should not keep the disk busy.
+//! Decides when another thread syncs the bytes for which the source requested no ACK. Readers should see the
+//! bytes soon, but unnecessary syncs should not keep the disk busy.
 
 use std::time::{Duration, Instant};
 
@@ -8,28 +8,28 @@ const DELAY_MAX: Duration = Duration::from_millis(1);
 /// With more pending bytes than this, a sync may come later than [`DELAY_MAX`]. Otherwise a stream of
 /// hundreds of megabytes per second would be synced in small pieces.
 const DELAYED_BYTES_MAX: u64 = 256 << 10;
-/// Up to this many pending bytes are synced as soon as no more are available. Bytes that arrive during this
-/// sync share the next one.
+/// Up to this many pending bytes are synced as soon as the stream has no more bytes available. Bytes that
+/// arrive during this sync share the next sync.
 const AT_ONCE_BYTES_MAX: u64 = 32 << 10;
 
-/// What to do with the pending bytes before more of the stream is read.
+/// What to do with the pending bytes before the capture reads more of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SyncDelay {
-    /// Sync them.
+    /// Sync the pending bytes.
     Now,
-    /// Sync them unless more bytes are available.
+    /// Sync the pending bytes unless the stream has more bytes available.
     IfIdle,
-    /// Sync them if no more bytes arrive within this time.
+    /// Sync the pending bytes if no more bytes arrive within this time.
     Wait(Duration),
 }
 
 /// Decides when to sync the pending bytes of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct SyncPacer {
-    /// When the pending bytes were first seen.
+    /// When the pacer first saw the pending bytes.
     since: Option<Instant>,
-    /// Whether the source requests ACKs. Then an event that requests an ACK follows right after an event that
-    /// does not, and both must share one sync.
+    /// Whether the source requests ACKs. If so, an event without an ACK request is soon followed by an event
+    /// with one, and both must share one sync.
     acks_expected: bool,
 }
 
@@ -39,7 +39,7 @@ impl SyncPacer {
         self.acks_expected = true;
     }
 
-    /// Whether commits on the source wait for syncs. Such syncs run on the capture's own thread.
+    /// Whether commits on the source wait for syncs. In this case the syncs run on the capture's own thread.
     pub(crate) fn source_waits(&self) -> bool {
         self.acks_expected
     }
@@ -49,7 +49,7 @@ impl SyncPacer {
         self.since = None;
     }
 
-    /// What to do with this many pending bytes. They may end inside a transaction.
+    /// Decides what to do with this many pending bytes. The pending bytes may end inside a transaction.
     pub(crate) fn delay(&mut self, bytes: u64, in_transaction: bool, now: Instant) -> SyncDelay {
         let waited = now.saturating_duration_since(*self.since.get_or_insert(now));
         if waited >= DELAY_MAX && bytes <= DELAYED_BYTES_MAX {
@@ -72,7 +72,7 @@ mod tests {
         let at = |us| start + Duration::from_micros(us);
         let mut pacer = SyncPacer::default();
         assert_eq!(pacer.delay(1000, false, at(0)), SyncDelay::IfIdle);
-        // A sync waits for the end of the transaction, unless that takes long.
+        // A sync waits for the end of the transaction, but at most for `DELAY_MAX`.
         assert_eq!(pacer.delay(2000, true, at(400)), SyncDelay::Wait(Duration::from_micros(600)));
         assert_eq!(pacer.delay(2000, true, at(1000)), SyncDelay::Now);
         pacer.reset();

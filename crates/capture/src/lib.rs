@@ -10,15 +10,15 @@
 //! - [`capture_handle`]: the public interface: options, start and stop.
 //! - `capture_loop`: runs one capture: connects, reconnects, executes orders. `binlog_stream_request`:
 //!   requests the stream, and handles refusals. `periodic_source_checks`: periodic checks.
-//!   `failure_report_limiter`: which failures to log.
+//!   `failure_report_limiter`: decides which failures to log.
 //! - [`persisted_manager_orders`]: the orders of a capture, which survive restarts. `capture_control`: sends
 //!   orders to a running capture.
 //! - `binlog_stream_ingest`: one open stream: append, sync, acknowledge. `fsync_pacer`: when to sync bytes
 //!   for which the source requested no ACK.
 //! - [`binlog_stream_position`]: what to do with each event of the stream (append, compare, drop, start a
 //!   segment).
-//! - [`resume_position`]: where to continue after a restart of the source or of the capture, or why this is
-//!   impossible.
+//! - [`resume_position`]: where the capture continues after a restart of the source or of the capture, or why
+//!   it cannot continue.
 //! - [`semi_sync_monitor`]: whether the source still waits for an ACK before it acknowledges commits to
 //!   clients.
 //! - [`source_clock`]: the time on the source's clock.

@@ -15,8 +15,8 @@ use crate::{CaptureError, semi_sync_monitor, source_queries};
 /// How often old segments are purged.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Purges the segments beyond the configured limits, until the capture ends. Another thread deletes the
-/// files, because deleting a big file takes long enough to delay commits that wait for an ACK.
+/// Periodically purges the segments that exceed the configured limits, until the capture ends. Another thread
+/// deletes the files, because deleting a big file would delay commits that wait for an ACK.
 pub(crate) async fn purge_periodically(log: LogHandle) {
     loop {
         tokio::time::sleep(RETENTION_INTERVAL).await;
@@ -27,13 +27,13 @@ pub(crate) async fn purge_periodically(log: LogHandle) {
             }
             Ok(Ok(_)) => {}
             Ok(Err(error)) => warn!(code = error.code(), "cannot purge old segments: {error}"),
-            Err(error) => warn!("purging old segments failed: {error}"),
+            Err(error) => warn!("the task that purges old segments failed: {error}"),
         }
     }
 }
 
-/// What the semi-sync monitor remembers across connections, so that it also counts the commits that the
-/// source made without an ACK while the capture was disconnected.
+/// The data that the semi-sync monitor keeps when the capture reconnects. With it, the monitor also counts
+/// the commits that the source made without an ACK while the capture was disconnected.
 #[derive(Default)]
 pub(crate) struct SemiSyncHistory {
     before: Option<SemiSyncSample>,
@@ -67,7 +67,10 @@ impl CapturedServer<'_> {
             match self.connect_once().await {
                 Ok(Some(control)) => return control,
                 Ok(None) => debug!("another server answers at the source's address"),
-                Err(error) => debug!(code = error.code(), "cannot query the source: {error}"),
+                Err(error) => debug!(
+                    code = error.code(),
+                    "cannot reconnect to the source for the periodic checks: {error}"
+                ),
             }
         }
     }
@@ -79,9 +82,9 @@ impl CapturedServer<'_> {
     }
 }
 
-/// Checks the source's clock and its semi-sync settings periodically, and logs new alarms. If it loses the
-/// connection for the checks, it returns only if commits on the source wait for an ACK. The stream then ends
-/// too.
+/// Checks the source's clock and its semi-sync settings periodically, and logs new alarms. If this function
+/// loses the connection for the checks, it reconnects. But if commits on the source wait for an ACK, it
+/// returns, and the stream ends too.
 pub(crate) async fn check_source_periodically(
     mut control: Connection,
     server: CapturedServer<'_>,
@@ -94,8 +97,8 @@ pub(crate) async fn check_source_periodically(
         let clock_result = update_source_clock(&mut control, status).await;
         if !options.semi_sync {
             if let Err(error) = clock_result {
-                // No commit waits for an ACK here, so the stream continues. Until the source answers again,
-                // the estimate of its clock keeps its last correction.
+                // No commit waits for an ACK of this capture, so the stream continues. Until the source
+                // answers again, the estimate of its clock is not corrected.
                 warn!(code = error.code(), "cannot query the source's time; reconnecting: {error}");
                 control = server.connect_again(options.source_check_interval).await;
                 if let Err(error) = update_source_clock(&mut control, status).await {

@@ -1,10 +1,10 @@
-//! The orders that a manager gave to a capture, stored in a file so that they survive restarts: whether the
-//! capture is stopped, which server it follows, and in which lease term that was ordered.
+//! The orders that a manager gave to a capture: whether the capture is stopped, which server it follows, and
+//! in which lease term the manager gave the order. They are stored in a file, so they survive restarts.
 //!
-//! A failover relies on ackers that stay stopped. An acker that forgot its order in a restart would let the
-//! old primary commit again. So the capture writes an order to disk before it confirms the order, and reads
-//! it after a restart before the first connection. Each order has the number of the lease term in which it
-//! was given. If the capture has seen a later lease term, the order is refused.
+//! A failover relies on ackers that stay stopped. If an acker forgot its order in a restart, the old primary
+//! could commit again. So the capture writes an order to disk before it confirms the order. After a restart
+//! it reads the order before it connects to a server. Each order has the number of the lease term in which it
+//! was given. If the capture has seen a later lease term, it refuses the order.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ const NAME: &str = "acker.json";
 const FORMAT_VERSION: u32 = 1;
 
 /// The maximum size of the file in bytes. Only the server name in the file has a variable length, so real
-/// files are far smaller.
+/// files are much smaller.
 const BYTES_MAX: u64 = 64 << 10;
 
 /// A manager's order to stop the capture.
@@ -70,10 +70,10 @@ impl PersistedOrders {
         }
     }
 
-    /// The orders in force after `order`, which the caller persists.
+    /// Returns the orders that are in force after `order`. The caller must persist them.
     ///
     /// # Errors
-    /// [`CaptureError::StaleOrder`]: nothing may change.
+    /// [`CaptureError::StaleOrder`]: the order has no effect.
     pub fn after(&self, order: &CaptureOrder, token: u64, now_ms: u64) -> Result<Self, CaptureError> {
         self.check(token)?;
         let mut next = Self { token, ..self.clone() };
@@ -93,12 +93,12 @@ impl PersistedOrders {
         Ok(next)
     }
 
-    /// Reads the orders of the capture whose log is in `directory`; the default if there is no file of
-    /// orders.
+    /// Reads the orders of the capture whose log is in `directory`. Returns the default if there is no file
+    /// with orders.
     ///
     /// # Errors
-    /// [`LogError::Corrupt`], [`LogError::FormatVersion`], [`LogError::Io`]: the capture must not run,
-    /// because the unreadable file may contain an order to stop.
+    /// [`LogError::Corrupt`], [`LogError::FormatVersion`], [`LogError::Io`]. After such an error the capture
+    /// must not run, because the unreadable file may contain an order to stop.
     pub fn read(directory: &Path) -> Result<Self, LogError> {
         let file = file_in(directory);
         let Some(document) = file.read()? else { return Ok(Self::default()) };
@@ -117,7 +117,7 @@ impl PersistedOrders {
     /// Writes the orders of the manager to the file durably.
     ///
     /// # Errors
-    /// [`LogError::DiskFull`], [`LogError::Write`]. After such an error a restart reads either the old or the
+    /// [`LogError::DiskFull`], [`LogError::Write`]. After such an error, the file has either the old or the
     /// new orders.
     pub(crate) fn write(&self, directory: &Path) -> Result<(), LogError> {
         let Self { token, stopped, follows, followed_in } = self.clone();
@@ -136,8 +136,8 @@ struct AckerFileVersion {
     format_version: u32,
 }
 
-/// The form of [`PersistedOrders`] on disk. Unknown and missing fields are errors: a misspelt field may have
-/// been an order to stop.
+/// The form of [`PersistedOrders`] on disk. Unknown and missing fields are errors, because a misspelt field
+/// may be an order to stop.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AckerFile {
@@ -158,10 +158,10 @@ pub struct AckerState {
     pub orders: PersistedOrders,
     /// Whether the acker acknowledges only transactions that survive a power failure.
     pub durable: bool,
-    /// All durable transactions of the log, and all transactions before the log's beginning. Read after
-    /// `orders`. `None` while the log is empty.
+    /// All durable transactions of the log, and all transactions before the log's beginning. This value was
+    /// read after `orders`. `None` while the log is empty.
     pub holds: Option<GtidSet>,
-    /// The transactions in `holds` that are no longer in the log's directory. Equal to `holds` if it is
+    /// The transactions in `holds` that the log's directory does not contain. Equal to `holds` if it is
     /// unknown which transactions came before the log.
     pub before: Option<GtidSet>,
 }
@@ -230,7 +230,8 @@ mod tests {
         ordered.write(folder.path()).unwrap();
         assert_eq!(PersistedOrders::read(folder.path()).unwrap(), ordered);
 
-        // The file of a version that did not store the lease term of the order to follow a server.
+        // A file that was written by a version which did not store the lease term of the order to follow a
+        // server.
         let before = r#"{"format_version":1,"token":7,"stopped":null,"follows":"db2"}"#;
         file_in(folder.path()).replace(before).unwrap();
         let read = PersistedOrders::read(folder.path()).unwrap();

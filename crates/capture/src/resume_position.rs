@@ -8,8 +8,8 @@
 //!
 //! Before the stream starts, the capture queries the source as little as possible. While commits wait for an
 //! ACK, the server may hold the lock on its binlog (in MariaDB's group commit, and in MySQL's rotation). A
-//! query for the list of binlog files would then wait for commits that wait for this capture. The stream is
-//! therefore requested first, and the list is queried only if the request was refused.
+//! query for the list of binlog files would then wait for commits that wait for an ACK of this capture. So
+//! the capture first requests the stream. It queries the list only if the source refuses the request.
 
 use std::path::PathBuf;
 
@@ -23,34 +23,35 @@ use crate::binlog_stream_position::LogTail;
 /// Which part of the source's binlog the log contains.
 #[derive(Debug, Clone)]
 pub struct LogCoverage {
-    /// Where the log ends in the source's binlog files, and which server that was. `None` while the log is
-    /// empty.
+    /// Where the log ends in the source's binlog files, and which server the source was. `None` while the log
+    /// is empty.
     pub tail: Option<(LogTail, SourceIdentity)>,
-    /// The file of the segment whose beginning the stream repeats for the comparison (the overlap). `None` if
-    /// the overlap is the log's last transaction.
+    /// The file of the newest segment, if the stream repeats the beginning of this segment (the overlap).
+    /// `None` if the overlap is the log's last transaction.
     pub head: Option<PathBuf>,
     /// All transactions of the log, including those of purged segments.
     pub gtids: GtidSet,
     /// Whether the source reported that its binlog file ends in the middle of an event, after the end of the
-    /// log. The source was killed while it wrote there. The unfinished event was never committed, and the
-    /// source continues in its next file.
+    /// log. The source was killed while it wrote this event, so the event was never committed. The source
+    /// continues in its next file.
     pub torn: bool,
 }
 
-/// What is known about the source before the stream starts.
+/// What the capture knows about the source before the stream starts.
 #[derive(Debug, Clone)]
 pub struct SourceState {
     /// Which server the source is.
     pub identity: SourceIdentity,
-    /// The source's binlog files with their sizes in bytes, oldest first; `None` if not queried.
+    /// The source's binlog files with their sizes in bytes, oldest first. `None` if the capture did not query
+    /// them.
     pub binlogs: Option<Vec<(String, u64)>>,
-    /// The binlog file that the source writes now; `None` if not queried.
+    /// The binlog file that the source writes now. `None` if the capture did not query it.
     pub current_binlog: Option<String>,
     /// All transactions that the source has written itself or applied as a replica: `gtid_executed` on MySQL;
     /// `gtid_binlog_state` and `gtid_slave_pos` on MariaDB. `None` if GTIDs are off.
     pub gtids: Option<GtidSet>,
-    /// The transactions that are no longer in the source's binlog files (`gtid_purged`); `None` if the source
-    /// does not provide them.
+    /// The transactions that the source has purged from its binlog files (`gtid_purged`). `None` if the
+    /// source does not report them.
     pub gtids_purged: Option<GtidSet>,
 }
 
@@ -87,8 +88,8 @@ pub enum ResumePoint {
 /// Decides from which position the capture continues.
 ///
 /// # Errors
-/// [`CaptureError::WrongFlavour`], [`CaptureError::Rewound`], [`CaptureError::Purged`]. A retry helps with
-/// none of them.
+/// [`CaptureError::WrongFlavour`], [`CaptureError::Rewound`], [`CaptureError::Purged`]. A retry does not
+/// help.
 pub fn decide(
     log: &LogCoverage,
     source: &SourceState,
@@ -133,7 +134,7 @@ fn check_history(
     })
 }
 
-/// Continues at the start of the binlog file after the torn one.
+/// Continues at the start of the binlog file that follows the torn file.
 fn resume_after_torn_file(tail: &LogTail, source: &SourceState) -> Result<ResumePoint, CaptureError> {
     let next = match &source.binlogs {
         Some(files) => {
@@ -149,8 +150,8 @@ fn resume_after_torn_file(tail: &LogTail, source: &SourceState) -> Result<Resume
     }
 }
 
-/// The offset at which to continue in the log's last file. `None` if the source no longer has this file, or
-/// if the protocol cannot express the offset.
+/// The offset at which to continue in the log's last file. `None` if the source does not have this file any
+/// more, or if the protocol cannot express the offset.
 fn resume_in_file(tail: &LogTail, source: &SourceState) -> Result<Option<u64>, CaptureError> {
     if let Some(binlogs) = &source.binlogs {
         match (binlogs.iter().find(|(file, _)| *file == tail.file), binlogs.last()) {
@@ -164,7 +165,7 @@ fn resume_in_file(tail: &LogTail, source: &SourceState) -> Result<Option<u64>, C
             (None, Some((last, _))) if number(last) < number(&tail.file) => {
                 return Err(CaptureError::Rewound {
                     missing: format!("{} and everything else after {last}", tail.file),
-                    detail: "its newest binlog file is older than the log's".into(),
+                    detail: "its newest binlog file is older than the last file of the log".into(),
                 });
             }
             (None, _) => return Ok(None),
@@ -198,9 +199,9 @@ fn check_purged(log: &LogCoverage, tail: &LogTail, source: &SourceState) -> Resu
 
 /// The error for a source that refuses to send the transactions after the log's GTIDs.
 pub(crate) fn refused_by_gtid(log: &LogCoverage, words: &str) -> CaptureError {
-    // Both messages mean that the source has lost transactions of the log. MariaDB sends the first one if the
-    // source has other transactions under the same GTIDs. MySQL sends the second one if transactions are
-    // missing.
+    // Both messages mean that the source has lost transactions of the log. MariaDB sends the first message if
+    // the source has other transactions under the same GTIDs. MySQL sends the second message if transactions
+    // are missing.
     if words.contains("is not in the master's binlog") || words.contains("has more GTIDs") {
         return CaptureError::Rewound { missing: format!("some of {}", log.gtids), detail: words.to_owned() };
     }

@@ -2,8 +2,8 @@
 //! to its clients.
 //!
 //! Lossless capture depends on four settings and states of the source. A user with SUPER can change any of
-//! them, a restart can reset them, and the replication stream does not show this. So they are queried at
-//! intervals.
+//! them, and a restart can reset them. The replication stream does not show such changes. So the monitor
+//! queries the settings at intervals.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use tailwater_session::semi_sync::{SemiSyncSource, WaitPoint};
 pub struct SemiSyncSample {
     /// The settings and counters; `None` if the plugin is not loaded.
     pub source: Option<SemiSyncSource>,
-    /// Seconds since the server started. They show whether a restart has reset the counter of commits without
-    /// an ACK.
+    /// Seconds since the server started. A lower value than before shows that a restart has reset the counter
+    /// of commits without an ACK.
     pub uptime_seconds: u64,
 }
 
@@ -36,10 +36,10 @@ pub enum SemiSyncAlarm {
     /// The source waits for the ACK after the engine commit, so other clients can read transactions that may
     /// still be lost.
     WaitsAfterCommit,
-    /// The source's timeout is so short that, during a restart of the capture, commits would be acknowledged
-    /// without an ACK.
+    /// The source's semi-sync timeout is so short that it would expire during a restart of the capture.
+    /// Clients would then get an OK for commits that have no ACK.
     TimeoutShort(Duration),
-    /// This many commits were acknowledged to clients without an ACK since the last sample.
+    /// Since the last sample, clients got an OK for this many commits that had no ACK.
     CommitsWithoutAck(u64),
 }
 
@@ -84,15 +84,17 @@ impl fmt::Display for SemiSyncAlarm {
     }
 }
 
-/// The shortest timeout that raises no alarm. It is long enough for a restart of this process or its machine,
-/// after which the capture sends ACKs again. A failover needs a longer timeout (docs/reference/lossless.md):
-/// no acker returns then, and the old primary must wait until an operator has acted.
+/// The shortest semi-sync timeout that raises no alarm. It is long enough for a restart of this process or
+/// its machine, after which the capture sends ACKs again. A failover needs a longer timeout
+/// (docs/reference/lossless.md): there the ackers do not return, and the old primary must wait until an
+/// operator has acted.
 pub const ALARM_TIMEOUT_MIN: Duration = Duration::from_secs(600);
 
-/// The alarms that the sample `now` raises, given the previous sample `before`.
+/// Returns the alarms that the sample `now` raises. `before` is the previous sample.
 ///
-/// Without `before` there is no earlier count to compare with, so only the settings are checked. After a
-/// restart of the source (its uptime is lower than before) the counter is compared with zero.
+/// Without `before` there is no earlier count of commits, so only the settings are checked. If the source's
+/// uptime is lower than before, the source has restarted. Then the counter of commits without an ACK is
+/// compared with zero.
 pub fn assess(before: Option<&SemiSyncSample>, now: &SemiSyncSample) -> Vec<SemiSyncAlarm> {
     let mut alarms = Vec::new();
     match now.source.as_ref().filter(|source| source.enabled) {

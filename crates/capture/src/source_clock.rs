@@ -4,15 +4,15 @@
 //! `Seconds_Behind_Source` as the age of each event minus the difference between the two clocks. The binlog
 //! server must not answer with this machine's time: this clock may differ from the source's, and it may be
 //! set later. The replica would then show a wrong lag until it connects again. So the capture queries the
-//! source's time, and a monotonic clock advances it between the queries.
+//! source's time. Between two queries, it adds the time of a monotonic clock.
 
 /// The smallest jump of the source's clock that is reported, in microseconds. If the source's answer differs
-/// from the predicted time by more than this, clients must query the time again. A clock that is slewed moves
-/// far less between two checks.
+/// from the predicted time by more than this, clients must query the time again. A clock that a time daemon
+/// adjusts slowly (slewing) moves far less between two checks.
 const STEP_MIN_US: i64 = 1_000_000;
 
-/// An estimate of the source's clock. All times are in microseconds: those of the source since 1970, those of
-/// the monotonic clock since any fixed moment.
+/// An estimate of the source's clock. All times are in microseconds. The source's times count from 1970,
+/// those of the monotonic clock from any fixed moment.
 #[derive(Debug, Clone, Copy)]
 pub struct SourceClock {
     /// The source's time minus the time of the monotonic clock.
@@ -31,14 +31,15 @@ impl SourceClock {
     }
 
     /// Records the source's answer `source_us`. The source read its clock at some moment between the query
-    /// and the answer. If the answer is so far from the prediction that clients must query the time again,
-    /// returns the difference: the answer minus the prediction.
+    /// and the answer. If the answer differs so much from the prediction that clients must query the time
+    /// again, returns the answer minus the prediction.
     pub fn observe(&mut self, source_us: i64, asked_us: i64, answered_us: i64) -> Option<i64> {
         let least = source_us.saturating_sub(asked_us.max(answered_us));
         let most = source_us.saturating_sub(asked_us.min(answered_us));
         let nearest = self.offset_us.clamp(least, most);
         let error_us = nearest.saturating_sub(self.offset_us);
-        // The prediction drifts slowly from the source's clock. Correct it without reporting.
+        // The prediction drifts slowly from the source's clock. Correct the prediction without reporting a
+        // step.
         self.offset_us = nearest;
         (error_us.saturating_abs() > STEP_MIN_US).then_some(error_us)
     }
@@ -76,7 +77,8 @@ mod tests {
         assert_eq!(clock.observe(NOON, 0, 3_600 * SECOND), None);
         assert_eq!(clock.observe(NOON + 7_200 * SECOND, 3_600 * SECOND, 7_200 * SECOND), None);
         assert_eq!(clock.now_us(0), NOON);
-        // An answer that is more than an hour off does not fit the prediction in either case.
+        // If the answer is more than an hour off, it does not fit the prediction, whenever the source read
+        // its clock.
         assert_eq!(
             clock.observe(NOON + 20_000 * SECOND, 9_000 * SECOND, 12_600 * SECOND),
             Some(7_400 * SECOND)
@@ -92,8 +94,8 @@ mod tests {
     }
 
     proptest! {
-        /// A source whose clock drifts, or is slewed by at most a twelfth as daemons do it, is followed
-        /// without a report. The prediction is right except for the time that an answer took.
+        /// The source's clock drifts, or a time daemon slews it by at most a twelfth. The prediction follows
+        /// without reporting a step. Its error is at most the time that an answer took.
         #[test]
         fn a_slewed_source_clock_is_followed(
             per_million in -83_333i64..=83_333,
@@ -107,12 +109,12 @@ mod tests {
                 let read = asked + (took as f64 * when) as i64;
                 prop_assert_eq!(clock.observe(source(read), asked, asked + took), None);
                 let wrong = clock.now_us(read) - source(read);
-                prop_assert!(wrong.abs() <= took, "the prediction is {} us wrong; the answer took {} us", wrong, took);
+                prop_assert!(wrong.abs() <= took, "the prediction is wrong by {} us, but the answer took only {} us", wrong, took);
                 steady = asked + took;
             }
         }
 
-        /// After any answer, the next prediction is consistent with it.
+        /// After any answer of the source, the next prediction is consistent with this answer.
         #[test]
         fn the_prediction_fits_the_last_answer(
             wall in 0..4_000 * 1_000_000 * SECOND,
@@ -130,7 +132,7 @@ mod tests {
             }
         }
 
-        /// Times that cannot occur cause no panic.
+        /// Times that cannot occur in reality cause no panic.
         #[test]
         fn impossible_times_cause_no_panic(wall: i64, steady: i64, source: i64, asked: i64, answered: i64) {
             let mut clock = SourceClock::from_local_clock(wall, steady);

@@ -49,8 +49,9 @@ pub async fn query_state(connection: &mut Connection) -> Result<SourceState, Cap
         (_, false) => (None, None),
         (Flavour::MySql, true) => {
             // Transactions that wait for the capture's ACK are in the binlog and in the log, but not in
-            // `gtid_executed` yet: the thread of the waiting client owns them. Read `gtid_owned` first,
-            // because a transaction may move from owned to executed between the two reads.
+            // `gtid_executed` yet: the thread of the waiting client owns them. Read `gtid_owned` before
+            // `gtid_executed`, because a transaction may move from the first to the second between the two
+            // reads.
             let sql = "SELECT @@global.gtid_owned, @@global.gtid_executed, @@global.gtid_purged";
             let answer = connection.query(sql).await?;
             let owned = parse(without_thread_ids(&text(&answer, 0, "gtid_owned")?))?;
@@ -58,10 +59,10 @@ pub async fn query_state(connection: &mut Connection) -> Result<SourceState, Cap
             let all = executed.union(&owned).map_err(CaptureError::gtids)?;
             (Some(all), Some(parse(text(&answer, 2, "gtid_purged")?)?))
         }
-        // MariaDB has no set of purged GTIDs; it refuses a stream that starts at a purged GTID.
+        // MariaDB has no set of purged GTIDs. Instead, it refuses a stream that starts at a purged GTID.
         (Flavour::MariaDb, true) => {
-            // Transactions that did not reach MariaDB through its binlog (but by a copy or a channel) are
-            // only in `gtid_slave_pos`. MariaDB continues after them.
+            // Some transactions reached MariaDB by a copy or a channel and are not in its binlog. They are
+            // only in `gtid_slave_pos`, and MariaDB continues its numbers after them.
             let sql = "SELECT @@global.gtid_binlog_state, @@global.gtid_slave_pos";
             let answer = connection.query(sql).await?;
             let written = parse(text(&answer, 0, "gtid_binlog_state")?)?;
@@ -102,10 +103,10 @@ pub async fn query_binlogs(connection: &mut Connection) -> Result<Vec<(String, u
         .map_err(|_| wrong("the list is locked while commits wait for an ACK"))??;
     let row = |row: &TextRow| Some((row.get_str(0)?.to_owned(), row.get_u64(1)?));
     let binlogs: Option<Vec<_>> = answer.rows.iter().map(row).collect();
-    binlogs.ok_or_else(|| wrong("a row lacks name or size"))
+    binlogs.ok_or_else(|| wrong("a row lacks the name or the size"))
 }
 
-/// Queries the binlog file that the source writes now. The answer is an older file if a commit in that file
+/// Queries the binlog file that the source writes now. Returns an older file if a commit in the older file
 /// still waits for an ACK. `connect` is for a second connection to the source; `server_id` is that of the
 /// capture.
 ///
@@ -118,9 +119,9 @@ pub async fn query_current_binlog(
 ) -> Result<Option<String>, CaptureError> {
     match connection.server().flavour {
         Flavour::MySql => {
-            // On MySQL every statement that returns the file name waits for the lock of the binlog, which
-            // commits that wait for an ACK may hold. A stream does not wait for this lock. It starts with the
-            // name of the file that has the first transaction still waiting for an ACK.
+            // On MySQL every statement that returns the file name waits for the lock of the binlog. Commits
+            // that wait for an ACK may hold this lock. A stream does not wait for it. A stream starts with
+            // the name of the file that has the first transaction still waiting for an ACK.
             let answer = connection.query("SELECT @@global.gtid_mode, @@global.gtid_executed").await?;
             if !text(&answer, 0, "gtid_mode")?.starts_with("ON") {
                 return Ok(query_binlogs(connection).await?.pop().map(|(file, _)| file));
@@ -180,7 +181,7 @@ fn text(answer: &QueryResult, column: usize, what: &'static str) -> Result<Strin
     value.map(str::to_owned).ok_or_else(|| CaptureError::Answer { what, detail: "it is missing".into() })
 }
 
-/// Removes the id of the owning thread from each GTID of `gtid_owned`, as in `uuid:7#31:8#32`.
+/// Removes the id of the owning thread from each GTID of `gtid_owned`. Example of a value: `uuid:7#31:8#32`.
 fn without_thread_ids(owned: &str) -> String {
     let mut gtids = String::with_capacity(owned.len());
     let mut in_thread_id = false;

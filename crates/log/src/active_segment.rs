@@ -15,18 +15,19 @@ use crate::shared_log_state::LogShared;
 use crate::storage::LogFile;
 use crate::sync_thread::{Flusher, SyncTarget};
 
-/// If a write ends inside a transaction, it ends at a multiple of this number of bytes. So a crash can tear a
-/// sector of the disk only at the end of a transaction. Recovery uses this to distinguish a torn write from
-/// bit rot.
+/// A write that ends inside a transaction always ends at a multiple of this number of bytes. So a crash can
+/// tear a sector of the disk only at the end of a transaction. With this rule, recovery distinguishes a torn
+/// write from bit rot.
 const ALIGNMENT_BYTES: u64 = 4096;
 
-/// For a big transaction, the kernel starts to write to the disk in pieces of this size, in bytes.
+/// The size in bytes of the pieces of a big transaction. After each piece, the log asks the kernel to start
+/// writing it to the disk.
 const WRITEBACK_BYTES: u64 = 8 << 20;
 
 /// The segment that the writer appends to.
 ///
-/// `whole_end <= written` holds only while a big transaction is written in parts. After `written`, the file
-/// reads as zeros up to `allocated`. After a rollback, it reads as zeros from `whole_end` on.
+/// `whole_end <= written` holds only while a big transaction is written in parts. From `written` to
+/// `allocated`, the file contains zeros. After a rollback, it contains zeros from `whole_end` on.
 #[derive(Debug)]
 pub(crate) struct ActiveSegment {
     header: Arc<SegmentHeader>,
@@ -36,15 +37,15 @@ pub(crate) struct ActiveSegment {
     buffer: Vec<u8>,
     /// Offset after the last byte written to the file.
     written: u64,
-    /// Offset after the last whole entry. It is at most `written` plus the length of the buffer.
+    /// Offset after the last whole entry. The entry may still be in the buffer.
     whole_end: u64,
     /// Offset after the space that is reserved in the file.
     allocated: u64,
     /// Whether the file system can reserve space.
     can_allocate: bool,
-    /// Offset up to which the kernel was asked to write a big transaction to the disk.
+    /// Offset up to which the log has asked the kernel to write a big transaction to the disk.
     writeback_end: u64,
-    /// Number of bytes that are missing in the current event.
+    /// Number of bytes of the current event that were not appended yet.
     event_remaining: u64,
 }
 
@@ -134,7 +135,8 @@ impl ActiveSegment {
         Ok(before)
     }
 
-    /// Counts a chunk of the current event. Returns an error if it is longer than the rest of the event.
+    /// Counts a chunk of the current event. Returns an error if the chunk is longer than the rest of the
+    /// event.
     pub(crate) fn count_chunk(&mut self, bytes: usize, last: bool) -> Result<(), String> {
         match self.event_remaining.checked_sub(bytes as u64) {
             Some(0) if last => self.event_remaining = 0,
@@ -213,8 +215,8 @@ impl ActiveSegment {
         match self.file.allocate(self.allocated, length) {
             Ok(()) => {
                 self.allocated += length;
-                // The index is synced here, because the file's metadata is written here anyway. So after a
-                // power cut, only a bounded part of the segment is missing from the index.
+                // Reserving space writes the file's metadata anyway, so sync the index at the same time. Then
+                // after a power cut the index lacks only a bounded part of the segment.
                 shared.sync_index()
             }
             Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {
@@ -291,7 +293,7 @@ impl ActiveSegment {
                 return Err(LogError::corrupt(
                     path(),
                     offset + filled as u64,
-                    "the file is shorter than the number of bytes written",
+                    "the file has fewer bytes than the log has written to it",
                 ));
             }
         }

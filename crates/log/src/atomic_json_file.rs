@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::error::LogError;
 use crate::storage::{Directory, OpenMode, RealDirectory};
 
-/// Suffix of the temporary file that is written first and then renamed to the original.
+/// Suffix of the temporary file that is written first and then renamed to the name of the original file.
 const REPLACEMENT_SUFFIX: &str = ".new";
 
 /// A small JSON file that another crate keeps in the directory of a log. It is replaced as a whole and
@@ -40,8 +40,8 @@ impl AtomicJsonFile {
         document.transpose().map_err(|reason| self.corrupt(reason))
     }
 
-    /// Replaces the file. After it returns, the new content survives a power cut. `document` must be one
-    /// line.
+    /// Replaces the file. When this method returns, the new content survives a power cut. `document` must be
+    /// one line.
     ///
     /// # Errors
     /// [`LogError::DiskFull`], [`LogError::Write`]: the file then holds the old or the new content.
@@ -49,7 +49,7 @@ impl AtomicJsonFile {
         replace(&RealDirectory::new(&self.directory), self.name, document)
     }
 
-    /// Returns the error for content that cannot be interpreted.
+    /// Returns the error for content that the caller cannot interpret.
     pub fn corrupt(&self, reason: impl Into<String>) -> LogError {
         LogError::corrupt(self.path(), 0, reason.into())
     }

@@ -13,7 +13,7 @@ pub(crate) const NAME: &str = "control.json";
 /// The newest format version. New files are written in this version.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
-/// The maximum length of the file in bytes. Only the segment header in it can become long.
+/// The maximum length of the control file in bytes. Only the segment header in the file can become long.
 const BYTES_MAX: u64 = 80 << 20;
 
 /// The content of the control file.
@@ -68,7 +68,7 @@ impl ControlFile {
         }
         let unreadable =
             |error: serde_json::Error| ControlDamage::Malformed(format!("it cannot be read: {error}"));
-        // The version is checked first, because a newer layout may not have the other fields.
+        // Check the version first, because a newer layout may lack the other fields.
         let VersionField { format_version } = serde_json::from_str(document).map_err(unreadable)?;
         if format_version > FORMAT_VERSION {
             return Err(ControlDamage::Version(format_version));
@@ -83,9 +83,9 @@ pub(crate) const MISSING_REASON: &str = "it is missing, and the directory has se
 
 /// Returns an error if a directory has segments but no control file.
 ///
-/// The control file is on disk before the first segment. If segments exist without it, it was lost. Without
-/// it, a writer would treat the files of an interrupted purge as part of the log. It would also misread a
-/// directory of a newer version.
+/// The control file is on disk before the first segment. If segments exist without a control file, the file
+/// was lost. Without it, a writer would treat the files of an interrupted purge as part of the log. The
+/// writer would also misread a directory of a newer version.
 ///
 /// # Errors
 /// [`LogError::Corrupt`] if there are segments.

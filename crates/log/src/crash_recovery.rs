@@ -21,20 +21,21 @@ use crate::shared_log_state::{SegmentState, TailStart};
 use crate::storage::{Directory, LogFile, OpenMode};
 use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
-/// What was found and repaired when the log was opened.
+/// What recovery found and repaired when the log was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// The number of segments.
     pub segments: u64,
     /// The position after the last whole transaction, where the log continues.
     pub end: Option<LogPosition>,
-    /// The torn end of the newest segment that was removed.
+    /// The torn end of the newest segment, which recovery removed.
     pub cut: Option<TailTruncation>,
-    /// The number of whole transactions and events after the end of the index. They were kept.
+    /// The number of whole transactions and events after the end of the index. Recovery kept them and added
+    /// them to the index.
     pub entries_recovered: u64,
-    /// The segments whose index was missing or damaged and was rebuilt.
+    /// The segments whose missing or damaged index recovery has rebuilt.
     pub indexes_rebuilt: Vec<u64>,
-    /// The files that an interrupted purge or segment start had left, and that were removed.
+    /// The files of an interrupted purge or segment start that recovery has removed.
     pub leftovers_removed: Vec<String>,
 }
 
@@ -56,8 +57,8 @@ impl RecoveryReport {
     }
 }
 
-/// The torn end of a log that was removed. It was never acknowledged as durable, and the capture requests
-/// these events again.
+/// The torn end of a log, which recovery removed. These events were never acknowledged as durable, and the
+/// capture requests them again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TailTruncation {
     /// The new end of the log.
@@ -88,7 +89,7 @@ pub(crate) struct RecoveredTail {
 
 /// Reads and repairs the log in `directory`.
 ///
-/// It writes nothing before it has checked everything that it must read.
+/// Before it writes anything, it checks everything that it must read.
 pub(crate) fn recover(directory: &Arc<dyn Directory>) -> Result<OpenedLog, LogError> {
     let names = directory.list().map_err(|error| LogError::io("list", directory.path(), error))?;
     let mut recovery = RecoveryReport::default();
@@ -150,7 +151,7 @@ fn is_unfinished_creation(directory: &dyn Directory, number: u64) -> Result<bool
     let written = magic.iter().zip(&BINLOG_MAGIC).take_while(|(found, expected)| found == expected).count();
     let has_magic =
         filled == magic.len() && (written == magic.len() || magic[written..].iter().any(|byte| *byte != 0));
-    // The magic bytes are durable before the first entry is durable. So if there are entries, missing magic
+    // The magic bytes become durable before the first entry. So if the segment has entries, missing magic
     // bytes are damage.
     Ok(!has_magic && !segment_index_reader::has_entries(directory, number)?)
 }

@@ -22,7 +22,7 @@ fn options() -> LogOptions {
         preallocate_bytes: 8 << 10,
         buffer_bytes_max: 6 << 10,
         unsynced_bytes_max: 24 << 10,
-        // A background sync would come at a different moment in each run, so this test does not use any.
+        // Background syncs would come at different moments each time the test runs, so turn them off.
         background_sync_bytes: u64::MAX,
         ..LogOptions::default()
     }
@@ -36,7 +36,7 @@ fn open(disk: &SimulatedDirectory) -> Result<LogWriter, LogError> {
     LogWriter::open_on(Arc::new(disk.clone()), options())
 }
 
-/// A source, the log that captures its binlog, and what the test knows about both.
+/// A source, the log that captures its binlog, and what the test has recorded about both.
 struct World {
     random: SplitMix,
     source: Source,
@@ -47,10 +47,10 @@ struct World {
     files: BTreeMap<String, Vec<u8>>,
     /// All whole transactions that were appended, in order.
     transactions: Vec<Transaction>,
-    /// The number of these transactions that were reported durable.
+    /// The number of transactions that the log has reported as durable.
     durable: usize,
-    /// The number of these transactions that were acknowledged as received. A kill of the process must not
-    /// lose them.
+    /// The number of transactions that the log has acknowledged as received. If the process is killed, they
+    /// must not be lost.
     received: usize,
 }
 
@@ -123,7 +123,8 @@ impl World {
                 // The connection breaks inside a transaction. The source may or may not send that transaction
                 // again.
                 let (bytes, number) = (self.source.file.len(), self.source.number());
-                // Some of these transactions are so big that a part is written before the connection breaks.
+                // Make some of these transactions so big that the log writes a part before the connection
+                // breaks.
                 let size = if self.random.one_in(2) { 12_000 } else { 500 };
                 let mut random = self.random.clone();
                 let transaction = self.source.transaction(&[size, size], || random.next());
@@ -139,7 +140,7 @@ impl World {
                 for event in &transaction.events[..transaction.events.len() - 1] {
                     self.append(writer, event)?;
                 }
-                // The last append may sync on its own. So from here on the transaction may be durable.
+                // The last append may start a sync. So from here on the transaction may be durable.
                 self.transactions.push(transaction.clone());
                 self.append(writer, &transaction.events[transaction.events.len() - 1])?;
             }
@@ -189,7 +190,7 @@ impl World {
                 assert!(ahead.reader.position() >= writer.handle().durable().position);
             }
             if let Err(error) = done {
-                // The log accepts nothing more.
+                // After this error the log must accept nothing more.
                 if error.poisons() {
                     assert!(matches!(writer.sync(), Err(LogError::Poisoned { .. })));
                 }
@@ -260,7 +261,11 @@ impl World {
             }
             let expected = &self.transactions[found];
             assert_eq!(entry.gtid.as_ref(), Some(&expected.gtid));
-            assert!(bytes == expected.bytes(), "transaction {} has other bytes", expected.gtid);
+            assert!(
+                bytes == expected.bytes(),
+                "the transaction {} in the log differs from the source's",
+                expected.gtid
+            );
             found += 1;
         }
         assert_eq!(log.verify(|_| ()).unwrap().problems, []);
@@ -269,7 +274,11 @@ impl World {
             let name = segment.path.file_name().unwrap().to_str().unwrap().to_owned();
             let contents = disk.contents(&name).unwrap();
             if let Some(file) = self.files.get(&segment.source_file).filter(|_| segment.sealed) {
-                assert!(&contents == file, "{name} differs from {}", segment.source_file);
+                assert!(
+                    &contents == file,
+                    "the segment {name} differs from the source's file {}",
+                    segment.source_file
+                );
             }
         }
         if let Some(gtids) = writer.gtid_set() {
@@ -300,7 +309,8 @@ impl World {
         }
         assert!(self.source.file.len() as u64 >= tail.end);
         let mut end = tail.end as usize;
-        // The first events of a file are not generated again.
+        // Send the first events of a file from the source's existing file, because the generator does not
+        // make them again.
         while let Some(rest) = self.source.file.get(end..).filter(|rest| !rest.is_empty()) {
             let header = header(rest);
             let heads =
@@ -345,7 +355,7 @@ impl RunningAhead {
             let at = self.next.or_else(|| transactions.iter().position(is_this)).unwrap();
             assert!(
                 is_this(&transactions[at]),
-                "read {:?} where {} was expected",
+                "the reader returned {:?} where the transaction {} was expected",
                 entry.gtid,
                 transactions[at].gtid
             );
@@ -354,7 +364,11 @@ impl RunningAhead {
                 self.reader.read_event(&mut event).unwrap();
                 bytes.extend_from_slice(&event);
             }
-            assert!(bytes == transactions[at].bytes(), "{} has other bytes", transactions[at].gtid);
+            assert!(
+                bytes == transactions[at].bytes(),
+                "the reader returned wrong bytes for the transaction {}",
+                transactions[at].gtid
+            );
             self.next = Some(at + 1);
         }
     }
@@ -391,7 +405,7 @@ fn power_cuts_and_kills_lose_no_durable_transaction() {
             let steps = world.random.below(40);
             let writer_left = match world.work(writer, steps) {
                 Ended::Done(writer) => writer,
-                Ended::Failed(error) => panic!("an operation failed although no fault was set: {error}"),
+                Ended::Failed(error) => panic!("an operation failed although no fault was injected: {error}"),
             };
             disk = if world.random.one_in(4) { disk.after_kill() } else { world.cut_power(&disk) };
             drop(writer_left);
@@ -429,7 +443,7 @@ fn failed_writes_and_syncs_poison_and_lose_no_durable_transaction() {
         // The log must accept new transactions after the recovered ones.
         match world.work(writer, 20) {
             Ended::Done(writer) => writer.close().unwrap(),
-            Ended::Failed(error) => panic!("an operation failed although no fault was set: {error}"),
+            Ended::Failed(error) => panic!("an operation failed although no fault was injected: {error}"),
         }
     });
 }
@@ -463,7 +477,9 @@ fn bit_rot_is_reported_or_harmless_and_never_removes_durable_transactions() {
         let disk = SimulatedDirectory::default();
         let writer = open(&disk).unwrap();
         let steps = 10 + world.random.below(40);
-        let Ended::Done(mut writer) = world.work(writer, steps) else { panic!("no fault was set") };
+        let Ended::Done(mut writer) = world.work(writer, steps) else {
+            panic!("an operation failed although no fault was injected")
+        };
         writer.sync().unwrap();
         world.durable = world.transactions.len();
         drop(writer);
@@ -487,7 +503,10 @@ fn bit_rot_is_reported_or_harmless_and_never_removes_durable_transactions() {
         match open(&disk) {
             Err(LogError::Corrupt { path, .. }) => {
                 assert!(path.ends_with(&newest), "{path:?}");
-                assert!(disk.contents(&newest).unwrap() == contents, "a damaged segment was changed");
+                assert!(
+                    disk.contents(&newest).unwrap() == contents,
+                    "opening the log has changed a damaged segment"
+                );
             }
             Err(error) => panic!("{}: {error}", error.code()),
             // Only one bit is not covered by checksums: the "in use" flag in the format description event.
@@ -509,7 +528,7 @@ fn rolled_back_bytes_never_mix_with_later_ones() {
         writer.sync().unwrap();
         let (bytes, number) = (world.source.file.len(), world.source.number());
         let mut random = world.random.clone();
-        // The transaction is bigger than the buffer, so its first part is written to the file.
+        // The transaction is bigger than the buffer, so the writer writes its first part to the file.
         let big = world.source.transaction(&[12_000, 12_000], || random.next() | 0x700);
         let (_, front) = big.events.split_last().unwrap();
         front.iter().for_each(|event| world.append(&mut writer, event).unwrap());

@@ -19,7 +19,7 @@ pub enum LogError {
         /// The lock file.
         path: PathBuf,
     },
-    /// The operating system refused a read-only operation: open, list or read.
+    /// A read-only operation failed: open, list or read.
     #[error("cannot {action} {path}: {source}")]
     Io {
         /// The attempted operation, as a verb phrase.
@@ -56,7 +56,7 @@ pub enum LogError {
         source: io::Error,
     },
     /// An earlier write or fdatasync failed. Since then the content of the disk is unknown, so the log
-    /// appends and publishes nothing more. Only a restart, which reads the files again, ends this state.
+    /// appends and publishes nothing more. This state ends only with a restart, which reads the files again.
     #[error(
         "the log in {path} accepts nothing more after an earlier failure ({reason}); fix the cause and restart"
     )]
@@ -103,7 +103,7 @@ pub enum LogError {
         /// The flavour of the source.
         expected: Flavour,
     },
-    /// An event violates the format, its checksum, or the order of events. The log kept no part of it.
+    /// An event violates the format, its checksum, or the order of events. The log has stored no part of it.
     #[error("event at {source_file}:{source_position} was rejected: {source}")]
     Event {
         /// The source's binlog file.
@@ -149,7 +149,7 @@ pub enum LogError {
         /// Why the position does not exist.
         reason: String,
     },
-    /// The archive could not be reached, or it refused the request. The log itself works.
+    /// The archive could not be reached, or it refused the request. The local log still works.
     #[error("the archive failed: cannot {action} {path}: {cause}")]
     Archive {
         /// The attempted operation, as a verb phrase.
@@ -168,14 +168,15 @@ pub enum LogError {
         /// What differs.
         reason: String,
     },
-    /// A purge was refused, because some of the segments are still needed. No segment was purged.
+    /// The log refused a purge, because a reader or the archive still needs some of the segments. No segment
+    /// was purged.
     #[error("segment {segment} of the log in {path} is not purged: {reason}")]
     StillNeeded {
         /// The log's directory.
         path: PathBuf,
-        /// The oldest segment that is needed.
+        /// The oldest segment that must be kept.
         segment: u64,
-        /// Which reader needs the segment, and what to do.
+        /// Why the segment must be kept, and what to do.
         reason: String,
     },
     /// The directory holds no log.
@@ -209,7 +210,7 @@ impl LogError {
         }
     }
 
-    /// Returns the error of a read-only operation. Errors of the archive are recognised by their inner type.
+    /// Returns the error of a read-only operation. Recognises errors of the archive by their inner type.
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         let path = path.into();
         let inner = source.get_ref();
@@ -227,7 +228,7 @@ impl LogError {
     pub(crate) fn write(action: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         let path = path.into();
         // EFBIG means the file size limit of the process (RLIMIT_FSIZE), and EDQUOT the quota of the user.
-        // Both are reported as a full disk.
+        // Report both as a full disk.
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
                 Self::DiskFull { action, path, source }

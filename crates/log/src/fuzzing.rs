@@ -1,20 +1,19 @@
-//! Properties that hold for any bytes that are read as an archived segment. The fuzz target in `fuzz/` calls
-//! this check, and `tests/fuzz_corpus_replay.rs` replays stored and mutated inputs with a plain `cargo test`.
+//! Properties that must hold for any bytes that a reader takes as an archived segment. The fuzz target in
+//! `fuzz/` calls this check, and `tests/fuzz_corpus_replay.rs` replays stored and mutated inputs with a plain
+//! `cargo test`.
 
 use std::sync::Arc;
 
 use crate::archive::RangedRead;
 use crate::archive::seekable_zstd::{FRAME_BYTES_MAX, SeekableReader};
 
-/// The check reads at most this many bytes of content. The content may be longer, but reading it must not
-/// take more memory.
+/// The check reads at most this many bytes of content. Longer content must not take more memory.
 const READ_BYTES_MAX: u64 = 64 << 20;
 
 /// Reads `data` as an archived segment.
 ///
 /// # Panics
-/// If the content differs from the content that plain zstd decompresses, or if reading takes more memory than
-/// allowed.
+/// If the content differs from what plain zstd decompresses, or if reading takes more memory than allowed.
 pub fn check(data: &[u8]) {
     let Ok(reader) = SeekableReader::open(Arc::new(data.to_vec())) else { return };
     let mut content = Vec::new();
@@ -31,8 +30,8 @@ pub fn check(data: &[u8]) {
     if content.len() as u64 != reader.content_bytes() {
         return;
     }
-    // The window of the frame may exceed the limit of zstd's stream decoder. Then there is nothing to compare
-    // with.
+    // The window of a frame may exceed the limit of zstd's stream decoder. In that case plain zstd returns no
+    // content to compare with.
     if let Ok(plain) = zstd::stream::decode_all(data) {
         assert!(plain == content, "plain zstd decompresses other content, of {} bytes", plain.len());
     }

@@ -9,7 +9,7 @@ use tailwater_wire::{Flavour, WireError};
 
 use crate::log_position::{EntryFlags, EntryKind, LogEntry, LogPosition};
 
-/// Finds the index entries in the events of one segment.
+/// Builds the index entries from the events of one segment.
 #[derive(Debug)]
 pub(crate) struct Framing {
     segment: u64,
@@ -35,7 +35,8 @@ struct OpenEntry {
 pub(crate) enum FramingAction {
     /// Keep the earlier bytes and append the event.
     Accept,
-    /// The current transaction will never end. The caller must remove its bytes and observe the event again.
+    /// The rest of the current transaction will never arrive. The caller must remove the transaction's bytes
+    /// and call [`Framing::begin_event`] for this event again.
     CutTransaction,
 }
 
@@ -120,8 +121,8 @@ impl Framing {
             flags: EntryFlags::default(),
         };
         let open = match step {
-            // An event that belongs to no transaction, but occurs inside one, becomes part of that
-            // transaction's entry.
+            // An event that does not belong to a transaction may occur inside one. It then becomes part of
+            // the transaction's entry.
             TransactionStep::Outside | TransactionStep::Inside | TransactionStep::End
                 if self.open.is_some() =>
             {
@@ -168,14 +169,15 @@ impl Framing {
     }
 
     fn advance_source(&mut self, offset: u64, header: &EventHeader) {
-        // A segment that begins in the middle of a source's file also starts with the format description. In
-        // the source's file, that event has another offset.
+        // A segment that begins in the middle of a source's file also starts with the file's format
+        // description event. In the source's file, this event has another offset.
         if offset == FIRST_EVENT_OFFSET && self.source_offset > FIRST_EVENT_OFFSET {
             return;
         }
         self.source_position += u64::from(header.event_length);
-        // A header holds the low 32 bits of the end position, or 0 inside transactions from MariaDB 11.4 on.
-        // If the source leaves events out of the stream, the end position is higher than expected.
+        // A header holds the low 32 bits of the event's end position. Inside transactions of MariaDB 11.4 and
+        // later, it holds 0. If the source leaves events out of the stream, the end position is higher than
+        // expected.
         let ahead = header.end_log_pos.wrapping_sub(self.source_position as u32);
         if header.end_log_pos != 0 && ahead <= u32::MAX / 2 {
             self.source_position += u64::from(ahead);

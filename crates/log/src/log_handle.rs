@@ -35,8 +35,8 @@ pub struct SegmentSummary {
     pub path: PathBuf,
     /// The source's binlog file of which the segment is a copy.
     pub source_file: String,
-    /// The offset of its first event in that file. If it is 4, the segment is a copy of the whole file, byte
-    /// for byte.
+    /// The offset in `source_file` of the segment's first event. If it is 4, the segment is a copy of the
+    /// whole file, byte for byte.
     pub source_offset: u64,
     /// The server that the events came from.
     pub source: SourceIdentity,
@@ -66,7 +66,7 @@ fn summary(directory: &dyn Directory, state: &SegmentState, end: u64) -> Segment
     }
 }
 
-/// Returns the state of a segment whose index is complete, or `None`.
+/// Returns the state of a segment. `None` if its index is not complete.
 fn sealed_state(directory: &dyn Directory, number: u64) -> Result<Option<SegmentState>, LogError> {
     let index = segment_index_reader::read_sealed(directory, number)?;
     Ok(index.map(|index| SegmentState {
@@ -92,8 +92,7 @@ pub(crate) fn segment_numbers(directory: &dyn Directory) -> Result<BTreeSet<u64>
 /// Returns [`LogError::Purged`] if a segment is not part of the log any more and is not archived.
 pub(crate) fn if_purged(directory: &dyn Directory, segment: u64) -> Result<(), LogError> {
     let first = match ControlFile::read(directory)? {
-        // The archive is not queried for segments that were not purged, because the archive may be
-        // unreachable.
+        // Do not query the archive for a segment that was not purged, because the archive may be unreachable.
         Some(ControlFile { first_segment: first, .. }) if segment >= first => return Ok(()),
         Some(ControlFile { first_segment: first, .. }) => {
             let archived = directory.archived_before(first);
@@ -107,7 +106,7 @@ pub(crate) fn if_purged(directory: &dyn Directory, segment: u64) -> Result<(), L
     }
 }
 
-/// While a value of this type exists, written bytes are synced at once: see [`LogHandle::prompt_sync`].
+/// While a value of this type exists, the log syncs written bytes at once: see [`LogHandle::prompt_sync`].
 #[derive(Debug)]
 pub struct PromptSyncGuard(Arc<LogShared>);
 
@@ -117,8 +116,8 @@ impl Drop for PromptSyncGuard {
     }
 }
 
-/// The log for readers in the process of the writer. A clone is cheap. A handle can be used after the writer
-/// is gone.
+/// The log for readers in the process of the writer. Cheap to clone. A handle can still be used after the
+/// writer has been dropped.
 #[derive(Debug, Clone)]
 pub struct LogHandle {
     shared: Arc<LogShared>,
@@ -157,7 +156,7 @@ impl LogHandle {
     }
 
     /// Waits until everything before `position` is durable. Returns false if the writer closed the log first.
-    /// While it waits, written bytes are synced at once.
+    /// While this call waits, the log syncs written bytes at once.
     ///
     /// # Errors
     /// [`LogError::Poisoned`].
@@ -186,8 +185,8 @@ impl LogHandle {
         self.wait_until_durable(written).await
     }
 
-    /// Returns a guard. While it exists, written bytes are synced at once, even in [`AckMode::Received`].
-    /// This is for readers that forward durable bytes without delay.
+    /// Returns a guard. While the guard exists, the log syncs written bytes at once, even in
+    /// [`AckMode::Received`]. Readers that forward durable bytes without delay use it.
     pub fn prompt_sync(&self) -> PromptSyncGuard {
         self.shared.begin_prompt_sync();
         PromptSyncGuard(Arc::clone(&self.shared))
@@ -195,7 +194,7 @@ impl LogHandle {
 
     /// Returns whether everything before `position` is as safe as an ACK promises: durable or, in
     /// [`AckMode::Received`], written to its file. Events without checksums must be durable: after a crash of
-    /// this process, recovery could not find out which of them are complete.
+    /// this process, recovery could not find out which of these events are complete.
     pub fn is_acknowledged(&self, position: LogPosition) -> bool {
         let durable = self.durable();
         let enough = self.ack == AckMode::Received && self.shared.is_kept_once_written();
@@ -227,8 +226,8 @@ impl LogHandle {
         }
     }
 
-    /// Returns the GTIDs of all durable transactions and of those before the start of the log. Returns `None`
-    /// while the log is empty.
+    /// Returns the GTIDs of all durable transactions, and of all transactions before the start of the log.
+    /// Returns `None` while the log is empty.
     pub fn gtid_set(&self) -> Option<GtidSet> {
         self.shared.gtids()
     }
@@ -238,9 +237,9 @@ impl LogHandle {
         self.shared.last_transaction()
     }
 
-    /// Returns the segments, oldest first, with archived segments that were purged locally. It queries the
-    /// archive for segments that it does not know yet. If that fails, it logs a warning and leaves the
-    /// archived segments out.
+    /// Returns the segments, oldest first, with archived segments that were purged locally. Queries the
+    /// archive for segments that this process does not know yet. If the query fails, logs a warning and
+    /// leaves out the archived segments.
     pub fn segments(&self) -> Vec<SegmentSummary> {
         let end = self.shared.durable().position.offset;
         let segments = self.shared.segments();
@@ -269,7 +268,7 @@ impl LogHandle {
                         LogError::corrupt(
                             path,
                             0,
-                            "an archived segment must end with a seal, and this one does not",
+                            "the index of this archived segment has no seal at its end",
                         )
                     })?;
                     archive.remember(number, state.clone());
@@ -289,8 +288,8 @@ impl LogHandle {
         newest.map(|state| summary(self.shared.directory.as_ref(), state, end))
     }
 
-    /// Returns the GTIDs of all transactions before a segment, with those before the start of the log.
-    /// Returns `None` if the log began in the middle of a source's file, and nothing in it states the earlier
+    /// Returns the GTIDs of all transactions before a segment, including those before the start of the log.
+    /// Returns `None` if the log began in the middle of a source's file and contains no list of the earlier
     /// GTIDs.
     ///
     /// # Errors
@@ -310,15 +309,15 @@ impl LogHandle {
         newest_segment_recovery::gtids_before(self.shared.reading.as_ref(), &state.header)
     }
 
-    /// Returns the GTIDs of all transactions that no local segment holds: the purged ones and those before
-    /// the start of the log. Returns `None` if nothing in the log states the GTIDs before its start. It does
-    /// not query the archive.
+    /// Returns the GTIDs of all transactions that no local segment holds: the purged transactions and those
+    /// before the start of the log. Returns `None` if the log contains no list of the GTIDs before its start.
+    /// Does not query the archive.
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Io`].
     pub fn gtids_purged_or_before(&self) -> Result<Option<GtidSet>, LogError> {
-        // If the log began in the middle of a file, the start of the next file states the GTIDs of all
-        // earlier transactions.
+        // If the log began in the middle of a file, look at the next files: a file starts with the GTIDs of
+        // all earlier transactions.
         const SEGMENTS_ASKED_MAX: usize = 3;
         for state in self.shared.segments().values().take(SEGMENTS_ASKED_MAX) {
             let before =
@@ -341,26 +340,27 @@ impl LogHandle {
     }
 
     /// Returns a reader like [`LogHandle::reader`] that also returns entries that are written but not durable
-    /// yet. After a crash of the machine, such entries may be missing. This is for readers that prepare their
-    /// work early, but act on an entry only when it is [durable](Self::subscribe).
+    /// yet. After a crash of the machine, such entries may be missing. Readers that prepare their work early,
+    /// but act on an entry only when it is [durable](Self::subscribe), use it.
     ///
     /// # Errors
-    /// As [`LogHandle::reader`].
+    /// The same as of [`LogHandle::reader`].
     pub fn reader_up_to_written(&self, from: LogPosition) -> Result<LogReader, LogError> {
         let limit = ReadLimit::Written(Arc::clone(&self.shared), self.shared.subscribe_written());
         LogReader::open(Arc::clone(&self.shared.reading), limit, from)
     }
 
-    /// Prevents the purge of everything from `position` on, as long as the returned pin exists. Messages
-    /// about a refused purge show `name`.
+    /// Registers a reader that needs everything from `position` on. A purge keeps it as long as the returned
+    /// pin exists. Messages about a refused purge show `name`.
     pub fn register_reader(&self, name: &str, position: LogPosition) -> RetentionPin {
         RetentionPin::register(Arc::clone(&self.shared), name, position, false)
     }
 
-    /// Does the same as [`LogHandle::register_reader`], and stores the position of the reader even after the
+    /// Does the same as [`LogHandle::register_reader`], but the position of the reader stays stored after the
     /// pin is dropped. An operator's purge is refused while a disconnected reader needs the segments, even if
-    /// no process has the log open. A purge by [`LogOptions::retention`] keeps the segments for a week,
-    /// unless they are archived. To move the position, register the reader again under the same name.
+    /// no process has the log open. A purge by [`LogOptions::retention`] keeps the segments of a disconnected
+    /// reader for a week, unless they are archived. To move the position, register the reader again under the
+    /// same name.
     ///
     /// [`LogOptions::retention`]: crate::LogOptions::retention
     pub fn register_persistent_reader(&self, name: &str, position: LogPosition) -> RetentionPin {
@@ -375,7 +375,8 @@ impl LogHandle {
     /// Removes a persistent reader that will not connect again. Returns whether there was such a reader.
     ///
     /// # Errors
-    /// [`LogError::DiskFull`], [`LogError::Write`]: after a restart the reader may exist again.
+    /// [`LogError::DiskFull`], [`LogError::Write`]. After such an error and a restart, the reader may exist
+    /// again.
     pub fn forget_reader(&self, name: &str) -> Result<bool, LogError> {
         let mut readers = self.shared.readers();
         let known = readers.forget(name);
@@ -383,12 +384,13 @@ impl LogHandle {
         Ok(known)
     }
 
-    /// Purges the oldest sealed segments that exceed the limits of [`LogOptions::retention`]. It keeps every
-    /// segment that a registered reader needs or that must be archived first, and always the newest segment.
+    /// Purges the oldest sealed segments that exceed the limits of [`LogOptions::retention`]. Keeps every
+    /// segment that a registered reader needs or that must be archived first. Always keeps the newest
+    /// segment.
     ///
     /// # Errors
     /// [`LogError::Io`], [`LogError::Write`]; [`LogError::ArchiveDiffers`] if another log is archived under
-    /// this log's name. It is not an error if the archive does not answer: the segments then count as not
+    /// this log's name. If the archive does not answer, this is not an error: the segments then count as not
     /// archived.
     ///
     /// [`LogOptions::retention`]: crate::LogOptions::retention
@@ -396,7 +398,7 @@ impl LogHandle {
         purge_policy::purge(&self.shared, self.retention, now)
     }
 
-    /// Purges all segments that exceed an operator's limit, or none. It never purges the newest segment.
+    /// Purges either all segments that exceed an operator's limit, or none. Never purges the newest segment.
     ///
     /// # Errors
     /// [`LogError::StillNeeded`] if a reader needs one of the segments (with the name of the reader), or if a
@@ -425,8 +427,9 @@ pub struct LogDir {
 }
 
 impl LogDir {
-    /// Opens the log of one source without locking or changing anything. If a directory has segments but no
-    /// control file, for example because an operator rescued the files, the log is opened with a warning.
+    /// Opens the log of one source without locking or changing anything. If the directory has segments but no
+    /// control file, logs a warning and opens the log. This happens if an operator has rescued only the
+    /// segments.
     ///
     /// # Errors
     /// [`LogError::NoLog`] if the directory holds no log; [`LogError::FormatVersion`]; [`LogError::Corrupt`];
@@ -473,7 +476,7 @@ impl LogDir {
         }
         if known?.is_none() {
             // Readers can read rescued segments without a control file. Only a writer must know which segment
-            // is the first.
+            // is the first one of the log.
             let path = log.directory.path().display();
             tracing::warn!(
                 "{path} has segments and no control.json, which states where the log begins: all segments are read, among them any that \
@@ -503,8 +506,8 @@ impl LogDir {
     }
 
     /// Archives every sealed local segment that is not in `archive` yet, oldest first. Another process may
-    /// write to the log at the same time. The call may be interrupted at any time, because a segment counts
-    /// as archived only after it was uploaded, read back, and compared with the local one.
+    /// write to the log at the same time. The call may be interrupted at any time. A segment counts as
+    /// archived only after it was uploaded, read back, and compared with the local segment.
     ///
     /// # Errors
     /// [`LogError::Archive`] if the store failed for longer than [`ArchiveOptions::retry_max`];
@@ -530,8 +533,8 @@ impl LogDir {
         }
     }
 
-    /// Removes segments from `archive` that were archived longer than `time_max` ago, that are not in the
-    /// local directory any more, and that no persistent reader needs.
+    /// Removes old segments from `archive`: those that were archived longer than `time_max` ago, that the
+    /// local directory does not contain any more, and that no persistent reader needs.
     ///
     /// # Errors
     /// [`LogError::Archive`]; [`LogError::Corrupt`], [`LogError::Io`].
@@ -552,8 +555,8 @@ impl LogDir {
         archive.expire(keep_from, before)
     }
 
-    /// Returns what a purge would remove if no process has the log open. With an archive, it returns only
-    /// archived segments.
+    /// Returns what a purge would remove. For use while no process has the log open. With an archive, returns
+    /// only archived segments.
     ///
     /// # Errors
     /// As [`LogHandle::purge_by`], except [`LogError::Write`].
@@ -612,8 +615,8 @@ impl LogDir {
         })
     }
 
-    /// Returns the GTIDs of all durable transactions and of those before the start of the log. Returns `None`
-    /// while the log is empty.
+    /// Returns the GTIDs of all durable transactions, and of all transactions before the start of the log.
+    /// Returns `None` while the log is empty.
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Io`].

@@ -7,15 +7,15 @@ use crate::archive::Archive;
 /// When a relay may acknowledge a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AckMode {
-    /// After fdatasync. A power cut loses nothing that was acknowledged.
+    /// After fdatasync. A power cut loses no acknowledged commit.
     #[default]
     Durable,
-    /// After write(2). A crash of the process loses nothing that was acknowledged. A power cut may lose what
-    /// arrived within the last [`LogOptions::sync_interval`].
+    /// After write(2). A crash of the process loses no acknowledged commit. A power cut may lose the commits
+    /// that arrived within the last [`LogOptions::sync_interval`].
     Received,
 }
 
-/// How long old segments are kept. If both limits are unset, they are kept forever.
+/// How long old segments are kept. If both limits are unset, segments are kept forever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Retention {
     /// A segment is purged if it was sealed longer ago than this.
@@ -30,19 +30,19 @@ pub struct LogOptions {
     /// When a commit may be acknowledged. With [`AckMode::Received`],
     /// [`LogWriter::flush`](crate::LogWriter::flush) is enough for an ACK if events have checksums.
     pub ack: AckMode,
-    /// The log reserves disk space in steps of this many bytes. So a full disk is noticed before anything is
-    /// acknowledged, and an fdatasync need not write metadata.
+    /// The log reserves disk space in steps of this many bytes. So it notices a full disk before it
+    /// acknowledges the transactions, and an fdatasync need not write metadata.
     pub preallocate_bytes: u64,
     /// The maximum number of bytes that are buffered in memory before they are written to the file.
     pub buffer_bytes_max: usize,
-    /// When this many bytes of whole transactions are not synced, the flusher thread syncs them while
-    /// appending continues. So the relay catches up as fast as the disk allows.
+    /// When this many bytes of whole transactions are not synced, the flusher thread syncs them while the
+    /// writer appends more. So the relay catches up as fast as the disk allows.
     pub background_sync_bytes: u64,
     /// The maximum number of unsynced bytes of whole transactions. At this limit, appending waits for an
     /// fdatasync.
     pub unsynced_bytes_max: u64,
-    /// With [`AckMode::Received`]: how long written bytes wait at most for their fdatasync. They are synced
-    /// at once while a caller [waits](crate::LogHandle::wait_until_durable) for it or holds a
+    /// With [`AckMode::Received`]: how long written bytes wait at most for their fdatasync. The log syncs
+    /// them at once while a caller [waits](crate::LogHandle::wait_until_durable) for the fdatasync or holds a
     /// [guard](crate::LogHandle::prompt_sync).
     pub sync_interval: Duration,
     /// Which segments [`LogHandle::purge`](crate::LogHandle::purge) keeps.

@@ -8,7 +8,7 @@ use tailwater_wire::gtid::Gtid;
 /// A position in the log: an offset in one of its segments. Positions have the order of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogPosition {
-    /// The number of the segment, from 1. 0 is the position before every entry, also in an empty log.
+    /// The number of the segment, from 1. The number 0 is before every entry, also in an empty log.
     pub segment: u64,
     /// The offset in the segment's file, in bytes.
     pub offset: u64,
@@ -40,8 +40,8 @@ pub struct SourceIdentity {
 }
 
 impl SourceIdentity {
-    /// Returns whether both are the same server, as far as is known. For MariaDB only the `server_id` is
-    /// known.
+    /// Returns whether both identities are of the same server, as far as is known. For MariaDB only the
+    /// `server_id` is compared.
     pub fn same_server(&self, other: &Self) -> bool {
         self.flavour == other.flavour
             && match (&self.server_uuid, &other.server_uuid) {
@@ -56,11 +56,11 @@ impl SourceIdentity {
 pub struct SourceTail {
     /// The source's binlog file of which the last segment is a copy.
     pub file: String,
-    /// The offset in that file after the last whole transaction or event in the log.
+    /// The offset in `file` after the last whole transaction or event in the log.
     pub end: u64,
     /// The server that the file came from.
     pub source: SourceIdentity,
-    /// The last transaction of the log, if it is in that file.
+    /// The last transaction of the log, if it is in `file`.
     pub last_transaction: Option<TransactionSpan>,
 }
 
@@ -87,7 +87,7 @@ pub enum EntryKind {
 pub struct EntryFlags(pub u16);
 
 impl EntryFlags {
-    /// The first event of the transaction marks it as DDL (MariaDB only).
+    /// The first event of the transaction marks the transaction as DDL (MariaDB only).
     pub const DDL: Self = Self(0x0001);
 
     /// Returns whether all bits of `other` are set.
@@ -114,8 +114,9 @@ pub struct LogEntry {
     pub gtid: Option<Gtid>,
     /// The offset after the last byte in the source's binlog file.
     pub source_end: u64,
-    /// When the transaction committed on its original server, in microseconds since 1970. From MySQL 8 on, it
-    /// is exact. From other servers, it is the time of the last event in whole seconds. 0 if unknown.
+    /// When the transaction committed on its original server, in microseconds since 1970. For MySQL 8 and
+    /// later the time is exact. For other servers it is the time of the last event, in whole seconds. 0 if
+    /// unknown.
     pub commit_time_us: u64,
     /// Further properties of the entry.
     pub flags: EntryFlags,

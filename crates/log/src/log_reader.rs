@@ -37,7 +37,7 @@ pub(crate) enum ReadLimit {
 /// After [`next`](Self::next) or [`try_next`](Self::try_next) returned an entry,
 /// [`next_event`](Self::next_event) and [`read_chunk`](Self::read_chunk) return its bytes in bounded memory.
 /// A reader does file I/O in the calling thread. For an archived segment it sends requests to the archive,
-/// each of which may take seconds, and holds up to about 10 MiB of the segment in memory.
+/// and each request may take seconds. It holds up to about 10 MiB of an archived segment in memory.
 #[derive(Debug)]
 pub struct LogReader {
     directory: Arc<dyn Directory>,
@@ -68,8 +68,8 @@ struct OpenSegment {
     window: Bytes,
     window_offset: u64,
     pool: Arc<BufferPool>,
-    /// The segment was the newest when it was opened, and the writer is in another process. So the segment
-    /// may grow.
+    /// Whether the segment may grow: it was the newest when the reader opened it, and the writer is in
+    /// another process.
     may_grow: bool,
     /// The end of the bytes that the window may hold. Bytes after this offset may not be written yet.
     readable_end: u64,
@@ -105,8 +105,9 @@ impl LogReader {
         self.segment.as_ref().map(|segment| (&segment.header.source, segment.header.source_file.as_str()))
     }
 
-    /// Returns the next entry. It returns `None` at the durable end or, for a reader of
-    /// [written](crate::LogHandle::reader_up_to_written) entries, at the written end.
+    /// Returns the next entry. Returns `None` at the end of the durable entries. A reader of
+    /// [written](crate::LogHandle::reader_up_to_written) entries returns `None` at the end of the written
+    /// entries.
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Purged`], [`LogError::Io`].
@@ -130,7 +131,7 @@ impl LogReader {
             let next = segment.index.peek()?;
             let corrupt = |reason: String| LogError::corrupt(segment.index.path(), at, reason);
             match next {
-                // The reader has already returned this entry, when it was written but not durable.
+                // The reader has already returned this entry, because it was written before it was durable.
                 NextRecord::Record(IndexRecord::Entry(entry), length)
                     if matches!(self.limit, ReadLimit::Written(..)) && entry.end() <= self.position =>
                 {
@@ -164,7 +165,7 @@ impl LogReader {
                             format!("the index has a seal at {length} after entries up to {}", self.position);
                         return Err(corrupt(reason));
                     }
-                    // The seal is not consumed until the next segment exists. If a writer restarts now, it
+                    // Do not consume the seal until the next segment exists. If a writer restarts now, it
                     // removes the seal and continues this segment.
                     if !self.open_next(self.position.segment + 1)? {
                         return Ok(None);
@@ -178,17 +179,19 @@ impl LogReader {
         }
     }
 
-    /// Returns the next entry, and waits for it if necessary. It returns `None` after the writer has closed
-    /// the log and everything was read.
+    /// Returns the next entry, and waits for it if necessary. Returns `None` after the writer has closed the
+    /// log and the reader has read everything.
     ///
-    /// If the writer is in another process, this cannot wait. Then `None` means the current end of the log.
+    /// If the writer is in another process, this method cannot wait. In that case `None` means the current
+    /// end of the log.
     ///
     /// # Errors
-    /// As [`LogReader::try_next`]; [`LogError::Poisoned`] if a write to the log failed and everything durable
-    /// was read.
+    /// The same as of [`LogReader::try_next`]. [`LogError::Poisoned`] if a write to the log failed and the
+    /// reader has read everything that is durable.
     pub async fn next(&mut self) -> Result<Option<LogEntry>, LogError> {
         loop {
-            // If a position is published after this line, the wait below returns at once.
+            // Mark the published position as seen. If the writer publishes a new position after this line,
+            // the wait below returns at once.
             let state = match &mut self.limit {
                 ReadLimit::Durable(_, durable) => Some(durable.borrow_and_update().state),
                 ReadLimit::Written(shared, written) => {
@@ -292,8 +295,8 @@ impl LogReader {
 
     /// Returns the complete current entry. No byte of it may have been read before.
     ///
-    /// The entry is not copied if it lies within one read of 256 KiB, and if the buffers in use hold at most
-    /// `shared_bytes_max`. As long as the caller keeps an entry, its whole buffer may be in use.
+    /// The entry is not copied if it lies within one read of 256 KiB and the buffers in use have at most
+    /// `shared_bytes_max` bytes. As long as the caller keeps such an entry, its whole buffer stays in memory.
     ///
     /// # Errors
     /// [`LogError::Corrupt`], [`LogError::Io`].
@@ -334,7 +337,8 @@ impl LogReader {
         Ok(shared.written_entry(self.position))
     }
 
-    /// Returns an entry that is not durable. Its index record is written when the entry becomes durable.
+    /// Returns an entry that is written but not durable. Its index record is written when the entry becomes
+    /// durable.
     fn return_written(&mut self, entry: LogEntry, readable_end: u64) -> Option<LogEntry> {
         let segment = self.segment.as_mut()?;
         segment.readable_end = readable_end;
@@ -425,7 +429,7 @@ impl LogReader {
                 if_purged(self.directory.as_ref(), number)?;
                 let reason = match damage {
                     IndexDamage::Malformed(reason) => reason,
-                    _ => "it is missing or too short".to_owned(),
+                    _ => "the file is missing or too short".to_owned(),
                 };
                 Err(LogError::corrupt(self.directory.path_of(&index_name(number)), 0, reason))
             }
@@ -433,8 +437,8 @@ impl LogReader {
     }
 }
 
-/// Returns whether a segment is the newest, so that its index may grow. A reader in the writer's process need
-/// not check this, because it has not reached the durable position.
+/// Returns whether a segment is the newest, so that its index may grow. For a reader in the writer's process
+/// the answer is no, because it has not reached the durable position.
 fn is_newest(
     directory: &dyn Directory,
     segment: u64,
@@ -452,8 +456,8 @@ fn is_newest(
 }
 
 impl OpenSegment {
-    /// Reads `count` bytes at `offset`, at most [`BUFFER_BYTES`]. The bytes come from a window, which is
-    /// filled by large reads.
+    /// Reads `count` bytes at `offset`, at most [`BUFFER_BYTES`]. The bytes come from the window, a buffer
+    /// that is filled by large reads.
     fn read(&mut self, offset: u64, count: usize) -> Result<&[u8], LogError> {
         let range = self.find(offset, count)?;
         Ok(&self.window[range])
@@ -463,8 +467,8 @@ impl OpenSegment {
     fn find(&mut self, offset: u64, count: usize) -> Result<Range<usize>, LogError> {
         let window_end = self.window_offset + self.window.len() as u64;
         if offset < self.window_offset || offset + count as u64 > window_end {
-            // The read must not go past `readable_end`. Otherwise a reader at the end of the log would read,
-            // for each entry, a quarter of a megabyte of space that is reserved for later entries.
+            // Do not read past `readable_end`. Otherwise, at the end of the log, each entry would cause a
+            // read of a quarter of a megabyte of space that is reserved for later entries.
             let readable = usize::try_from(self.readable_end.saturating_sub(offset)).unwrap_or(usize::MAX);
             // The old buffer is released first, so that the pool can use its memory again.
             self.window = Bytes::new();

@@ -32,7 +32,7 @@ pub struct Verification {
     pub bytes: u64,
     /// The problems in the order of the log, at most [`Verification::PROBLEMS_MAX`].
     pub problems: Vec<LogProblem>,
-    /// The number of problems that are not in the list.
+    /// The number of further problems, which `problems` does not contain.
     pub problems_left_out: u64,
 }
 
@@ -81,9 +81,9 @@ const PROGRESS_BYTES: u64 = 8 << 20;
 
 impl LogDir {
     /// Reads everything durable in bounded memory and checks it. Events must have the right lengths and
-    /// checksums, transactions must be complete, and the index must agree. GTIDs must be contiguous from
-    /// segment to segment, without duplicates. If the start of a binlog file lists the GTIDs of earlier
-    /// transactions, the log must hold these transactions.
+    /// checksums, transactions must be complete, and the index must match the segment. GTIDs must be
+    /// contiguous from segment to segment, without duplicates. If the start of a binlog file lists the GTIDs
+    /// of earlier transactions, the log must hold these transactions.
     ///
     /// # Errors
     /// [`LogError::Io`] and [`LogError::FormatVersion`]. Problems in the log are not errors; the result lists
@@ -105,7 +105,7 @@ impl LogDir {
             let end = match segment_index_reader::read_sealed(self.directory(), *number)? {
                 Some(index) => index.length,
                 None if Some(number) == numbers.last() => self.indexed_end(*number)?,
-                // The segment is complete, even if its index is not.
+                // The index has no seal, but the segment is complete. So use the length of the file.
                 None => self.file_bytes(*number)?,
             };
             verifier.bytes_total += end;
@@ -168,8 +168,8 @@ struct LogVerifier<'a> {
     running: Option<GtidSet>,
     /// The source of the previous segment.
     source: Option<SourceIdentity>,
-    /// Whether the index of the current segment had no error so far. After the first error the rest of the
-    /// index is not compared.
+    /// Whether the index of the current segment has had no error so far. After the first error, the rest of
+    /// the index is not compared with the segment.
     index_sound: bool,
     reported_at: u64,
     bytes_total: u64,
@@ -255,7 +255,8 @@ impl LogVerifier<'_> {
         }
     }
 
-    /// Checks all events of a segment. Returns false if the rest cannot be read because of a damaged event.
+    /// Checks all events of a segment. Returns false if a damaged event makes the rest of the segment
+    /// unreadable.
     fn events(
         &mut self,
         mut scan: EventScanner,
@@ -350,8 +351,8 @@ impl LogVerifier<'_> {
             }
             return;
         }
-        // If the log was captured from another server since, that server may have transactions that the log
-        // never had.
+        // If the log was captured from another server after that, the other server may have transactions that
+        // the log never had.
         let same_source = self.source.as_ref().is_none_or(|source| *source == header.source);
         if same_source
             && !before.is_subset_of(running)

@@ -33,8 +33,8 @@ pub struct AppendedChunk {
     pub ends_transaction: bool,
 }
 
-/// The only writer of a log. All methods do file I/O in the calling thread. Where they
-/// [wait](crate::blocking) for the disk, the other tasks of the runtime continue on another thread.
+/// The only writer of a log. All methods do file I/O in the calling thread. While a method
+/// [waits](crate::blocking) for the disk, the other tasks of the runtime continue on another thread.
 ///
 /// To store a commit group, call [`append`](Self::append) for every available chunk, then
 /// [`sync_for_ack`](Self::sync_for_ack) once, and then send the ACKs.
@@ -50,7 +50,7 @@ pub struct LogWriter {
     /// Whether `gtids` includes all transactions from before the start of the log.
     gtids_known: bool,
     last_transaction: Option<LogEntry>,
-    /// The offset up to which the flusher was asked to sync the newest segment.
+    /// The offset up to which the writer has asked the flusher to sync the newest segment.
     requested_end: u64,
     // Fields are dropped in this order, so the flusher's thread ends before the lock is released.
     flusher: Flusher,
@@ -58,11 +58,11 @@ pub struct LogWriter {
 }
 
 impl LogWriter {
-    /// Opens the log in `directory`. It creates the directory if necessary, and repairs what a crash left.
+    /// Opens the log in `directory`. Creates the directory if necessary, and repairs the log after a crash.
     ///
     /// # Errors
     /// [`LogError::Locked`] if another writer has the log open; [`LogError::Corrupt`] if durable bytes have
-    /// changed (then nothing is modified); [`LogError::FormatVersion`]; [`LogError::Io`].
+    /// changed (in this case nothing is modified); [`LogError::FormatVersion`]; [`LogError::Io`].
     pub fn open(directory: &Path, options: LogOptions) -> Result<Self, LogError> {
         let directory =
             RealDirectory::create(directory).map_err(|error| LogError::io("create", directory, error))?;
@@ -111,7 +111,7 @@ impl LogWriter {
         Ok(writer)
     }
 
-    /// Returns what was found and repaired when the log was opened.
+    /// Returns what recovery found and repaired when the log was opened.
     pub fn recovery(&self) -> &RecoveryReport {
         &self.recovery
     }
@@ -138,8 +138,8 @@ impl LogWriter {
         })
     }
 
-    /// Returns the GTIDs of all whole transactions in the log, with purged ones. Returns `None` while the log
-    /// has no segment.
+    /// Returns the GTIDs of all whole transactions in the log, including purged transactions. Returns `None`
+    /// while the log has no segment.
     pub fn gtid_set(&self) -> Option<&GtidSet> {
         self.gtids.as_ref()
     }
@@ -163,8 +163,8 @@ impl LogWriter {
         self.active.as_ref().is_some_and(|active| active.framing().in_transaction())
     }
 
-    /// Checks that the log still accepts events. After a failed sync, which may have run in the background,
-    /// it accepts none.
+    /// Checks that the log still accepts events. It accepts none after a failed sync, which may have run in
+    /// the background.
     ///
     /// # Errors
     /// [`LogError::Poisoned`].
@@ -202,21 +202,24 @@ impl LogWriter {
     pub fn read_last_transaction(&mut self, offset: u64, buffer: &mut [u8]) -> Result<(), LogError> {
         let path = self.shared.path();
         let (Some(active), Some(entry)) = (&self.active, &self.last_transaction) else {
-            return Err(LogError::sequence(&path, "there is no last transaction to compare with"));
+            return Err(LogError::sequence(&path, "the newest segment has no transaction to compare with"));
         };
         if entry.position.segment != active.header().segment || offset + buffer.len() as u64 > entry.length {
-            return Err(LogError::sequence(&path, "bytes past the last transaction were requested"));
+            return Err(LogError::sequence(
+                &path,
+                "the caller requested bytes after the end of the last transaction",
+            ));
         }
         active.read(&self.shared, entry.position.offset + offset, buffer)
     }
 
     /// Starts a new segment, a copy of `source_file`. Its first event has the offset `source_offset` in that
-    /// file; 4 is the start of the file. This seals the current segment. It removes an incomplete
-    /// transaction, which a crashed source leaves at the end of its file.
+    /// file; 4 is the start of the file. Seals the current segment. If the source has crashed and left an
+    /// incomplete transaction at the end of its file, removes this transaction.
     ///
     /// # Errors
-    /// [`LogError::FlavourMismatch`]. After [`LogError::DiskFull`] and [`LogError::Write`], the log accepts
-    /// nothing more.
+    /// [`LogError::FlavourMismatch`]; [`LogError::DiskFull`] and [`LogError::Write`]. After the last two, the
+    /// log accepts nothing more.
     pub fn start_segment(
         &mut self,
         source_file: &str,
@@ -266,7 +269,7 @@ impl LogWriter {
             let path = directory.path_of(name);
             move |error| LogError::write(action, path, error)
         };
-        // The index is written first, so that a segment always has a header.
+        // Write the index before the segment's file, so that a segment always has a header.
         let index = directory.open(&index_name, OpenMode::CreateNew).map_err(fail("create", &index_name))?;
         let encoded = header.encode();
         index.write_at(&encoded, 0).map_err(fail("write", &index_name))?;
@@ -296,16 +299,16 @@ impl LogWriter {
     }
 
     /// Appends a chunk of an event without changing it. `first` and `last` say whether it is the first and
-    /// the last chunk of the event. The first chunk begins with the header. It holds at least
-    /// [`PREFIX_BYTES`](tailwater_wire::transaction::TransactionTracker::PREFIX_BYTES) of the body, or all of
-    /// a shorter body. The caller must have verified the checksums.
+    /// the last chunk of the event. The first chunk begins with the header. It also holds at least
+    /// [`PREFIX_BYTES`](tailwater_wire::transaction::TransactionTracker::PREFIX_BYTES) of the body, or the
+    /// whole body if that is shorter. The caller must have verified the checksums.
     ///
-    /// The bytes are not visible to readers and not durable yet. At most [`LogOptions::buffer_bytes_max`]
-    /// bytes and this chunk are in memory.
+    /// The bytes are not visible to readers and not durable yet. The writer holds at most
+    /// [`LogOptions::buffer_bytes_max`] bytes and this chunk in memory.
     ///
     /// # Errors
-    /// [`LogError::Event`] if the event is not valid here: its transaction is rolled back.
-    /// [`LogError::DiskFull`] and [`LogError::Write`], after which the log accepts nothing more.
+    /// [`LogError::Event`] if the event is not valid at this point. The log then rolls back the event's
+    /// transaction. [`LogError::DiskFull`] and [`LogError::Write`], after which the log accepts nothing more.
     /// [`LogError::Sequence`] if the caller has a defect.
     pub fn append(
         &mut self,
@@ -445,7 +448,7 @@ impl LogWriter {
         if unsynced > self.options.unsynced_bytes_max {
             self.sync()?;
         } else if self.unrequested_bytes() >= self.options.background_sync_bytes {
-            // The sync is requested early, so that appending need not wait for it.
+            // Request the sync early, so that appending need not wait for it.
             self.sync_in_background()?;
         }
         Ok(())
@@ -453,9 +456,9 @@ impl LogWriter {
 
     /// Writes the buffered bytes of whole transactions to the file in one write, and returns their end. If
     /// events have checksums, a crash of this process does not lose these bytes. In [`AckMode::Received`] the
-    /// flusher syncs them within [`LogOptions::sync_interval`]. It syncs at once if
-    /// [`LogOptions::background_sync_bytes`] are unsynced, or while there is a [prompt-sync
-    /// guard](LogHandle::prompt_sync).
+    /// flusher syncs them within [`LogOptions::sync_interval`]. The flusher syncs at once if
+    /// [`LogOptions::background_sync_bytes`] are unsynced, or while a [prompt-sync
+    /// guard](LogHandle::prompt_sync) exists.
     ///
     /// # Errors
     /// After [`LogError::DiskFull`] and [`LogError::Write`], the log accepts nothing more.
@@ -465,8 +468,8 @@ impl LogWriter {
         if self.options.ack == AckMode::Received && unsynced > 0 {
             let urgent = self.shared.has_prompt_sync_request() || !self.shared.is_kept_once_written();
             self.request_sync(urgent || unsynced >= self.options.background_sync_bytes)?;
-            // A prompt-sync request may have arrived after the check above, before this sync was pending.
-            // Then it could not make this sync urgent.
+            // A prompt-sync request may have arrived after the check above, but before this sync was pending.
+            // Such a request could not make this sync urgent.
             if !urgent && self.shared.has_prompt_sync_request() {
                 self.shared.sync_queue.make_urgent();
             }
@@ -500,7 +503,7 @@ impl LogWriter {
     }
 
     /// Makes every whole transaction durable: writes the buffer, runs one fdatasync in this thread, and
-    /// publishes the position. After it returns, these transactions may be acknowledged.
+    /// publishes the position. When this method returns, these transactions may be acknowledged.
     ///
     /// # Errors
     /// After [`LogError::DiskFull`] and [`LogError::Write`], the log accepts nothing more.
@@ -517,8 +520,9 @@ impl LogWriter {
         Ok(position)
     }
 
-    /// Makes the log ready for an ACK of everything appended so far. It calls [`sync`](Self::sync), or in
-    /// [`AckMode::Received`] only [`flush`](Self::flush) if written bytes survive a crash of this process.
+    /// Makes the log ready for an ACK of everything that was appended so far. Usually calls
+    /// [`sync`](Self::sync). In [`AckMode::Received`], only calls [`flush`](Self::flush) if written bytes
+    /// survive a crash of this process.
     ///
     /// # Errors
     /// As [`LogWriter::sync`].
@@ -530,10 +534,11 @@ impl LogWriter {
     }
 
     /// Does the same as [`sync`](Self::sync) in the flusher's thread, without waiting.
-    /// [`LogHandle::subscribe`] reports when it is done.
+    /// [`LogHandle::subscribe`] reports when the sync is done.
     ///
     /// # Errors
-    /// As [`LogWriter::sync`]. If the other thread fails, the next call reports it.
+    /// The same as of [`LogWriter::sync`]. If the sync in the flusher's thread fails, the next call reports
+    /// the error.
     pub fn sync_in_background(&mut self) -> Result<LogPosition, LogError> {
         let position = self.write_whole()?;
         if self.unsynced_bytes() > 0 {
@@ -542,8 +547,9 @@ impl LogWriter {
         Ok(position)
     }
 
-    /// Removes everything that was appended after the last whole transaction. It is called if the connection
-    /// breaks inside a transaction, which the source then sends again from its start.
+    /// Removes everything that was appended after the last whole transaction. The capture calls it if the
+    /// connection breaks inside a transaction, because the source then sends the transaction again from its
+    /// start.
     ///
     /// # Errors
     /// After [`LogError::Write`], the log accepts nothing more.
@@ -571,7 +577,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Records the failure if the error leaves the state of the disk unknown. After that the log accepts
+    /// Records an error that leaves the state of the disk unknown. After such an error the log accepts
     /// nothing more.
     fn guard<T>(&self, result: Result<T, LogError>) -> Result<T, LogError> {
         if let Err(error) = &result

@@ -21,8 +21,8 @@ use crate::shared_log_state::{SegmentState, TailStart};
 use crate::storage::{Directory, LogFile, OpenMode};
 use crate::torn_write::{self, TornTail};
 
-/// When the log is opened, at least this many bytes before the end of the index are read back and checked.
-/// `log verify` reads the rest.
+/// When the log is opened, recovery checks at least this many bytes of the segment before the end of the
+/// index. `log verify` checks the rest.
 const CHECKED_BYTES: u64 = 16 << 20;
 
 /// The file of a segment during recovery.
@@ -49,8 +49,8 @@ struct IndexedPart {
 
 /// Why a scan of entries stopped.
 enum ScanEnd {
-    /// The scan reached its end, either between two entries or in a transaction whose events so far are
-    /// valid.
+    /// The scan reached the end of its range, either between two entries or in a transaction whose events so
+    /// far are valid.
     Clean,
     /// The scan found a bad event.
     Bad(BadEvent),
@@ -98,7 +98,7 @@ pub(crate) fn recover(
         framing.resume(indexed.source_end, format.clone());
         framing
     };
-    // Nothing is written until all bytes were read and no damage was found.
+    // Recovery writes nothing until it has read all bytes and found no damage.
     let kept = segment.find_end(&indexed, new_framing())?;
     let index = segment.repair(&header, &indexed, kept.end)?;
     if !indexed.header_readable {
@@ -217,15 +217,15 @@ impl<'a> SegmentFile<'a> {
                 ScanItem::Event(_) => {}
                 ScanItem::End => return Ok(()),
                 ScanItem::Bad(bad) => {
-                    let reason = format!("{}; according to the index it was durable", bad.reason);
+                    let reason = format!("{}; according to the index these bytes were durable", bad.reason);
                     return Err(LogError::corrupt(&self.path, bad.offset, reason));
                 }
             }
         }
     }
 
-    /// Adds the GTIDs of all transactions before the segment, if an event before offset `end` states them.
-    /// Returns whether such an event exists.
+    /// If an event before the offset `end` lists the GTIDs of all transactions before the segment, adds them
+    /// to `gtids`. Returns whether such an event exists.
     fn learn_gtids(&self, header: &SegmentHeader, end: u64, gtids: &mut GtidSet) -> Result<bool, LogError> {
         if header.source_offset != FIRST_EVENT_OFFSET {
             return Ok(false);
@@ -264,7 +264,8 @@ impl<'a> SegmentFile<'a> {
         let unchecked = framing.format().is_some_and(|format| !format.has_checksums());
         if unchecked && indexed.front.ends_cleanly && !sealed {
             // Without checksums, an event after the end of the index may look complete although its write was
-            // torn. Everything that was published is in the index, so nothing after it is kept.
+            // torn. Every published event is in the index. So recovery keeps nothing after the end of the
+            // index.
             let cut = self.cut_without_checksums(indexed_end)?;
             return Ok(KeptTail { end: indexed_end, count: 0, cut });
         }
@@ -272,7 +273,8 @@ impl<'a> SegmentFile<'a> {
         Ok(KeptTail { end, count, cut })
     }
 
-    /// Appends the kept entries to the index and makes it durable. Returns where the writer continues.
+    /// Appends the entries that recovery keeps to the index, and makes the index durable. Returns where the
+    /// writer continues.
     fn index_tail(
         &self,
         header: &SegmentHeader,
@@ -322,8 +324,8 @@ impl<'a> SegmentFile<'a> {
         })
     }
 
-    /// Scans the entries from `start` to `end`. Calls `each` for every whole entry. It passes the GTID set
-    /// too if the entry is an event that states one.
+    /// Scans the entries from `start` to `end`. Calls `each` for every whole entry. If the entry is an event
+    /// that lists the GTIDs of earlier transactions, also passes this GTID set.
     fn scan_entries(
         &self,
         start: u64,
@@ -379,7 +381,7 @@ impl<'a> SegmentFile<'a> {
                     return Err(LogError::corrupt(
                         &self.path,
                         end,
-                        "there are bytes after the end that its index states",
+                        "the segment has bytes after the end that its index states",
                     ));
                 }
                 let reason = "the transaction there is incomplete".to_owned();
@@ -405,7 +407,7 @@ impl<'a> SegmentFile<'a> {
         }
     }
 
-    /// Returns everything after `end` as bytes to remove.
+    /// Returns the bytes after `end` as bytes that recovery must remove.
     fn cut_without_checksums(&self, end: u64) -> Result<Option<TailTruncation>, LogError> {
         let data_end = torn_write::data_end(self.file.as_ref(), &self.path, end, self.length)?;
         Ok(data_end.map(|data_end| TailTruncation {
@@ -430,9 +432,9 @@ impl<'a> SegmentFile<'a> {
         if self.length != end {
             self.file.truncate(end).map_err(|error| LogError::write("truncate", &self.path, error))?;
         }
-        // The bytes after the end of the index, and the last bytes of the index, may exist only in the page
-        // cache: a failed fdatasync marks such pages as clean. The next fdatasync writes them to the disk
-        // only if they are written to the file again.
+        // The segment's bytes after the end of the index, and the last bytes of the index, may exist only in
+        // the page cache: a failed fdatasync marks such pages as clean. The next fdatasync writes them to the
+        // disk only if they are written to the file again.
         rewrite(self.file.as_ref(), &self.path, indexed.front.end, end)?;
         self.file.sync().map_err(|error| LogError::write("fdatasync", &self.path, error))?;
 
@@ -468,7 +470,8 @@ fn rewrite(file: &dyn LogFile, path: &Path, start: u64, end: u64) -> Result<(), 
     Ok(())
 }
 
-/// Rebuilds the index of a sealed segment. Returns the number of entries. Any error in the segment is damage.
+/// Rebuilds the index of a sealed segment. Returns the number of entries. Treats any error in the segment as
+/// damage.
 pub(crate) fn rebuild_sealed_index(
     directory: &Arc<dyn Directory>,
     number: u64,
@@ -523,7 +526,7 @@ pub(crate) fn gtids_up_to(directory: &dyn Directory, header: &SegmentHeader) -> 
 }
 
 /// Returns the GTIDs of all transactions before a segment. Returns `None` if neither the log nor the first
-/// events of the segment state the GTIDs from before the log.
+/// events of the segment list the GTIDs from before the log.
 pub(crate) fn gtids_before(
     directory: &dyn Directory,
     header: &SegmentHeader,
@@ -537,7 +540,8 @@ pub(crate) fn gtids_before(
     Ok(known.then_some(gtids))
 }
 
-/// Derives the header of the segment after `previous` from the events of the segments, if they hold it.
+/// Derives the header of the segment after `previous` from the events of both segments. Returns `None` if the
+/// events lack the necessary data.
 pub(crate) fn header_after(
     directory: &dyn Directory,
     previous: &SegmentHeader,

@@ -1,5 +1,5 @@
-//! Persistent readers: the log stores their positions while they are disconnected, so that no segment is
-//! purged that they need. Format: docs/reference/log-format.md.
+//! Persistent readers: the log stores their positions while they are disconnected, so that a purge keeps the
+//! segments that they need. Format: docs/reference/log-format.md.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -36,7 +36,7 @@ pub struct PersistentReader {
     pub seen: SystemTime,
 }
 
-/// The persistent readers, and which changes are on disk.
+/// The persistent readers, and whether their changes are on disk.
 #[derive(Debug, Default)]
 pub(crate) struct PersistentReaders {
     readers: BTreeMap<String, (LogPosition, SystemTime)>,
@@ -80,7 +80,8 @@ impl PersistentReaders {
         };
         let mut readers = BTreeMap::new();
         if file.readers.len() > READERS_MAX {
-            // If the excess readers were ignored, a purge could remove what they need.
+            // Refuse the file. If the excess readers were ignored, a purge could remove segments that they
+            // need.
             let reason = format!("it has {} readers; the limit is {READERS_MAX}", file.readers.len());
             return Err(LogError::corrupt(path, 0, reason));
         }
@@ -118,13 +119,14 @@ impl PersistentReaders {
         known
     }
 
-    /// Writes changes durably. If `at_once` is false, it writes only if the last write was long enough ago.
+    /// Writes changes durably. If `at_once` is false, writes only if the last write was at least
+    /// [`WRITE_INTERVAL`] ago.
     pub(crate) fn write(&mut self, directory: &dyn Directory, at_once: bool) -> Result<(), LogError> {
         let recent = self.written.is_some_and(|written| written.elapsed() < WRITE_INTERVAL);
         if !self.changed || (recent && !at_once) {
             return Ok(());
         }
-        // The time is recorded even if the write fails, so that a write to a full disk is not retried each
+        // Record the time even if the write fails. Otherwise the log would retry a write to a full disk each
         // time a reader advances.
         self.written = Some(Instant::now());
         let entry = |reader: PersistentReader| ReaderRecord {
@@ -160,7 +162,11 @@ mod tests {
         assert_eq!(PersistentReaders::read(&disk).unwrap().all(), readers.all());
         assert!(readers.forget("b") && !readers.forget("b"));
         readers.write(&disk, false).unwrap();
-        assert_eq!(PersistentReaders::read(&disk).unwrap().all().len(), 2, "the last write was too recent");
+        assert_eq!(
+            PersistentReaders::read(&disk).unwrap().all().len(),
+            2,
+            "a change soon after the last write must not be written"
+        );
         readers.write(&disk, true).unwrap();
         assert_eq!(PersistentReaders::read(&disk).unwrap().all(), readers.all());
 

@@ -14,8 +14,8 @@ use crate::segment_index_reader;
 use crate::shared_log_state::LogShared;
 use crate::storage::{Directory, OpenMode};
 
-/// If a reader is disconnected for longer than this, it no longer prevents a purge by the configured limits.
-/// It still prevents a purge by an operator.
+/// A reader that is disconnected for longer than this does not prevent a purge by the configured limits any
+/// more. It still prevents a purge by an operator.
 pub(crate) const READER_AWAY_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The name and the position of a reader.
@@ -52,7 +52,7 @@ pub struct Purge {
     pub segments: Vec<u64>,
     /// The freed bytes, indexes included.
     pub bytes: u64,
-    /// The reader that needs the next segment, so that the purge stopped there.
+    /// The reader that needs the next segment. The purge stopped there.
     pub pinned_by: Option<String>,
     /// The first segment that was kept because it is not archived yet. All later segments were kept too.
     pub not_archived: Option<u64>,
@@ -75,8 +75,8 @@ impl RetentionPin {
         Self { shared, id, remembered }
     }
 
-    /// States that the reader needs nothing before `position`. The position never moves back. For a
-    /// persistent reader, this writes a small file durably every few seconds.
+    /// Records that the reader needs nothing before `position`. The recorded position never moves back. For a
+    /// persistent reader, this method writes a small file durably, at most every few seconds.
     pub fn advance(&self, position: LogPosition) {
         let moved = self.shared.pins().get_mut(&self.id).map(|state| {
             state.position = state.position.max(position);
@@ -117,8 +117,8 @@ pub(crate) struct SegmentInventory {
 }
 
 impl SegmentInventory {
-    /// Returns the oldest segments, as long as `is_past_limit` returns true. Its arguments are the segment
-    /// and the number of bytes of this and all later segments.
+    /// Returns the oldest segments up to the first for which `is_past_limit` returns false. The arguments of
+    /// `is_past_limit` are a segment, and the number of bytes of this and all later segments.
     fn oldest(&self, is_past_limit: impl Fn(&PurgeCandidate, u64) -> bool) -> Vec<PurgeCandidate> {
         let mut bytes_left = self.bytes;
         let past_limit = self.candidates.iter().take_while(|candidate| {
@@ -179,7 +179,8 @@ impl SegmentInventory {
 pub(crate) fn purge(shared: &LogShared, retention: Retention, now: SystemTime) -> Result<Purge, LogError> {
     let mut inventory = inventory(shared);
     let archived = shared.archive.is_some();
-    // With an archive, a disconnected reader prevents no purge, because it can continue in the archive.
+    // With an archive, a disconnected reader does not prevent a purge, because it can read the segments from
+    // the archive.
     let holds = |reader: &PersistentReader| {
         !archived && now.duration_since(reader.seen).is_ok_and(|away| away <= READER_AWAY_MAX)
     };
@@ -193,7 +194,7 @@ pub(crate) fn purge(shared: &LogShared, retention: Retention, now: SystemTime) -
     drop_segments(shared, purge)
 }
 
-/// Purges all segments that exceed an operator's limit, or none.
+/// Purges either all segments that exceed an operator's limit, or none.
 pub(crate) fn purge_by(shared: &LogShared, limit: PurgeLimit) -> Result<Purge, LogError> {
     let mut inventory = inventory(shared);
     inventory.pins.extend(absent_readers(shared).into_iter().map(ReaderPin::from));
@@ -223,7 +224,7 @@ pub(crate) fn plan(
     inventory.purgeable(&inventory.past_limit(limit), archive_lookup(directory, archive))
 }
 
-/// Returns an error if the plan leaves out some of the segments that the operator's limit covers.
+/// Returns an error if the plan keeps some of the segments that the operator's limit covers.
 pub(crate) fn check_complete(
     directory: &dyn Directory,
     inventory: &SegmentInventory,
@@ -334,8 +335,8 @@ fn archive_lookup<'a>(
 fn drop_segments(shared: &LogShared, mut purge: Purge) -> Result<Purge, LogError> {
     let Some(last) = purge.segments.last() else { return Ok(purge) };
     purge.bytes = 0;
-    // The control file first records that the segments do not belong to the log any more. So a crash after
-    // this leaves unused files, and not a gap.
+    // First record in the control file that the segments do not belong to the log any more. Then a crash
+    // leaves only unused files, and not a gap in the log.
     let directory = shared.directory.as_ref();
     let first_segment = last + 1;
     shared.update_control(|control| control.first_segment = first_segment)?;

@@ -96,7 +96,8 @@ mod tests {
         drop(piece);
         assert_eq!((pool.bytes_in_use(), pool.free().len()), (0, 1));
         assert_eq!(pool.acquire(BUFFER_BYTES - 1).bytes.as_ptr(), place);
-        // A reader at the end of the log uses small buffers, which take no more memory than needed.
+        // A reader at the end of the log uses small buffers. A small buffer takes only the memory that it
+        // needs.
         let small = pool.acquire(100).filled(100);
         assert_eq!(pool.bytes_in_use(), 100);
         drop(small);

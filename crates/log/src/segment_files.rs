@@ -66,7 +66,7 @@ pub(crate) enum ScanItem<'a> {
     Event(ScannedEvent<'a>),
     /// The scan reached its end between two events.
     End,
-    /// A bad event. The scan cannot continue.
+    /// A damaged or incomplete event. The scan cannot continue.
     Bad(BadEvent),
 }
 
@@ -86,8 +86,8 @@ pub(crate) struct EventScanner {
 }
 
 impl EventScanner {
-    /// Creates a scan of the bytes `start..end`. `format` is the format description of the segment, if the
-    /// scan begins after that event.
+    /// Creates a scan of the bytes `start..end`. If the scan begins after the segment's format description
+    /// event, `format` must be this format description.
     pub(crate) fn new(
         file: Arc<dyn LogFile>,
         path: std::path::PathBuf,
@@ -98,7 +98,8 @@ impl EventScanner {
         Self { file, path, offset, end, window: Vec::new(), window_offset: offset, format }
     }
 
-    /// Returns the last format description that the scan found, or the one that was passed.
+    /// Returns the last format description that the scan found. If it found none, returns the format
+    /// description that the caller passed.
     pub(crate) fn format(&self) -> Option<&FormatDescription> {
         self.format.as_ref()
     }
@@ -121,7 +122,7 @@ impl EventScanner {
             return bad(
                 Some(header),
                 format!(
-                    "a {} event has {length} bytes, but only {remaining} bytes are left",
+                    "a {} event has {length} bytes, but only {remaining} bytes are left in the segment",
                     header.event_type
                 ),
             );
@@ -156,8 +157,8 @@ impl EventScanner {
         Ok(ScanItem::Event(ScannedEvent { offset, header, first_chunk: &self.window[start..end] }))
     }
 
-    /// Verifies the checksum of the current event, whose first bytes are in the window. Returns what is
-    /// wrong, if anything.
+    /// Verifies the checksum of the current event. The first bytes of the event are in the window. Returns a
+    /// description of the fault, or `None`.
     fn checksum_fault(&self, length: u64) -> Result<Option<String>, LogError> {
         let mut checker = match ChecksumChecker::new(length) {
             Ok(checker) => checker,
@@ -213,12 +214,12 @@ fn parse_format_description(event: &[u8]) -> Result<FormatDescription, String> {
     let body = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
     let format = FormatDescription::parse(body).map_err(|error| error.to_string())?;
     match format.checksum {
-        // The scan verifies this checksum like that of any event.
+        // The scan verifies the checksum of this event like that of any other event.
         Some(ChecksumAlgorithm::Crc32) => Ok(format),
         // With checksums off, some servers change this event for the stream without updating its checksum. So
-        // a wrong checksum proves nothing. But if the checksum is valid for the same event with checksums on,
-        // the server wrote that event, and a bit has changed since. And if the checksum is all zeros, the end
-        // of the event was not written.
+        // a wrong checksum proves nothing. There are two exceptions. If the checksum is valid for the same
+        // event with checksums on, the server wrote the event so, and a bit has changed later. If the
+        // checksum is all zeros, the end of the event was not written.
         Some(ChecksumAlgorithm::Off) => {
             if event.ends_with(&[0; CHECKSUM_BYTES]) {
                 return Err("the end of the format description event is missing".into());

@@ -1,9 +1,9 @@
 //! The index of a segment: the position of each transaction. Format: docs/reference/log-format.md.
 //!
 //! An entry is written to the index only after its bytes in the segment are durable. So every byte that the
-//! index covers was durable at that time. If entries are missing, they are built again from the segment. The
-//! header of the index cannot be built from the segment. It is synced before the first event of the segment
-//! is written.
+//! index covers was durable when its entry was written. Missing entries can be built again from the segment.
+//! The header of the index cannot be built from the segment. So the log syncs the header before it writes the
+//! first event of the segment.
 
 use serde::{Deserialize, Serialize};
 use tailwater_wire::gtid::{Gtid, MariadbGtid, MysqlGtid};
@@ -18,7 +18,8 @@ pub(crate) const FORMAT_VERSION: u32 = 1;
 /// The length of the magic bytes, the version, and the length of the JSON document.
 pub(crate) const PREFIX_BYTES: usize = 16;
 
-/// The maximum length of the JSON document that a header may state. A GTID set of a million intervals fits.
+/// The maximum length in bytes of the JSON document in a header. It is large enough for a GTID set of a
+/// million intervals.
 const DOCUMENT_BYTES_MAX: u32 = 64 << 20;
 
 const CRC_BYTES: usize = 4;
@@ -44,24 +45,24 @@ pub(crate) struct SegmentHeader {
     pub segment: u64,
     /// The source's binlog file of which the segment is a copy.
     pub source_file: String,
-    /// The offset of the segment's first event in that file. It is 4 if the segment is a copy of the whole
-    /// file.
+    /// The offset of the segment's first event in `source_file`. It is 4 if the segment is a copy of the
+    /// whole file.
     pub source_offset: u64,
     /// The server that wrote the events.
     pub source: SourceIdentity,
     /// The number of the server that the events came from: 1 for the first, and 1 more after each change of
-    /// the server. It is needed because two servers may use the same file names.
+    /// the server. The epoch distinguishes files of the same name from two servers.
     #[serde(default = "first_epoch")]
     pub epoch: u32,
     /// The GTIDs of all transactions of the log before this segment, in the notation of the flavour.
     pub gtids_before: String,
-    /// Whether `gtids_before` is complete. It is not if the log begins with this segment, or began in the
-    /// middle of a file. Then the first events of a binlog file complete it, because they state all earlier
-    /// GTIDs.
+    /// Whether `gtids_before` is complete. It is incomplete if the log begins with this segment, or began in
+    /// the middle of a file. Then the first events of a later binlog file complete it, because they list all
+    /// earlier GTIDs.
     pub gtids_known: bool,
 }
 
-/// The default for old logs of a single server, which have no epoch field.
+/// The default epoch for old logs. They have no epoch field, and all their events come from one server.
 fn first_epoch() -> u32 {
     1
 }
@@ -181,7 +182,8 @@ impl IndexRecord {
         };
         let end = CRC_BYTES + 1 + usize::from(*length);
         let checked = bytes.get(CRC_BYTES..end).ok_or(IndexDamage::Truncated)?;
-        // After a crash, a page that was never written consists of zeros. The CRC of zeros is not zero.
+        // After a crash, a page that was never written consists of zeros. Such a page never passes this
+        // check, because the CRC of zeros is not zero.
         if crc != crc32fast::hash(checked) {
             return Err(IndexDamage::Malformed("a record's checksum does not match".into()));
         }

@@ -45,8 +45,8 @@ pub(crate) enum NextRecord {
 }
 
 impl IndexReader {
-    /// Opens the index of a segment and reads its header. The inner `Err` is the reason why the header cannot
-    /// be used.
+    /// Opens the index of a segment and reads its header. The inner `Err` states why the header cannot be
+    /// used.
     pub(crate) fn open(
         directory: &dyn Directory,
         segment: u64,
@@ -67,8 +67,8 @@ impl IndexReader {
             Ok(length) => length,
             Err(damage) => return Self::unusable(path, damage),
         };
-        // The header length that the file states is within the limit. Before memory is allocated, it is also
-        // compared with the length of the file.
+        // The header length in the file is within the limit. Before memory is allocated, compare it also with
+        // the length of the file.
         let file_bytes = file.length().map_err(|error| LogError::io("read", &path, error))?;
         if file_bytes < length as u64 {
             return Ok(Err(IndexDamage::Truncated));
@@ -94,7 +94,7 @@ impl IndexReader {
         damage: IndexDamage,
     ) -> Result<Result<(SegmentHeader, Self), IndexDamage>, LogError> {
         match damage {
-            // An index of a newer version is not damaged, and an older version must not build it again.
+            // An index of a newer version is not damaged, and this older version must not rebuild it.
             IndexDamage::Version(found) => {
                 Err(LogError::FormatVersion { path, found, known: FORMAT_VERSION })
             }
@@ -118,7 +118,7 @@ impl IndexReader {
             match IndexRecord::decode(&self.buffer[self.used..self.filled], self.segment) {
                 Ok((record, length)) => return Ok(NextRecord::Record(record, length)),
                 Err(IndexDamage::Truncated) if fresh => return Ok(NextRecord::End),
-                // The writer may have been writing these bytes while they were read, so they are read again.
+                // The writer may have been writing these bytes while they were read. So read them again.
                 Err(_) if !fresh => {
                     self.refill()?;
                     fresh = true;
@@ -151,8 +151,8 @@ impl IndexReader {
     }
 }
 
-/// The usable entries at the start of an index. Later entries may be unusable if the machine stopped while
-/// the segment was written.
+/// The usable entries at the start of an index. If the machine stopped while the segment was written, later
+/// entries may be unusable.
 #[derive(Debug)]
 pub(crate) struct IndexFront {
     /// Offset in the index after the last usable entry.
@@ -163,7 +163,7 @@ pub(crate) struct IndexFront {
     pub end: u64,
     /// The length of the segment, if the index has a seal.
     pub sealed: Option<u64>,
-    /// Whether the index ends directly after the usable entries, so that no damaged entry follows them.
+    /// Whether the index ends directly after the usable entries. Otherwise a damaged entry follows them.
     pub ends_cleanly: bool,
 }
 
@@ -260,9 +260,9 @@ pub(crate) fn read_or_derive_header(
         return Ok(header);
     }
     let reason = match damage {
-        IndexDamage::Truncated => "it is missing or too short".to_owned(),
+        IndexDamage::Truncated => "the index is missing or too short".to_owned(),
         IndexDamage::Malformed(reason) => reason,
-        IndexDamage::Version(version) => format!("format version {version}"),
+        IndexDamage::Version(version) => format!("the index has format version {version}"),
     };
     let name = segment_name(segment);
     Err(LogError::corrupt(

@@ -1,4 +1,5 @@
-//! The state that the writer, the flusher and the readers share. The most important part is what is durable.
+//! The state that the writer, the flusher and the readers share. Its most important part is the durable
+//! position.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -22,7 +23,7 @@ use crate::segment_index::{IndexRecord, SegmentHeader};
 use crate::storage::{Directory, LogFile, blocking};
 use crate::sync_thread::SyncQueue;
 
-/// Up to where the log is durable, and whether it can become durable further.
+/// The position up to which the log is durable, and whether this position can still advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DurableState {
     /// Every byte before this position is durable, and readers read no further. The position is always
@@ -43,7 +44,7 @@ pub enum LogState {
     Poisoned,
 }
 
-/// What the shared state holds of a segment.
+/// The part of the shared state that belongs to one segment.
 #[derive(Debug, Clone)]
 pub(crate) struct SegmentState {
     /// The header in the index of the segment.
@@ -56,25 +57,25 @@ pub(crate) struct SegmentState {
 #[derive(Debug)]
 pub(crate) struct LogShared {
     pub directory: Arc<dyn Directory>,
-    /// The directory as readers see it: with the segments of the archive, if there is one.
+    /// The directory as readers see it. If there is an archive, it includes the archived segments.
     pub reading: Arc<dyn Directory>,
     pub archive: Option<Archive>,
     durable: watch::Sender<DurableState>,
-    /// The end of the whole entries that are written to the file, for readers of written entries. Receivers
-    /// are also notified when the state of the log changes.
+    /// The end of the whole entries that are written to the file. Readers of written entries use it. Its
+    /// receivers are also notified when the state of the log changes.
     written: watch::Sender<LogPosition>,
     tail: Mutex<IndexTail>,
     segments: Mutex<BTreeMap<u64, SegmentState>>,
     poison: OnceLock<String>,
-    /// Whether the newest segment has events without checksums. After a crash of the process, recovery keeps
-    /// only the events of such a segment that are in the index.
+    /// Whether the newest segment has events without checksums. Of such a segment, recovery after a crash
+    /// keeps only the events that are in the index.
     needs_synced_index: AtomicBool,
     /// The number of active prompt-sync requests.
     prompt_sync_requests: AtomicUsize,
     /// The requests to the flusher thread.
     pub(crate) sync_queue: Arc<SyncQueue>,
-    /// Locked from the start of an fdatasync until its result is published. If two threads call it at once,
-    /// the kernel reports a failure to only one of them.
+    /// Locked from the start of an fdatasync until its result is published. If two threads called fdatasync
+    /// at once, the kernel would report a failure to only one of them.
     syncing: Mutex<()>,
     control: Mutex<ControlFile>,
     pins: Mutex<BTreeMap<u64, ReaderPin>>,
@@ -107,7 +108,7 @@ struct IndexTail {
     last_transaction: Option<LogEntry>,
 }
 
-/// The newest segment in the state in which it was found when the log was opened.
+/// The newest segment in the state in which recovery found it when the log was opened.
 #[derive(Debug)]
 pub(crate) struct TailStart {
     pub segment: u64,
@@ -217,7 +218,7 @@ impl LogShared {
         self.readers.lock()
     }
 
-    /// Records the position of a persistent reader. It is written to disk now if `at_once` is true, otherwise
+    /// Records the position of a persistent reader. Writes it to disk now if `at_once` is true, otherwise
     /// soon.
     pub(crate) fn record_reader(&self, name: &str, position: LogPosition, at_once: bool) {
         let mut readers = self.readers();
@@ -227,14 +228,14 @@ impl LogShared {
                 "too many readers with a stored position; the position of this one is not stored, so purging may remove what it needs"
             );
         }
-        // This failure endangers no captured data, so the log continues.
+        // This failure does not endanger captured data, so the log continues.
         if let Err(error) = readers.write(self.directory.as_ref(), at_once) {
             tracing::warn!(reader = name, code = error.code(), "cannot record a reader's position: {error}");
         }
     }
 
-    /// Returns the number of the oldest segment. If there is no segment, it returns the number for the first
-    /// one.
+    /// Returns the number of the oldest segment. If there is no segment, returns the number that the first
+    /// segment will have.
     pub(crate) fn first_segment_number(&self) -> u64 {
         self.control.lock().first_segment
     }
@@ -272,7 +273,7 @@ impl LogShared {
         tail.gtids = Some(start.gtids);
         tail.last_transaction = start.last_transaction;
         let position = LogPosition { segment: start.segment, offset: start.end };
-        // The position is published while the lock of the tail is held, so that positions are published in
+        // Publish the position while the lock of the tail is held, so that all positions are published in
         // order.
         self.durable.send_modify(|durable| durable.position = position);
         self.advance_written(position);
@@ -304,7 +305,8 @@ impl LogShared {
     /// bytes.
     pub(crate) fn written_entry(&self, position: LogPosition) -> WrittenEntry {
         let tail = self.tail.lock();
-        // The same lock is held when durable entries are removed from the queue.
+        // The lock is held here, and also when durable entries are removed from the queue. So an entry cannot
+        // leave the queue between these two lines.
         let durable = self.durable();
         if durable.position > position {
             return WrittenEntry::Durable;
@@ -325,8 +327,8 @@ impl LogShared {
     /// Makes the written bytes of `segment` durable, and publishes them up to `end`. After a failure the log
     /// accepts nothing more.
     pub(crate) fn sync(&self, segment: u64, file: &dyn LogFile, end: u64) -> Result<(), LogError> {
-        // The call waits for the disk. If another thread runs an fdatasync, the call first waits for that
-        // thread.
+        // The call waits for the disk. If another thread is running an fdatasync, the call first waits for
+        // that thread.
         blocking(|| self.sync_exclusively(segment, file, end))
     }
 
@@ -347,7 +349,8 @@ impl LogShared {
     /// Records that everything of `segment` up to `end` is durable: writes the index entries, then publishes
     /// the position.
     ///
-    /// The index is written first, so that it holds every durable entry that a reader looks for.
+    /// The index is written before the position is published. So it holds every durable entry that a reader
+    /// looks for.
     fn complete(&self, segment: u64, end: u64) -> Result<(), LogError> {
         self.check()?;
         let mut tail = self.tail.lock();
@@ -419,9 +422,9 @@ impl LogShared {
         Ok(())
     }
 
-    /// From this call on, the index of the newest segment is made durable before a position is published.
-    /// Events without checksums need this, because after a crash only the index states which of them were
-    /// durable.
+    /// From this call on, the log makes the index of the newest segment durable before it publishes a
+    /// position. Events without checksums need this: after a crash, only the index shows which of these
+    /// events were durable.
     pub(crate) fn sync_index_always(&self) {
         self.tail.lock().sync_index = true;
         self.needs_synced_index.store(true, Ordering::Release);

@@ -20,7 +20,8 @@ pub(crate) struct SyncTarget {
     pub end: u64,
 }
 
-/// A range that the kernel starts to write to the disk. No thread waits until it is written.
+/// A range of a file that the kernel is asked to write to the disk. No thread waits until the range is
+/// written.
 #[derive(Debug)]
 struct Writeback {
     file: Arc<dyn LogFile>,
@@ -48,7 +49,7 @@ pub(crate) struct SyncQueue {
 #[derive(Debug, Default)]
 struct SyncWork {
     sync: Option<SyncTarget>,
-    /// Whether to sync at once, rather than after the flusher's interval.
+    /// Whether the flusher must sync at once and not wait for its interval.
     urgent: bool,
     writeback: Option<Writeback>,
     stop: bool,
@@ -60,14 +61,14 @@ impl Flusher {
         Self { shared, queue, thread: None, interval }
     }
 
-    /// Requests an fdatasync of everything up to `target.end`. `urgent` means without a delay. The request
-    /// also covers earlier requests that are pending.
+    /// Requests an fdatasync of everything up to `target.end`. With `urgent`, the flusher does not wait for
+    /// its interval. The request also covers earlier requests that are pending.
     pub(crate) fn sync(&mut self, target: SyncTarget, urgent: bool) -> Result<(), LogError> {
         self.start()?;
         let mut work = self.queue.lock();
         let earlier = work.sync.replace(target);
-        // If an earlier request woke the thread and it has not taken that request yet, it takes this request
-        // at the same time. Waking the thread for each commit would cost as much as storing the request, and
+        // If an earlier request has woken the flusher thread and is still pending, the thread takes both
+        // requests together. Waking the thread for each commit would cost as much as storing the request, and
         // the thread would only wait again.
         let wake = earlier.is_none() || (urgent && !work.urgent);
         work.urgent |= urgent;
@@ -77,7 +78,7 @@ impl Flusher {
         Ok(())
     }
 
-    /// Requests that the kernel writes the pages of a range to disk soon.
+    /// Asks the kernel to write the pages of a range to disk soon.
     pub(crate) fn write_back(
         &mut self,
         file: Arc<dyn LogFile>,
@@ -116,7 +117,7 @@ impl Drop for Flusher {
         self.queue.lock().stop = true;
         self.queue.changed.notify_one();
         if let Some(thread) = self.thread.take() {
-            // The thread ends only on request. If it panicked, the panic was already reported.
+            // The flusher thread ends only on request. If it panicked, the panic was already reported.
             let _ = blocking(|| thread.join());
         }
     }
@@ -144,8 +145,8 @@ impl SyncQueue {
                 return None;
             }
             if work.sync.is_some() && !work.urgent && work.writeback.is_none() {
-                // The request is not urgent, so the thread waits for more requests. One fdatasync then covers
-                // them all.
+                // The request is not urgent, so wait for more requests. One fdatasync then covers all of
+                // them.
                 let idle = |work: &mut SyncWork| !work.stop && !work.urgent && work.writeback.is_none();
                 self.changed.wait_while_for(&mut work, idle, interval);
                 if work.stop {
@@ -164,7 +165,7 @@ impl SyncQueue {
 fn run(shared: &LogShared, queue: &SyncQueue, interval: Duration) {
     while let Some((writeback, sync)) = queue.next(interval) {
         if let Some(writeback) = writeback {
-            // The request is only a hint to the kernel, so its error is ignored. The later fdatasync reports
+            // Ignore an error, because this request is only a hint to the kernel. The later fdatasync reports
             // any error.
             let _ = writeback.file.start_writeback(writeback.offset, writeback.length);
         }

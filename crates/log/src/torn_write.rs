@@ -1,10 +1,10 @@
 //! Distinguishes a torn write at the end of a log from damage.
 //!
-//! A power cut that tears a write leaves some sectors in their old state, which is all zeros after the end of
-//! a log. The writer ends its writes between transactions or at page boundaries. So in a torn event, at least
-//! one sector is zero up to its end: either the whole sector, or the part of the sector after the start of
-//! the event. A write that failed, or whose process was killed, may end at any byte, but only zeros follow
-//! it. Bit rot leaves neither of these patterns.
+//! A power cut that tears a write leaves some sectors in their old state. After the end of a log, this state
+//! is all zeros. The writer ends its writes between transactions or at page boundaries. So a torn event
+//! contains at least one sector of zeros, or its first sector is zero from the start of the event on. A write
+//! that failed, or whose process was killed, may end at any byte, but only zeros follow it. Bit rot leaves
+//! neither of these patterns.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ const SECTOR_BYTES: u64 = 512;
 
 const BLOCK_BYTES: u64 = 64 << 10;
 
-/// The maximum number of bytes of a torn event in which complete events are searched.
+/// The maximum number of bytes of a torn event that are searched for complete events.
 const SEARCH_BYTES_MAX: u64 = 4 << 20;
 
 /// The kind of bytes after the last valid event of a log.
@@ -37,8 +37,8 @@ pub(crate) enum TornTail {
     Damaged,
 }
 
-/// Classifies the bytes from a bad event to the end of the file. `shift` is the event's offset in the
-/// source's file minus its offset in the segment.
+/// Classifies the bytes from a damaged or incomplete event to the end of the file. `shift` is the event's
+/// offset in the source's file minus its offset in the segment.
 pub(crate) fn classify_tail(
     file: &dyn LogFile,
     path: &Path,
@@ -55,8 +55,8 @@ pub(crate) fn classify_tail(
     if data_end <= header_end || has_lost_sector(file, path, bad.offset, header_end, file_end)? {
         return Ok(torn);
     }
-    // From here on the header is complete. It equals the header that was written, unless bits have changed
-    // since.
+    // From here on the header is complete. It equals the header that the source wrote, unless bits have
+    // changed.
     let Some(header) = &bad.header else { return Ok(TornTail::Damaged) };
     let event_end = bad.offset + u64::from(header.event_length);
     if header.end_log_pos != 0 && header.end_log_pos != event_end.wrapping_add(shift) as u32 {
@@ -68,7 +68,8 @@ pub(crate) fn classify_tail(
     if !incomplete {
         return Ok(TornTail::Damaged);
     }
-    // If a changed bit makes the length too big, the event seems to contain the events after it.
+    // If a changed bit makes the length in the header too big, the event seems to contain the events after
+    // it.
     match checksums && contains_event(file, path, bad.offset, event_end.min(data_end), shift)? {
         true => Ok(TornTail::Damaged),
         false => Ok(torn),
@@ -94,8 +95,8 @@ pub(crate) fn data_end(
     Ok(None)
 }
 
-/// Returns whether a sector that overlaps `start..end` is zero from `start`, or from its own start, to its
-/// end.
+/// Returns whether one of the sectors that overlap `start..end` is all zeros. In the first sector, only the
+/// bytes from `start` on count.
 fn has_lost_sector(
     file: &dyn LogFile,
     path: &Path,
@@ -120,8 +121,8 @@ fn has_lost_sector(
     Ok(false)
 }
 
-/// Returns whether the last bytes of the event are missing and nothing follows. A failed or interrupted write
-/// may end at any byte.
+/// Returns whether the last bytes of the event are missing and only zeros follow. A failed or interrupted
+/// write may end at any byte.
 fn was_cut_short(
     file: &dyn LogFile,
     path: &Path,
@@ -131,9 +132,9 @@ fn was_cut_short(
 ) -> Result<bool, LogError> {
     match end.checked_sub(data_end) {
         None | Some(0) => Ok(false),
-        // The zeros begin in the checksum. If the checksum bytes before the zeros are right, the write ended
-        // early. The checksum of a completely written event may also end in zeros by chance. That event is
-        // bad for another reason, so the other bytes of its checksum do not match.
+        // The zeros begin in the event's checksum. If the checksum bytes before the zeros are right, the
+        // write ended early. A completely written event may also have a checksum that ends in zeros by
+        // chance. If such an event is damaged, the other bytes of its checksum do not match.
         Some(missing) if missing < CHECKSUM_BYTES as u64 && end - start <= SEARCH_BYTES_MAX => {
             let event = read(file, path, start, end)?;
             let Some(checked) = event.len().checked_sub(CHECKSUM_BYTES) else { return Ok(false) };

@@ -15,9 +15,9 @@ use crate::storage::{Directory, LogFile, OpenMode};
 
 /// The files of a directory, and the archived segments before its first segment.
 ///
-/// Only segments before the first segment of the directory come from the archive. If a later segment is
-/// missing in the directory, that is damage, which the archive must not hide. Without a directory, all
-/// segments come from the archive.
+/// Only segments before the first segment of the directory come from the archive. If the directory lacks a
+/// later segment, that is damage, and the archive must not hide it. Without a directory, all segments come
+/// from the archive.
 #[derive(Debug)]
 pub(crate) struct ArchivedDirectory {
     local: Option<Arc<dyn Directory>>,

@@ -1,5 +1,5 @@
-//! The archived segments of a source. The list of objects in the store is the only list of them, so no second
-//! list can contradict it.
+//! The archived segments of a source. The store's own list of objects is the only list of archived segments,
+//! so there is no second list that could contradict it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -20,13 +20,13 @@ use crate::storage::LogFile;
 /// The suffix of the object name of a segment.
 const COMPRESSED_SUFFIX: &str = ".zst";
 
-/// After a failed request to the store, further requests fail at once for this long.
+/// For this long after a failed request to the store, further requests fail without being sent.
 const FAILURE_PAUSE: Duration = Duration::from_secs(5);
 
 /// The archived segments of one source. A clone is cheap, and clones share their state.
 ///
-/// A segment is archived if both its objects exist. The index is stored last, after the segment was read
-/// back. So an interrupted upload never counts as archived.
+/// A segment is archived if both its objects exist: the segment and its index. The index is stored last,
+/// after the segment was read back. So an interrupted upload never counts as archived.
 #[derive(Debug, Clone)]
 pub struct Archive {
     inner: Arc<ArchiveShared>,
@@ -46,8 +46,8 @@ struct ArchiveContents {
     segments: BTreeMap<u64, ArchivedSegment>,
     /// The segments that have no index object, because their upload or their removal was interrupted.
     incomplete: BTreeSet<u64>,
-    /// The segment for which the store was last listed because the segment before it was unknown. For the
-    /// same segment, the store is not listed again.
+    /// The segment whose predecessor was unknown when the store was last listed. For the same segment, the
+    /// store is not listed again.
     searched_before: u64,
     failed: Option<(Instant, ErrorKind, String)>,
 }
@@ -60,7 +60,7 @@ struct ArchivedSegment {
     archived_at: SystemTime,
     /// Whether this process uploaded the segment, or compared it with the local segment.
     confirmed: bool,
-    /// The header and the seal of its index, if they were read.
+    /// The header and the seal of the segment's index, if this process has read them.
     state: Option<SegmentState>,
 }
 
@@ -69,7 +69,7 @@ struct ArchivedSegment {
 pub struct ArchiveExpiry {
     /// The removed segments, oldest first.
     pub segments: Vec<u64>,
-    /// The total size of their objects in bytes.
+    /// The total size in bytes of the objects of these segments.
     pub bytes: u64,
 }
 
@@ -131,7 +131,7 @@ impl Archive {
         self.inner.known.lock()
     }
 
-    /// Returns the known objects of the store. Lists the store first if it was never listed.
+    /// Returns the known objects of the store. If the store has not been listed yet, lists it first.
     fn known(&self) -> io::Result<MutexGuard<'_, ArchiveContents>> {
         if !self.lock().listed {
             self.refresh_unless_failing()?;
@@ -177,8 +177,8 @@ impl Archive {
             before > 1 && known.searched_before != before && !known.segments.contains_key(&(before - 1))
         };
         if is_new(&*self.known()?) {
-            // Another process has purged segments since the last listing, and segments are archived before
-            // they are purged.
+            // Another process has purged segments since the last listing. Segments are archived before they
+            // are purged, so list the store again.
             self.refresh_unless_failing()?;
             self.lock().searched_before = before;
         }
@@ -240,7 +240,8 @@ impl Archive {
         Ok(self.known()?.segments.get(&number).is_some_and(|entry| entry.confirmed))
     }
 
-    /// Records that an archived segment is a segment of this log, because it was uploaded or compared.
+    /// Records that an archived segment is a segment of this log, because this process uploaded it or
+    /// compared it with the local segment.
     pub(super) fn confirm(&self, number: u64, bytes: Option<(u64, u64)>) {
         let mut known = self.lock();
         known.incomplete.remove(&number);
@@ -292,15 +293,14 @@ impl Archive {
             let incomplete = known.incomplete.range(..keep_from);
             (old.map(|(number, entry)| (*number, entry.clone())).collect(), incomplete.copied().collect())
         };
-        // These objects remain from an interrupted removal. They are not from an upload, because no process
-        // uploads segments that the log no longer holds.
+        // These objects were left by an interrupted removal. They do not come from an upload, because no
+        // process uploads segments that the log does not hold any more.
         for number in incomplete {
             self.inner.store.delete(&self.segment_object(number)).map_err(fail("delete from"))?;
         }
         let mut dropped = ArchiveExpiry::default();
         for (number, entry) in old_segments {
-            // The index is deleted first, because without an index the object of the segment does not count
-            // as archived.
+            // Delete the index first: without its index, the segment does not count as archived.
             for name in [self.index_object(number), self.segment_object(number)] {
                 self.inner.store.delete(&name).map_err(fail("delete from"))?;
             }
@@ -313,7 +313,8 @@ impl Archive {
 }
 
 impl ArchiveContents {
-    /// Updates the state from a listing. It keeps what this process already knows about unchanged objects.
+    /// Updates the state from a listing of the store. Keeps what this process already knows about unchanged
+    /// objects.
     fn update(&mut self, source: &str, objects: &[ArchiveObject]) {
         let mut compressed = BTreeMap::new();
         let mut indexes = BTreeMap::new();

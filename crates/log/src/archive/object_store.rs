@@ -11,18 +11,18 @@ use parking_lot::Mutex;
 /// Stores objects under names. A name is a path with `/`. An object exists completely under its name, or not
 /// at all.
 ///
-/// All calls block the thread. They end in bounded time, after the store's own retries, whose number is
-/// bounded. The errors are those of `io`: [`ErrorKind::NotFound`] for an object that does not exist, and
+/// All calls block the thread. They end in bounded time, because the store limits the number of its own
+/// retries. The errors are those of `io`: [`ErrorKind::NotFound`] for an object that does not exist, and
 /// [`ErrorKind::PermissionDenied`] if a retry is pointless. They wrap an [`ArchiveFailure`] if the store
 /// could not be reached.
 pub trait ArchiveStore: Debug + Send + Sync {
     /// Returns the location of the store for messages, without secrets.
     fn url(&self) -> &str;
-    /// Stores an object durably. It replaces an object of the same name.
+    /// Stores an object durably. Replaces an object of the same name.
     ///
     /// # Errors
-    /// The errors of `content` and of the store. After an error, the object does not exist, or is the
-    /// previous object.
+    /// The errors of `content` and of the store. After an error, there is no object of this name, or the
+    /// previous object is unchanged.
     fn put(&self, name: &str, content: &mut dyn Read) -> io::Result<()>;
     /// Fills `buffer` with the bytes from `offset` on. Returns the number of bytes read, which is smaller
     /// than the buffer only at the end of the object.
@@ -58,8 +58,8 @@ pub struct ArchiveObject {
     pub modified: SystemTime,
 }
 
-/// The store could not be reached, or it refused the request. It is the inner error of the `io::Error`s of an
-/// [`ArchiveStore`].
+/// The store could not be reached, or it refused the request. The `io::Error`s of an [`ArchiveStore`] contain
+/// this error.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct ArchiveFailure {
@@ -124,13 +124,13 @@ impl RangedRead for Vec<u8> {
     }
 }
 
-/// The minimum size of a request to a store, in bytes. A request costs more than the transfer of this many
-/// bytes.
+/// The minimum number of bytes that are requested from a store at once. The request itself costs more than
+/// the transfer of this many bytes.
 const READ_BYTES_MIN: usize = 128 << 10;
-/// The maximum size of a request in bytes, if an object is read sequentially.
+/// The maximum number of bytes that are requested at once, if an object is read sequentially.
 const READ_BYTES_MAX: usize = 4 << 20;
 
-/// An object in a store. The longer it is read sequentially, the larger are the requests.
+/// An object in a store. The longer a caller reads it sequentially, the more bytes each request fetches.
 #[derive(Debug)]
 pub(crate) struct StoredObject {
     store: Arc<dyn ArchiveStore>,
@@ -175,7 +175,10 @@ impl RangedRead for StoredObject {
             let filled = self.store.read_at(&self.name, &mut window.bytes, offset);
             window.bytes.truncate(*filled.as_ref().unwrap_or(&0));
             if filled? == 0 {
-                let reason = format!("{} ends at {offset}, but had {} bytes", self.name, self.bytes);
+                let reason = format!(
+                    "the object {} ends at {offset}, but the store listed it with {} bytes",
+                    self.name, self.bytes
+                );
                 return Err(ArchiveFailure::error(ErrorKind::UnexpectedEof, reason));
             }
         }

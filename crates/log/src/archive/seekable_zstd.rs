@@ -1,5 +1,5 @@
-//! The seekable format of zstd: independent frames and a table of their offsets. A part can be read without
-//! the rest, and `zstd -d` can decompress the whole file. Format:
+//! The seekable format of zstd: independent frames and a table of their offsets. A reader can decompress a
+//! part of the file without the rest, and `zstd -d` can decompress the whole file. Format:
 //! contrib/seekable_format/zstd_seekable_compression_format.md of zstd, and docs/reference/log-format.md.
 
 use std::collections::VecDeque;
@@ -13,15 +13,15 @@ use zstd::zstd_safe::{CParameter, compress_bound};
 
 use super::object_store::{RangedRead, read_exactly_at};
 
-/// The number of content bytes per frame. Even a small read must decompress one frame.
+/// The number of content bytes per frame. Even a small read must decompress one whole frame.
 pub const FRAME_BYTES: usize = 1 << 20;
 
-/// The maximum number of content bytes per frame that is accepted. Other programs may write frames of other
-/// sizes.
+/// The maximum number of content bytes per frame that a reader accepts. Other programs may write frames of
+/// other sizes.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 
-/// The maximum number of frames that is accepted. A table with more frames would take more than 64 MiB of
-/// memory.
+/// The maximum number of frames that a reader accepts. A table with more frames would take more than 64 MiB
+/// of memory.
 pub const FRAMES_MAX: usize = 4 << 20;
 
 /// The number of decompressed frames that a reader caches.
@@ -111,7 +111,7 @@ impl<R: Read> SeekableEncoder<R> {
         self.output.clear();
         self.output.reserve(compress_bound(self.content.len()));
         let compressed_bytes = self.compressor.compress_to_buffer(&self.content, &mut self.output)?;
-        // Each length is at most a little larger than FRAME_BYTES, so both fit in 32 bits.
+        // Both lengths of a frame are at most a little larger than FRAME_BYTES, so they fit in 32 bits.
         self.table.extend_from_slice(&(compressed_bytes as u32).to_le_bytes());
         self.table.extend_from_slice(&(self.content.len() as u32).to_le_bytes());
         self.frames += 1;
@@ -153,7 +153,7 @@ fn encode_table(entries: &[u8], frames: usize) -> Vec<u8> {
 /// The offsets of the frames, in the compressed bytes and in the content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SeekTable {
-    /// The ends of the frames. Both ends of each frame are higher than those of the frame before.
+    /// The ends of the frames, in the compressed bytes and in the content. Both increase from frame to frame.
     ends: Vec<FrameEnd>,
 }
 
@@ -204,7 +204,8 @@ impl SeekTable {
                 ));
             }
             if content == 0 && compressed > 0 {
-                // No read would ever decompress such a frame, so its bytes would never be checked.
+                // Refuse a frame without content. No read would ever decompress it, so its bytes would never
+                // be checked.
                 return Err("it has a frame without content".into());
             }
             end.compressed += u64::from(compressed);
@@ -285,7 +286,7 @@ impl SeekableReader {
 impl RangedRead for SeekableReader {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let Some(frame) = self.table.frame_at(offset) else { return Ok(0) };
-        // If a thread panicked while it held this lock, the cache holds no incomplete frame.
+        // Even if a thread panicked while it held this lock, the cache does not contain an incomplete frame.
         let mut cache = self.cache.lock();
         let content = cache.frame(self.source.as_ref(), &self.table, frame)?;
         let rest = content.get((offset - self.table.start(frame).content) as usize..).unwrap_or_default();
@@ -438,8 +439,8 @@ mod tests {
             let at = at.index(compressed.len());
             compressed[at] ^= 1 << bit;
             if let Ok(read) = open(compressed).and_then(|reader| read_all(&reader, FRAME_BYTES)) {
-                // Some bits of the descriptor have no meaning. If one of them was flipped, the read must
-                // return the right content.
+                // Some bits of the descriptor have no meaning. After a flip of such a bit, the read succeeds
+                // and must return the right content.
                 prop_assert!(read == content);
             }
         }

@@ -1,5 +1,5 @@
 //! Uploads sealed segments to the archive. A segment counts as archived only after it was read back and is
-//! equal to the local one.
+//! equal to the local segment.
 
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::storage::{Directory, LogFile, OpenMode};
 pub struct ArchiveOptions {
     /// The compression level of zstd, 1 to 19.
     pub level: i32,
-    /// How long requests to a failing store are retried, per segment.
+    /// For each segment: how long requests to a failing store are retried.
     pub retry_max: Duration,
 }
 
@@ -62,9 +62,9 @@ pub struct ArchiveProgress {
 pub struct ArchiveReport {
     /// The archived segments, oldest first.
     pub segments: Vec<u64>,
-    /// The number of segments that were archived before.
+    /// The number of segments that had already been archived.
     pub segments_before: u64,
-    /// The number of bytes of the segments that were archived now, without their indexes.
+    /// The number of bytes of the segments that this call has archived, without their indexes.
     pub bytes: u64,
     /// The compressed size of these segments in bytes.
     pub compressed_bytes: u64,
@@ -76,8 +76,8 @@ struct SealedSegment {
     bytes: u64,
 }
 
-/// Archives every sealed segment of `directory` that is not archived yet, oldest first. If one segment fails,
-/// the segments before it are archived.
+/// Archives every sealed segment of `directory` that is not archived yet, oldest first. If a segment fails,
+/// the segments before it are already archived.
 pub(crate) fn archive_sealed(
     directory: &dyn Directory,
     archive: &Archive,
@@ -114,8 +114,8 @@ pub(crate) fn archive_sealed(
     Ok(archived)
 }
 
-/// Returns the sealed segments that are not archived. It checks that the archived segments equal the local
-/// ones.
+/// Returns the sealed segments that are not archived. Checks that the archived segments equal the local
+/// segments.
 fn unarchived_segments(
     directory: &dyn Directory,
     archive: &Archive,
@@ -130,7 +130,7 @@ fn unarchived_segments(
         all_known &= archive.is_confirmed(*number).map_err(list)?;
     }
     if !all_known {
-        // Another process may archive segments too.
+        // Another process may archive segments at the same time, so list the store again.
         archive.refresh().map_err(list)?;
     }
     let mut waiting = Vec::new();
@@ -169,7 +169,7 @@ fn segment(
 /// Checks that the archived segment is the segment of this log: their indexes must be equal.
 ///
 /// Another log may have been archived under the same name. An archived segment of another log must not count
-/// as a copy of a local segment, which could then be purged.
+/// as a copy of a local segment, because the local segment could then be purged.
 pub(crate) fn confirm(directory: &dyn Directory, archive: &Archive, number: u64) -> Result<(), LogError> {
     let object = archive.url().join(index_name(number));
     let fail = |error| LogError::io("read", &object, error);
@@ -202,7 +202,7 @@ fn ends_of(index: &dyn LogFile) -> io::Result<(u64, Vec<u8>)> {
     Ok((length, ends))
 }
 
-/// Runs `attempt` again, with pauses, as long as the store or the connection to it fails, for at most
+/// Runs `attempt`. As long as the store or the connection to it fails, runs it again with pauses, for at most
 /// `retry_max`.
 fn retry<T>(
     retry_max: Duration,
@@ -233,7 +233,8 @@ struct Upload<'a> {
 }
 
 impl Upload<'_> {
-    /// Uploads the segment. Returns its compressed size in bytes, or `None` if it was purged before.
+    /// Uploads the segment. Returns its compressed size in bytes, or `None` if the segment was purged in the
+    /// meantime.
     fn run(&mut self, tell: &mut dyn FnMut(ArchiveStep, u64)) -> Result<Option<u64>, LogError> {
         let names = [segment_name(self.number), index_name(self.number)];
         let mut files = Vec::new();
@@ -246,7 +247,7 @@ impl Upload<'_> {
         }
         let [segment, index] = files.as_slice() else { return Ok(None) };
         let compressed_bytes = self.put_segment(segment.as_ref(), tell)?;
-        // The index is stored last, because its object makes the segment count as archived.
+        // Store the index last, because the segment counts as archived as soon as its index object exists.
         let index_bytes = self.put_index(index.as_ref())?;
         self.archive.confirm(self.number, Some((compressed_bytes, index_bytes)));
         Ok(Some(compressed_bytes))
@@ -296,7 +297,7 @@ impl Upload<'_> {
             .and_then(|bytes| ChecksummedReader::new(stored.as_ref(), bytes).checksum(&mut |_| ()))
             .map_err(|error| LogError::io("read", &object, error))?;
         if let Err(error) = same(&object, put, read) {
-            // A wrong index object must not exist, because it would make the segment count as archived.
+            // Delete a wrong index object. If it existed, the segment would count as archived.
             self.archive.store().delete(&name).map_err(|error| LogError::io("delete", &object, error))?;
             return Err(error);
         }

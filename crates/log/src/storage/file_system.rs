@@ -16,10 +16,10 @@ use super::{Directory, LogFile, OpenMode, blocking};
 /// The mode that servers give their binlog files: the owner and the group can read the rows.
 const FILE_MODE: u32 = 0o640;
 const DIRECTORY_MODE: u32 = 0o750;
-/// How long to wait for a lock whose owner has ended. If the owner had just forked a child process, the child
-/// holds the lock too until it calls `exec`.
+/// How long to wait for a lock that another process holds. If the owner of the lock has ended but had just
+/// forked a child process, the child holds the lock until it calls `exec`.
 const LOCK_WAIT_MAX: Duration = Duration::from_millis(500);
-/// The time between two attempts to take the lock, during that wait.
+/// The time between two attempts to take the lock.
 const LOCK_POLL: Duration = Duration::from_millis(5);
 
 /// A directory of the file system.
@@ -56,7 +56,7 @@ impl Directory for RealDirectory {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
-            // A file whose name is not UTF-8 is not a file of the log, so it is left out.
+            // Leave out a file whose name is not UTF-8, because it is not a file of the log.
             names.extend(entry?.file_name().into_string().ok());
         }
         Ok(names)
@@ -132,10 +132,10 @@ impl LogFile for RealFile {
     }
 
     fn start_writeback(&self, offset: u64, length: u64) -> io::Result<()> {
-        // With this advice, Linux starts to write the dirty pages of the range to disk and does not wait.
-        // That is what sync_file_range(SYNC_FILE_RANGE_WRITE) does, for which there is no safe wrapper. The
-        // advice also drops pages that are already clean. Pages that are being written remain in the cache
-        // for readers at the end of the log.
+        // With this advice, Linux starts to write the dirty pages of the range to disk and does not wait. The
+        // system call sync_file_range(SYNC_FILE_RANGE_WRITE) does the same, but there is no safe wrapper for
+        // it. The advice also drops pages that are already clean. Pages that are being written remain in the
+        // cache, so readers at the end of the log still find them.
         match NonZeroU64::new(length) {
             Some(length) => {
                 fadvise(&self.file, offset, Some(length), Advice::DontNeed).map_err(io::Error::from)

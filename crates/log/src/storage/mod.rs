@@ -1,5 +1,5 @@
-//! The interface between the log and a disk. All file operations of the log use these two traits. So recovery
-//! can be tested with a simulated disk that loses, tears and reorders unsynced writes.
+//! The interface between the log and a disk. All file operations of the log use the traits [`Directory`] and
+//! [`LogFile`]. So tests can run recovery on a simulated disk that loses, tears and reorders unsynced writes.
 
 mod file_system;
 #[cfg(test)]
@@ -54,7 +54,7 @@ pub(crate) trait Directory: Debug + Send + Sync {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes created, renamed and removed files durable.
     fn sync(&self) -> io::Result<()>;
-    /// Takes the exclusive lock, which is held until the returned guard is dropped. Returns `None` if another
+    /// Takes the exclusive lock and holds it until the returned guard is dropped. Returns `None` if another
     /// process or writer holds the lock.
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Any + Send + Sync>>>;
 

@@ -15,7 +15,7 @@ use super::{Directory, LogFile, OpenMode};
 /// The unit that a disk writes atomically, in bytes.
 pub(crate) const SECTOR_BYTES: usize = 512;
 
-/// A small deterministic random number generator (SplitMix64). The same seed repeats a run.
+/// A small deterministic random number generator (SplitMix64). The same seed gives the same numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct SplitMix(pub u64);
 
@@ -41,7 +41,7 @@ impl SplitMix {
 /// The faults to inject, and when to inject them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DiskFaults {
-    /// The number of operations (write, allocate, truncate, sync) that succeed before one fails.
+    /// The number of operations (write, allocate, truncate, sync) that succeed before an operation fails.
     pub fail_after: Option<u64>,
     /// The error with which the operation fails.
     pub failure: DiskFailure,
@@ -111,8 +111,8 @@ impl SimulatedDirectory {
         }
     }
 
-    /// Returns the disk after a power cut. Each unsynced sector has the content of some moment since the last
-    /// sync.
+    /// Returns the disk after a power cut. Each unsynced sector has the content that it had at some moment
+    /// since the last sync.
     pub(crate) fn after_power_cut(&self, random: &mut SplitMix) -> Self {
         let state = self.state.lock();
         let names = match state.name_versions.len() as u64 {
@@ -133,7 +133,7 @@ impl SimulatedDirectory {
         state.names.get(name).map(|file| state.files[*file].bytes.clone())
     }
 
-    /// Replaces the content of a file durably, as bit rot or an operator does.
+    /// Replaces the content of a file durably, as bit rot or an operator would do.
     pub(crate) fn replace(&self, name: &str, bytes: Vec<u8>) {
         let mut state = self.state.lock();
         let file = match state.names.get(name) {
@@ -159,7 +159,7 @@ impl FileContents {
         let mut versions: Vec<&[u8]> = self.versions.iter().map(Vec::as_slice).collect();
         versions.push(&self.bytes);
         let count = versions.len() as u64;
-        // Some power cuts lose everything that is unsynced, some lose nothing, most lose a part.
+        // Some power cuts lose all unsynced bytes, some lose nothing, and most lose a part.
         let style = random.below(8);
         let pick = |random: &mut SplitMix| match style {
             0 => versions[0],
