@@ -3,8 +3,8 @@
 //!
 //! - it reads regular files only: reading a pipe can block forever, and a device never ends;
 //! - a file that is read completely has a size limit, and a longer file is an error;
-//! - it creates files with `O_EXCL` and `O_NOFOLLOW`: it does not follow a link that another user placed
-//!   there, so it never overwrites the target of such a link;
+//! - it creates files with `O_EXCL` and `O_NOFOLLOW`. So it does not follow a link that another user has
+//!   placed there, and never overwrites the target of such a link;
 //! - only the owner can read files that hold rows or passwords.
 //!
 //! [`file_store`] is a set of complete files without subfolders, the form in which dumps are stored.
@@ -24,7 +24,7 @@ pub const PRIVATE_FILE_MODE: u32 = 0o600;
 /// The mode of a folder that only its owner can enter.
 pub const PRIVATE_FOLDER_MODE: u32 = 0o700;
 
-/// Opens a regular file for reading. It follows links.
+/// Opens a regular file for reading. Follows links.
 ///
 /// # Errors
 /// The error of the system; [`ErrorKind::InvalidInput`] if the path is not a regular file.
@@ -32,7 +32,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     open_existing(path, false)
 }
 
-/// Opens an existing regular file for reading, and for writing too if `writes` is true. It follows links.
+/// Opens an existing regular file for reading, and also for writing if `writes` is true. Follows links.
 ///
 /// # Errors
 /// As [`open_regular`].
@@ -71,7 +71,7 @@ pub fn read_user_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 /// As [`read_user_file`]; [`ErrorKind::InvalidData`] if the file is not UTF-8.
 pub fn read_user_file_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     let bytes = read_user_file(path, bytes_max)?;
-    String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8"))
+    String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "the file is not UTF-8"))
 }
 
 /// Reads to the end of `from`, at most `bytes_max` bytes.
@@ -82,7 +82,7 @@ pub fn read_bounded(from: impl Read, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max {
-        let reason = format!("it has more than {bytes_max} bytes");
+        let reason = format!("the file has more than {bytes_max} bytes");
         return Err(io::Error::new(ErrorKind::FileTooLarge, reason));
     }
     Ok(bytes)
@@ -104,8 +104,8 @@ pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
         .open(path)
 }
 
-/// Creates a new file. It first removes an older file with that name, such as a file that a killed process
-/// left. If the older file is a link, it removes only the link.
+/// Creates a new file. First removes an older file with the same name, such as a file that a killed process
+/// left. If the older file is a link, removes only the link.
 ///
 /// # Errors
 /// The error of the system; [`ErrorKind::InvalidInput`] if the path exists and is neither a file nor a link.
@@ -133,14 +133,14 @@ pub fn open_or_create(path: &Path, mode: u32) -> io::Result<File> {
     options.read(true).write(true).create(true).truncate(false).mode(mode);
     match options.custom_flags(flags(OFlags::NOFOLLOW | OFlags::NONBLOCK)).open(path) {
         Err(error) if rustix::io::Errno::from_io_error(&error) == Some(rustix::io::Errno::LOOP) => {
-            Err(io::Error::new(ErrorKind::InvalidInput, "it is a link; name the file itself"))
+            Err(io::Error::new(ErrorKind::InvalidInput, "the path is a link; name the file itself"))
         }
         opened => require_regular(opened?),
     }
 }
 
-/// Does the same as [`open_or_create`] for a file that the user names. It follows a link to an existing file,
-/// because the user may have created that link.
+/// Does the same as [`open_or_create`] for a file that the user names. Follows a link to an existing file,
+/// because the user may have created the link.
 ///
 /// # Errors
 /// As [`open_or_create`]. A link without a target is an error too.
@@ -160,7 +160,7 @@ pub fn create_private_folder(path: &Path) -> io::Result<()> {
 }
 
 /// Replaces a file atomically and durably: the old content remains until the new content is on disk. If the
-/// path is a link, it replaces the link and not the target.
+/// path is a link, replaces the link and not its target.
 ///
 /// # Errors
 /// The error of the system; [`ErrorKind::InvalidInput`] if the path exists and is neither a file nor a link.
@@ -197,7 +197,7 @@ fn require_regular(file: File) -> io::Result<File> {
 }
 
 fn not_regular(what: &str) -> io::Error {
-    io::Error::new(ErrorKind::InvalidInput, format!("it is {what}, not a regular file"))
+    io::Error::new(ErrorKind::InvalidInput, format!("the path is {what}, not a regular file"))
 }
 
 fn flags(flags: OFlags) -> i32 {
@@ -225,7 +225,7 @@ mod tests {
         for path in [pipe.as_path(), Path::new("/dev/zero"), folder.path()] {
             let kind = |opened: io::Result<()>| opened.unwrap_err().kind();
             assert_eq!(kind(open_regular(path).map(drop)), ErrorKind::InvalidInput, "{}", path.display());
-            // The system itself refuses to open a folder for writing.
+            // For a folder, the operating system refuses to open it for writing.
             assert!(open_or_create(path, PRIVATE_FILE_MODE).is_err(), "{}", path.display());
             assert!(create_new(path, PRIVATE_FILE_MODE).is_err(), "{}", path.display());
             if path != Path::new("/dev/zero") {

@@ -1,5 +1,5 @@
-//! The archive of segments in a directory or in S3, through the `object_store` crate. The log calls the
-//! archive and blocks until it answers; the requests run on a separate runtime.
+//! The archive of segments in a directory or in S3, through the `object_store` crate. A call of the log to
+//! the archive blocks until the archive answers. The requests run on a separate runtime.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read};
@@ -26,13 +26,13 @@ const PART_BYTES: usize = 8 << 20;
 /// How many parts are uploaded at the same time.
 const PARTS_MAX: usize = 3;
 
-/// Time-outs: for connecting, for the next bytes of a response, and for a whole request (also the upload of a
-/// part).
+/// The time-outs of requests: for connecting, for the next bytes of a response, and for a whole request. The
+/// upload of a part is also a request.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 const REQUEST_MAX: Duration = Duration::from_secs(120);
 
-/// How often a request is repeated after a failure of the network or the server, and for how long.
+/// How often and for how long a request is repeated after a failure of the network or the server.
 const RETRIES_MAX: usize = 5;
 const RETRY_MAX: Duration = Duration::from_secs(15);
 
@@ -42,8 +42,8 @@ const RETRY_MAX: Duration = Duration::from_secs(15);
 pub struct ArchiveAddress {
     /// `s3://BUCKET/PREFIX`, `file:///FOLDER`, or a folder's path.
     pub url: String,
-    /// The endpoint of a store other than Amazon's, such as `https://minio.internal:9000`. If absent, the
-    /// value of `AWS_ENDPOINT_URL`.
+    /// The endpoint of an S3 store that is not Amazon's, such as `https://minio.internal:9000`. If absent,
+    /// the value of `AWS_ENDPOINT_URL`.
     pub endpoint: Option<String>,
     /// The region. If absent, the value of `AWS_REGION` or `AWS_DEFAULT_REGION`, or else `us-east-1`.
     pub region: Option<String>,
@@ -89,7 +89,7 @@ pub struct ObjectArchive {
 }
 
 impl ObjectArchive {
-    /// Opens the archive for reading and writing. Creates the folder of an archive that is a folder; sends no
+    /// Opens the archive for reading and writing. If the archive is a folder, creates the folder. Sends no
     /// request to an S3 store.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ impl ObjectArchive {
         let builder = s3(address, bucket);
         if is_plain_but_forbidden(&builder) {
             return Err(wrong(
-                "its endpoint is http://, without TLS; allow that with AWS_ALLOW_HTTP=true or archive_allow_http",
+                "the endpoint is http://, without TLS; allow that with AWS_ALLOW_HTTP=true or archive_allow_http",
             ));
         }
         let store = builder.build().map_err(|error| of_store(&error))?;
@@ -157,7 +157,7 @@ impl ObjectArchive {
         &self.store
     }
 
-    /// Returns the full path of an object; for "", the prefix of all objects.
+    /// Returns the full path of an object. For "", returns the prefix of all objects.
     pub fn path(&self, name: &str) -> io::Result<ObjectPath> {
         let path = match self.prefix.is_empty() || name.is_empty() {
             true => format!("{}{name}", self.prefix),
@@ -179,7 +179,7 @@ impl ObjectArchive {
     fn receive<T: Send + 'static>(&self, request: impl Future<Output = T> + Send + 'static) -> io::Result<T> {
         let (sender, receiver) = mpsc::sync_channel(1);
         self.spawn(async move {
-            // The receiver no longer exists only if the caller's thread has panicked.
+            // Ignore an error: the receiver is gone only if the caller's thread has panicked.
             let _ = sender.send(request.await);
         })?;
         tailwater_log::blocking(|| receiver.recv())
@@ -200,14 +200,14 @@ impl ObjectArchive {
         }
     }
 
-    /// Uploads `first` and the rest of `content` in parts. The object is visible after the last part.
+    /// Uploads `first` and the rest of `content` in parts. The object becomes visible after the last part.
     fn put_parts(&self, path: &ObjectPath, first: Vec<u8>, content: &mut dyn Read) -> io::Result<()> {
         let (store, location) = (Arc::clone(&self.store), path.clone());
         let mut upload = self.wait(async move { store.put_multipart(&location).await })?;
         let sent = self.send_parts(upload.as_mut(), first, content);
         if let Err(error) = sent {
-            // If the abort fails, the uploaded parts take space in the bucket until the bucket's lifecycle
-            // rules remove them.
+            // Ignore an error. If the abort fails, the uploaded parts take space in the bucket until the
+            // bucket's lifecycle rules remove them.
             let _ = self.receive(async move { upload.abort().await });
             return Err(error);
         }
@@ -259,7 +259,7 @@ impl ObjectArchive {
             let staged = entry.file_name();
             let number = staged.to_str().and_then(|staged| staged.strip_prefix(name)?.strip_prefix('#'));
             if number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit())) {
-                // An error is ignored: a file that cannot be removed takes space, but does no other harm.
+                // Ignore an error: a file that cannot be removed takes space, but does no other harm.
                 let _ = std::fs::remove_file(entry.path());
             }
         }
@@ -277,8 +277,8 @@ fn s3(address: &ArchiveAddress, bucket: &str) -> AmazonS3Builder {
         base: 2.,
     };
     let retry = RetryConfig { backoff, max_retries: RETRIES_MAX, retry_timeout: RETRY_MAX };
-    // These client options come first: set later, they would replace the client settings that the loop below
-    // reads from the environment, such as AWS_ALLOW_HTTP.
+    // Set these client options first. If they were set later, they would replace the client settings that the
+    // loop below reads from the environment, such as AWS_ALLOW_HTTP.
     let mut builder = AmazonS3Builder::new().with_client_options(client).with_retry(retry);
     for (key, value) in std::env::vars().filter(|(key, _)| key.starts_with("AWS_")) {
         if let Ok(key) = key.to_ascii_lowercase().parse() {
@@ -301,8 +301,8 @@ fn s3(address: &ArchiveAddress, bucket: &str) -> AmazonS3Builder {
     }
 }
 
-/// Whether the endpoint has no TLS although TLS is required. Requests would fail with an error that does not
-/// name this cause.
+/// Whether the endpoint has no TLS although TLS is required. Without this check, requests would fail with an
+/// error that does not name the cause.
 fn is_plain_but_forbidden(builder: &AmazonS3Builder) -> bool {
     let value = |key| builder.get_config_value(&key);
     let is_plain = value(AmazonS3ConfigKey::Endpoint).is_some_and(|endpoint| endpoint.starts_with("http://"));
@@ -310,7 +310,7 @@ fn is_plain_but_forbidden(builder: &AmazonS3Builder) -> bool {
     is_plain && allows.is_none_or(|allows| allows != "true")
 }
 
-/// Reads the next [`PART_BYTES`] of the content, or what is left of it.
+/// Reads the next [`PART_BYTES`] of the content, or the rest if it is shorter.
 fn read_part(content: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut part = Vec::new();
     content.take(PART_BYTES as u64).read_to_end(&mut part)?;
@@ -379,8 +379,8 @@ impl ArchiveStore for ObjectArchive {
 }
 
 /// Removes an object. The S3 client does not repeat this request after a network failure, but removing an
-/// object twice is harmless. Unlike S3, some stores return an error for an object that does not exist. So
-/// after an error the object's existence is checked.
+/// object twice is harmless. Unlike S3, some stores return an error if the object does not exist. So after an
+/// error, this function checks whether the object exists.
 async fn delete_object(store: Arc<dyn ObjectStore>, path: ObjectPath) -> object_store::Result<()> {
     let mut tries = 0;
     loop {
@@ -399,7 +399,7 @@ async fn delete_object(store: Arc<dyn ObjectStore>, path: ObjectPath) -> object_
 
 impl Drop for ObjectArchive {
     fn drop(&mut self) {
-        // Shuts down without waiting: this may run on a thread of another runtime, where blocking is not
+        // Shut down without waiting. This code may run on a thread of another runtime, where blocking is not
         // allowed.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -424,8 +424,8 @@ fn of_store(error: &object_store::Error) -> io::Error {
     failure(kind, error)
 }
 
-/// Translates "not found" for uploads and listings: these requests do not look up an object, so the bucket is
-/// missing.
+/// Translates the error "not found" of uploads and listings. These requests do not need an existing object,
+/// so the error means that the bucket does not exist.
 fn no_bucket(error: io::Error) -> io::Error {
     match error.kind() {
         ErrorKind::NotFound => ArchiveFailure::error(ErrorKind::InvalidInput, error.to_string()),
@@ -474,7 +474,7 @@ mod tests {
         let url = format!("file://{}/new", folder.path().display());
         let archive = ObjectArchive::open(&ArchiveAddress::at(&url)).unwrap();
         assert_eq!(archive.list("a").unwrap(), []);
-        // The temporary file that a killed upload left.
+        // Create a temporary file as a killed upload leaves it.
         std::fs::create_dir(folder.path().join("new/a")).unwrap();
         std::fs::write(folder.path().join("new/a/x#1"), "half").unwrap();
         for bytes in [0, 10, PART_BYTES, 2 * PART_BYTES + 5] {

@@ -19,19 +19,20 @@ use tokio::task::JoinHandle;
 use crate::archive::{ArchiveAddress, ObjectArchive};
 
 /// Size of the first parts of an upload, in bytes. S3 accepts at most 10,000 parts, so later parts are
-/// larger. A file can then have up to 300 GB.
+/// larger. With these sizes, a file can have up to 300 GB.
 const PART_BYTES_FIRST: usize = 8 << 20;
 const PARTS_OF_A_SIZE: usize = 2500;
 
 /// Maximum number of parts of one file that are uploaded at the same time.
 const PARTS_MAX: usize = 2;
 
-/// Size of a download range in bytes, and maximum number of ranges that are downloaded at the same time.
+/// The number of bytes in a download range, and the maximum number of ranges that are downloaded at the same
+/// time.
 const RANGE_BYTES: u64 = 4 << 20;
 const RANGES_MAX: usize = 2;
 
-/// Maximum number of requests for one range, which is requested again if a response breaks off. In addition,
-/// the S3 client retries each failed request.
+/// Maximum number of requests for one range. A range is requested again if the response breaks off. In
+/// addition, the S3 client retries each failed request.
 const RANGE_TRIES_MAX: u32 = 5;
 
 /// The files of a dump in a bucket, under a prefix.
@@ -107,7 +108,7 @@ struct NewObject {
     /// Number of uploaded parts.
     parts: usize,
     bytes: u64,
-    /// The multipart upload; present once the object is larger than one part.
+    /// The multipart upload. `None` while the object is not larger than one part.
     upload: Option<Box<dyn MultipartUpload>>,
     requests: VecDeque<JoinHandle<object_store::Result<()>>>,
 }
@@ -182,8 +183,8 @@ impl NewFile for NewObject {
 
 impl Drop for NewObject {
     fn drop(&mut self) {
-        // The parts that a killed process uploaded use storage until the bucket's lifecycle rules remove
-        // them.
+        // Abort an unfinished upload. After a kill of the process this does not happen, and the uploaded
+        // parts use storage until the bucket's lifecycle rules remove them.
         if let Some(mut upload) = self.upload.take() {
             let requests = std::mem::take(&mut self.requests);
             let abort = async move {
@@ -223,7 +224,7 @@ impl Read for ObjectReader {
         if self.piece.is_empty() {
             self.request_ranges()?;
             let Some(next) = self.requests.pop_front() else { return Ok(0) };
-            // A network failure has its own error kind, because it does not mean that the file is damaged.
+            // A network failure does not mean that the file is damaged, so it gets an error kind of its own.
             let failed = |error: io::Error| match error.kind() {
                 ErrorKind::Other => io::Error::new(ErrorKind::ConnectionAborted, error),
                 _ => error,

@@ -21,14 +21,15 @@ pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 /// The minimum size of a chunk of an event that is larger than [`CHUNK_BYTES_MAX`], in bytes.
 const CHUNK_BYTES_MIN: usize = 128 << 10;
 
-/// How many bytes one read requests, if they are available. Large reads make catching up fast.
+/// The number of bytes that one read from the socket requests. Large reads make the stream fast while the
+/// capture catches up.
 const READ_AHEAD_BYTES: usize = 256 << 10;
 
 /// The maximum size of a server's error packet, in bytes.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// The stream fails when no bytes arrive for this many heartbeat periods, unless the request sets another
-/// limit.
+/// The stream fails if no bytes arrive for this many heartbeat periods, unless [`DumpRequest::silence_max`]
+/// sets another limit.
 const HEARTBEATS_MISSED_MAX: u32 = 3;
 
 const STARTING: &str = "starting the binlog stream";
@@ -42,7 +43,8 @@ pub enum DumpStart {
     FilePosition {
         /// The file name without a folder; empty for the oldest file.
         file: String,
-        /// Offset of the first event: 4 or more, and below 4 GiB, because the protocol has 32 bits for it.
+        /// Offset of the first event: at least 4, and below 4 GiB, because the protocol has only 32 bits for
+        /// the offset.
         position: u64,
     },
     /// For MySQL: after all transactions of a GTID set.
@@ -68,8 +70,8 @@ pub struct DumpRequest {
     pub semi_sync: bool,
     /// The source sends a heartbeat when it has had no event for this time. Zero disables heartbeats.
     pub heartbeat: Duration,
-    /// The stream fails after this time without any bytes from the source. Default: three heartbeat periods;
-    /// no limit if heartbeats are disabled.
+    /// The stream fails after this time without any bytes from the source. Default: three heartbeat periods,
+    /// or no limit if heartbeats are disabled.
     pub silence_max: Option<Duration>,
     /// For MariaDB: whether the source sends Annotate_rows events. With them the stream equals the binlog
     /// file.
@@ -87,8 +89,8 @@ pub struct DumpRequest {
 }
 
 impl DumpRequest {
-    /// A request without semi-sync, with Annotate_rows events and a heartbeat of 10 s. At the end of the
-    /// binlog the stream waits for more events.
+    /// Returns a request without semi-sync, with Annotate_rows events, and with a heartbeat of 10 s. At the
+    /// end of the binlog the stream waits for more events.
     pub fn new(server_id: u32, start: DumpStart) -> Self {
         Self {
             server_id,
@@ -108,15 +110,15 @@ impl DumpRequest {
         let refused = |reason: &str| Err(SessionError::DumpRequest { reason: reason.to_owned() });
         match (&self.start, flavour) {
             (DumpStart::MysqlGtid { .. }, Flavour::MariaDb) => {
-                refused("a MySQL GTID set for a MariaDB server")
+                refused("the start is a MySQL GTID set, but the server is MariaDB")
             }
             (DumpStart::MariadbGtid { .. }, Flavour::MySql) => {
-                refused("a MariaDB GTID position for a MySQL server")
+                refused("the start is a MariaDB GTID position, but the server is MySQL")
             }
             (DumpStart::MariadbGtid { connect_state }, Flavour::MariaDb)
                 if !connect_state.bytes().all(|byte| byte.is_ascii_digit() || b"-, ".contains(&byte)) =>
             {
-                refused("a MariaDB GTID position has only digits, '-' and ','")
+                refused("a MariaDB GTID position may contain only digits, '-' and ','")
             }
             (DumpStart::FilePosition { position, .. }, _) if *position < 4 => {
                 refused("a file position is at least 4, after the file's magic number")
@@ -126,7 +128,7 @@ impl DumpRequest {
             ),
             _ => match &self.replica_uuid {
                 Some(uuid) if !uuid.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-') => {
-                    refused("a replica UUID has only hexadecimal digits and '-'")
+                    refused("a replica UUID may contain only hexadecimal digits and '-'")
                 }
                 _ => Ok(()),
             },
@@ -138,8 +140,8 @@ impl DumpRequest {
         let heartbeat_ns = self.heartbeat.as_nanos();
         let semi_sync = u8::from(self.semi_sync);
         match flavour {
-            // Sets each variable under both of its names: MySQL 8.0.26 renamed them, and a server reads only
-            // its own name.
+            // Set each variable under both of its names: MySQL 8.0.26 renamed the variables, and a server
+            // reads only the name that it knows.
             Flavour::MySql => {
                 let mut set = format!(
                     "SET @source_binlog_checksum = @@global.binlog_checksum, \
@@ -154,8 +156,8 @@ impl DumpRequest {
                 }
                 set
             }
-            // `MARIA_SLAVE_CAPABILITY_GTID` (4): the source sends every event unchanged, GTID events
-            // included.
+            // 4 means `MARIA_SLAVE_CAPABILITY_GTID`. The source then sends every event unchanged, including
+            // GTID events.
             Flavour::MariaDb => {
                 let mut set = format!(
                     "SET @mariadb_slave_capability = 4, @master_binlog_checksum = @@global.binlog_checksum, \
@@ -194,7 +196,8 @@ impl DumpRequest {
             DumpStart::MysqlGtid { set_block } => {
                 ClientCommand::BinlogDumpGtid { flags, server_id, file: b"", position: 4, set_block }
             }
-            // The start position is in `@slave_connect_state`; MariaDB then ignores the file and the offset.
+            // The start position is in `@slave_connect_state`, so MariaDB ignores the file and the offset of
+            // this command.
             DumpStart::MariadbGtid { .. } => {
                 ClientCommand::BinlogDump { position: 4, flags, server_id, file: b"" }
             }
@@ -207,15 +210,15 @@ impl DumpRequest {
 pub struct EventChunk {
     /// The header of the event that the bytes belong to.
     pub header: EventHeader,
-    /// Whether this chunk is the first of the event and so begins with the event's header.
+    /// Whether this chunk is the first chunk of the event. It then begins with the event's header.
     pub first: bool,
     /// Whether this chunk is the last of the event.
     pub last: bool,
     /// Whether a commit on the source waits for the acknowledgement of this event. All chunks of an event
     /// have the same value.
     pub ack_requested: bool,
-    /// The bytes of the chunk, with the event's checksum if there is one. They are a slice of the read buffer
-    /// and keep all of it in memory, so drop them soon.
+    /// The bytes of the chunk, with the event's checksum if there is one. The bytes are a slice of the read
+    /// buffer and keep the whole buffer in memory, so drop them soon.
     pub data: Bytes,
 }
 
@@ -253,13 +256,13 @@ struct InEvent {
     sequence: u8,
 }
 
-/// What the received bytes that are not consumed yet begin with.
+/// What is at the front of the received bytes that are not consumed yet.
 enum BufferFront {
-    /// Too few bytes. The packet can be parsed only when this many bytes are buffered.
+    /// Too few bytes for a decision. The packet can be parsed when this many bytes are buffered.
     Needs(usize),
-    /// A complete event after `prefix` bytes.
+    /// `prefix` bytes, and then a complete event.
     Whole { header: EventHeader, ack_requested: bool, prefix: usize },
-    /// The beginning of a large event after `prefix` bytes.
+    /// `prefix` bytes, and then the beginning of a large event.
     Big { event: InEvent, prefix: usize },
     /// The source closed the stream with a packet of this many bytes.
     End { frame_bytes: usize },
@@ -270,9 +273,9 @@ impl Connection {
     /// error if the source refuses the request.
     ///
     /// # Errors
-    /// [`SessionError::DumpRequest`] if the request does not fit the server. [`SessionError::Server`] if the
-    /// server refuses (1236: it does not have the requested position; 1227: a privilege is missing). Any
-    /// error that breaks the connection.
+    /// [`SessionError::DumpRequest`] if the server's flavour cannot serve the request.
+    /// [`SessionError::Server`] if the server refuses (1236: it does not have the requested position; 1227: a
+    /// privilege is missing). Any error that breaks the connection.
     pub async fn dump(mut self, request: DumpRequest) -> Result<DumpStream, SessionError> {
         let flavour = self.server.flavour;
         request.check(flavour)?;
@@ -328,9 +331,9 @@ impl DumpStream {
         self.flavour
     }
 
-    /// Whether commits on the source wait for acknowledgements of this stream: the source accepts them, and
-    /// semi-sync was enabled when the stream began. If it is `false` although the request asked for
-    /// semi-sync, load or enable semi-sync on the source and connect again.
+    /// Whether commits on the source wait for acknowledgements of this stream. This is true if the source
+    /// accepts acknowledgements, and semi-sync was enabled when the stream began. If the result is `false`
+    /// although the request asked for semi-sync, load or enable semi-sync on the source and connect again.
     pub fn semi_sync(&self) -> bool {
         self.semi_sync_headers && self.semi_sync_enabled
     }
@@ -341,7 +344,7 @@ impl DumpStream {
         self.semi_sync_headers
     }
 
-    /// Returns the next event or the next part of a large one; `None` at the end of a non-blocking stream.
+    /// Returns the next event, or the next part of a large event. `None` at the end of a non-blocking stream.
     ///
     /// Cancel-safe: no bytes are lost.
     ///
@@ -375,16 +378,16 @@ impl DumpStream {
     }
 
     /// Receives the bytes that have already arrived, without waiting. Returns whether [`DumpStream::next`]
-    /// can return a chunk without waiting. With this call, the caller can make all events that have arrived
-    /// durable with one write.
+    /// can return a chunk without waiting. With this call, the caller can collect all events that have
+    /// arrived, and make them durable with one write.
     pub async fn pull(&mut self) -> Result<bool, SessionError> {
         self.stream.pull(READING, READ_AHEAD_BYTES).await?;
         Ok(self.has_buffered())
     }
 
     /// Acknowledges to the source all events up to `position` of its binlog file `file`. Does nothing if the
-    /// source does not accept acknowledgements from this stream. Not cancel-safe: drop the stream after a
-    /// cancelled call, which may have sent half a packet.
+    /// source does not accept acknowledgements from this stream. Not cancel-safe: a cancelled call may have
+    /// sent half a packet, so drop the stream after it.
     ///
     /// # Errors
     /// [`SessionError::Timeout`] or [`SessionError::Io`].
@@ -399,9 +402,9 @@ impl DumpStream {
         self.stream.write_packet_aside(ACKNOWLEDGING, &payload).await
     }
 
-    /// Detects from the first packet whether the source puts a semi-sync header before each event; the source
-    /// does not announce it. The first packet is an artificial rotate event, whose first byte is 0, or an
-    /// error.
+    /// Detects whether the source puts a semi-sync header before each event. The source does not announce
+    /// this, so it is detected from the first packet. The first packet is an error, or an artificial rotate
+    /// event, whose first byte is 0.
     async fn look_at_first_packet(&mut self, asked: bool) -> Result<(), SessionError> {
         self.stream.fill(STARTING, PACKET_HEADER_BYTES + 2, READ_AHEAD_BYTES).await?;
         let buffered = self.stream.buffered();
@@ -413,7 +416,7 @@ impl DumpStream {
         Ok(())
     }
 
-    /// Parses the buffered bytes up to the next chunk, or to where more bytes are needed.
+    /// Parses the buffered bytes up to the next chunk, or up to the point at which more bytes must arrive.
     fn advance(&mut self) -> Result<Advance, SessionError> {
         loop {
             match self.state {
@@ -477,8 +480,8 @@ impl DumpStream {
         Advance::Chunk(chunk)
     }
 
-    /// Parses the packet that begins an event. Does not check that sequence numbers increase, because a
-    /// source restarts them after each acknowledgement that it waits for.
+    /// Parses the packet that begins an event. Does not check that packet numbers increase, because a source
+    /// restarts the numbers after each acknowledgement that it waits for.
     fn front(&self, buffered: &[u8]) -> Result<BufferFront, SessionError> {
         let wrong = |source| SessionError::Protocol { doing: READING, source };
         let Some(packet) = PacketHeader::parse(buffered) else {
@@ -562,7 +565,7 @@ enum Advance {
 }
 
 impl InEvent {
-    /// The number of bytes to wait for before the next chunk of the event is returned.
+    /// The number of bytes that must arrive before the next chunk of the event is returned.
     fn chunk_bytes(&self) -> usize {
         self.packet_left.min(CHUNK_BYTES_MIN)
     }

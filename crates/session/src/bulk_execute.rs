@@ -1,6 +1,6 @@
-//! Many rows of values for one statement that a MariaDB server has prepared (`COM_STMT_BULK_EXECUTE`). Values
-//! are sent in binary form, each after its length, so that neither the client nor the server escapes or scans
-//! them.
+//! Sends many rows of values for one statement that a MariaDB server has prepared (`COM_STMT_BULK_EXECUTE`).
+//! Values are sent in binary form, each after its length. So neither the client nor the server has to escape
+//! or scan them.
 
 use tailwater_wire::protocol::MariadbCapabilities;
 use tailwater_wire::protocol::bulk_execute::{PrepareOk, put_head};
@@ -27,7 +27,7 @@ impl BulkStatement {
 }
 
 impl Connection {
-    /// Whether the server supports [`Connection::prepare_bulk`]: MariaDB does.
+    /// Whether the server supports [`Connection::prepare_bulk`]. Only MariaDB does.
     pub fn takes_bulk(&self) -> bool {
         self.mariadb_capabilities.has(MariadbCapabilities::STMT_BULK_OPERATIONS)
     }
@@ -35,8 +35,8 @@ impl Connection {
     /// Prepares a statement that changes rows, with a `?` for each value.
     ///
     /// # Errors
-    /// [`SessionError::Server`] if the server rejects it; the connection stays usable. Any other error breaks
-    /// the connection.
+    /// [`SessionError::Server`] if the server rejects the statement; the connection stays usable. Any other
+    /// error breaks the connection.
     pub async fn prepare_bulk(&mut self, sql: &str) -> Result<BulkStatement, SessionError> {
         let (prepared, _) = self.prepare(sql).await?;
         let mut head = vec![COM_STMT_BULK_EXECUTE];
@@ -44,9 +44,9 @@ impl Connection {
         Ok(BulkStatement { prepared, head })
     }
 
-    /// Runs a statement once for each row of values. The values are consecutive, as
-    /// [`put_value`](tailwater_wire::protocol::bulk_execute::put_value) encodes them. Together they are one
-    /// statement.
+    /// Runs a statement once for each row of values. `rows` contains the values of all rows one after the
+    /// other, as [`put_value`](tailwater_wire::protocol::bulk_execute::put_value) encodes them. For the
+    /// server, all rows together are one statement.
     ///
     /// # Errors
     /// [`SessionError::Server`] if the statement fails, for example because the rows exceed

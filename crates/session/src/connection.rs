@@ -22,21 +22,21 @@ use crate::text_result_rows::{QueryResult, RowStream};
 const QUERYING: &str = "running a statement";
 pub(crate) const READING_ROWS: &str = "reading rows";
 
-/// The length in bytes of a padded statement that makes the server enlarge its network buffer for this
-/// connection. It is about the size of a socket's buffer.
+/// The length in bytes of the padded statement with which [`Connection::widen_answers`] makes the server
+/// enlarge its network buffer for this connection. It is about the size of a socket's buffer.
 const WIDE_BYTES: usize = 128 << 10;
 
 /// The maximum number of results of one statement (a procedure returns one per SELECT).
 const RESULTS_MAX: usize = 10_000;
 
-/// What is known about the server of a connection.
+/// The properties of the server that a connection is logged in to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerInfo {
     /// The flavour: MySQL or MariaDB.
     pub flavour: Flavour,
     /// The version: major, minor and patch number.
     pub version: (u16, u16, u16),
-    /// The version text, without the `5.5.5-` in the greeting of MariaDB 10.
+    /// The version text. The prefix `5.5.5-`, which MariaDB 10 sends in its greeting, is removed.
     pub version_text: String,
     /// The connection id for `KILL`, truncated to 32 bits.
     pub connection_id: u32,
@@ -56,7 +56,7 @@ impl ServerInfo {
 pub struct OkInfo {
     /// The number of changed rows.
     pub affected_rows: u64,
-    /// The first AUTO_INCREMENT value generated; 0 for none.
+    /// The first AUTO_INCREMENT value that the statement generated. 0 if it generated none.
     pub last_insert_id: u64,
     /// The number of warnings that `SHOW WARNINGS` lists.
     pub warnings: u16,
@@ -83,7 +83,7 @@ pub(crate) enum Opening {
     LocalInfile(String),
 }
 
-/// Adds `piece` to `front` up to the length that messages show of a statement.
+/// Adds `piece` to `front`, up to the number of bytes of a statement that messages show.
 fn keep_front(front: &mut Vec<u8>, piece: &[u8]) {
     let more = KEPT_BYTES_MAX.saturating_sub(front.len());
     front.extend_from_slice(piece.get(..more).unwrap_or(piece));
@@ -91,8 +91,8 @@ fn keep_front(front: &mut Vec<u8>, piece: &[u8]) {
 
 /// A logged-in connection.
 ///
-/// It runs one command at a time. Cancelling a call before it returns makes the connection unusable. Later
-/// calls then return [`SessionError::OutOfStep`].
+/// A connection runs one command at a time. If a call is cancelled before it returns, the connection becomes
+/// unusable, and later calls return [`SessionError::OutOfStep`].
 #[derive(Debug)]
 pub struct Connection {
     pub(crate) stream: PacketStream,
@@ -103,8 +103,8 @@ pub struct Connection {
     endpoint: String,
     /// The beginning of the current statement, for messages.
     pub(crate) statement: Vec<u8>,
-    /// Set while a command runs. It stays set if the command is cancelled or breaks off, and the connection
-    /// is then unusable.
+    /// Set while a command runs. If the command is cancelled or breaks off, the flag stays set and the
+    /// connection is unusable.
     busy: bool,
 }
 
@@ -169,7 +169,7 @@ impl Connection {
         &self.endpoint
     }
 
-    /// Runs a statement and collects its rows. Returns the first of several results.
+    /// Runs a statement and collects its rows. If the statement has several results, returns the first.
     ///
     /// # Errors
     /// [`SessionError::Server`] if the statement fails; [`SessionError::ResultTooLarge`] beyond
@@ -221,12 +221,12 @@ impl Connection {
     /// Runs `count` statements without rows, separated by semicolons, in one round trip. The server stops at
     /// the first statement that fails. Returns the answer to the last statement.
     ///
-    /// After a `BINLOG` statement a server no longer sets the flag that announces further results, although
-    /// it sends them. So this function counts the answers and ignores the flag.
+    /// After a `BINLOG` statement, a server sends further results but does not set the flag that announces
+    /// them. So this method counts the answers and ignores the flag.
     ///
     /// # Errors
-    /// [`SessionError::Server`] for the first statement that fails; [`SessionError::Protocol`] if one returns
-    /// rows; any error that breaks the connection.
+    /// [`SessionError::Server`] for the first statement that fails; [`SessionError::Protocol`] if a statement
+    /// returns rows; any error that breaks the connection.
     pub async fn execute_all(&mut self, statements: &[u8], count: usize) -> Result<OkInfo, SessionError> {
         let mut opening = self.open_statement(statements.len(), std::iter::once(statements)).await?;
         for index in 1..count {
@@ -258,11 +258,11 @@ impl Connection {
     }
 
     /// Runs a statement of `bytes` bytes as [`Connection::execute_bytes`] does. The caller passes the
-    /// statement in pieces, so that the whole of it need not be in memory.
+    /// statement in pieces, so the whole statement need not be in memory.
     ///
     /// # Errors
-    /// The same as for [`Connection::execute`]; [`SessionError::Protocol`], and an unusable connection, if
-    /// the length of the pieces is not `bytes` in total.
+    /// The same as for [`Connection::execute`]. [`SessionError::Protocol`] if the total length of the pieces
+    /// is not `bytes`; the connection is then unusable.
     pub async fn execute_pieces(
         &mut self,
         bytes: usize,
@@ -273,7 +273,7 @@ impl Connection {
         Ok(stream.end().unwrap_or_default())
     }
 
-    /// Makes the server send rows in larger pieces, which needs fewer system calls on both sides. The
+    /// Makes the server send rows in larger pieces, because these need fewer system calls on both sides. The
     /// server's buffer for a connection has `net_buffer_length` bytes at first (16 KiB). The buffer grows to
     /// the length of the longest statement that the server has received, and does not shrink.
     ///
@@ -341,8 +341,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends COM_QUIT and closes the connection. A connection that is only dropped is closed too, but the
-    /// server counts it in `Aborted_clients`.
+    /// Sends COM_QUIT and closes the connection. Dropping a connection closes it too, but the server then
+    /// counts it in `Aborted_clients`.
     pub async fn close(mut self) {
         if !self.busy {
             // Ignore an error here: the server closes its side whether or not it received COM_QUIT.
@@ -372,7 +372,7 @@ impl Connection {
         }
     }
 
-    /// Marks the command as ended without reading anything, for a command that the server does not answer.
+    /// Marks a command that the server does not answer as ended.
     pub(crate) fn end_unanswered(&mut self) {
         self.busy = false;
     }
@@ -426,8 +426,8 @@ impl Connection {
         Ok(columns)
     }
 
-    /// Takes the rows that are buffered completely and fit in one packet each. Does not wait.
-    /// [`Connection::read_payload`] reads all other packets, and rows of several packets.
+    /// Takes the rows that are completely buffered and consist of one packet each. Does not wait.
+    /// [`Connection::read_payload`] reads rows of several packets, and all other packets.
     pub(crate) fn take_rows(&mut self) -> Bytes {
         let (bytes_max, capabilities) = (self.rows_bytes_max, self.capabilities);
         let is_row = |payload: &[u8]| {
@@ -450,7 +450,7 @@ impl Connection {
         }
     }
 
-    /// Reads the payload of the next row. Returns the OK instead if the packet ends this result; more results
+    /// Reads the payload of the next row. Returns the OK instead if the packet ends this result. More results
     /// may follow.
     async fn read_payload_or_end(&mut self) -> Result<Result<Bytes, OkInfo>, SessionError> {
         let wrong = |source| SessionError::Protocol { doing: READING_ROWS, source };

@@ -85,15 +85,16 @@ impl fmt::Debug for PasswordText {
 pub enum TlsMode {
     /// Never use TLS.
     Off,
-    /// Use TLS if the server offers it, without verifying its certificate. This protects against
+    /// Use TLS if the server offers it, without verifying the server's certificate. This protects against
     /// eavesdropping, but not against a man in the middle.
     #[default]
     Preferred,
     /// Always use TLS, without verifying the server's certificate.
     Required,
-    /// Always use TLS. A given certificate authority must have issued the server's certificate.
+    /// Always use TLS. One of the certificate authorities in [`TlsOptions::ca`] must have issued the server's
+    /// certificate.
     VerifyCa,
-    /// Like [`TlsMode::VerifyCa`]; the certificate must also match the host name.
+    /// Like [`TlsMode::VerifyCa`], but the certificate must also match the host name.
     VerifyFull,
 }
 
@@ -111,7 +112,7 @@ pub struct TlsOptions {
 }
 
 impl TlsOptions {
-    /// Reads and checks the files without connecting.
+    /// Reads and checks the TLS files without connecting.
     ///
     /// # Errors
     /// [`crate::SessionError::TlsOptions`] if a file is missing or invalid.
@@ -134,16 +135,16 @@ pub struct ConnectOptions {
     /// The TLS options.
     pub tls: TlsOptions,
     /// PEM file with the server's RSA public key, for `caching_sha2_password` without TLS. Without this file
-    /// the client requests the key from the server, and a man in the middle could replace the key.
+    /// the client requests the key from the server, and a man in the middle could replace it.
     pub server_public_key: Option<PathBuf>,
     /// Whether the client sends the password in clear text if the server requests it (`mysql_clear_password`,
     /// for PAM and LDAP). Even then the client sends it only over TLS.
     pub clear_password_allowed: bool,
     /// The time limit for name resolution, connecting, TLS and login together.
     pub connect_timeout: Duration,
-    /// The time limit for an answer: how long the server may send nothing; `None` for no limit.
+    /// The time limit for an answer: how long the server may send no bytes. `None` for no limit.
     pub read_timeout: Option<Duration>,
-    /// The time limit for sending: how long the server may accept no bytes; `None` for no limit.
+    /// The time limit for sending: how long the server may accept no bytes. `None` for no limit.
     pub write_timeout: Option<Duration>,
     /// The maximum size in bytes of a result of [`crate::Connection::query`], and of a single row of a row
     /// stream.
@@ -153,7 +154,8 @@ pub struct ConnectOptions {
     /// Whether several statements, separated by semicolons, may be sent in one round trip. The server stops
     /// at the first statement that fails.
     pub multi_statements: bool,
-    /// Whether an UPDATE reports the number of matched rows instead of changed rows (CLIENT_FOUND_ROWS).
+    /// Whether an UPDATE reports the number of matched rows instead of the number of changed rows
+    /// (CLIENT_FOUND_ROWS).
     pub found_rows: bool,
     /// Whether [`crate::Connection::load_data`] may be used. It sends only the rows that it receives from its
     /// caller, and never a local file.
@@ -164,8 +166,8 @@ pub struct ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// The defaults: no password, no database, TLS if offered, 10 s to connect, 300 s for an answer, results
-    /// up to 64 MiB.
+    /// Returns the defaults: no password, no database, TLS if the server offers it, 10 s to connect, 300 s
+    /// for an answer, results up to 64 MiB.
     pub fn new(endpoint: Endpoint, user: impl Into<String>) -> Self {
         Self {
             endpoint,

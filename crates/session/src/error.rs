@@ -45,7 +45,7 @@ pub enum SessionError {
     /// The connection broke.
     #[error("the connection broke while {doing}: {source}")]
     Io {
-        /// What the connection was used for.
+        /// What the connection was used for, as a phrase such as "running a statement".
         doing: &'static str,
         /// The error of the operating system.
         source: io::Error,
@@ -53,13 +53,13 @@ pub enum SessionError {
     /// The server, or the client in the server role, closed the connection.
     #[error("the other side closed the connection while {doing}")]
     Closed {
-        /// What the connection was used for.
+        /// What the connection was used for, as a phrase such as "running a statement".
         doing: &'static str,
     },
     /// The server or the client sent nothing, or accepted no bytes, for too long.
     #[error("the other side was silent for {} s while {doing}", seconds.as_secs_f64())]
     Timeout {
-        /// What the connection was used for.
+        /// What the connection was used for, as a phrase such as "running a statement".
         doing: &'static str,
         /// The limit that was exceeded.
         seconds: Duration,
@@ -67,7 +67,7 @@ pub enum SessionError {
     /// The server or the client sent bytes that the protocol does not allow.
     #[error("the other side broke the protocol while {doing}: {source}")]
     Protocol {
-        /// What the connection was used for.
+        /// What the connection was used for, as a phrase such as "running a statement".
         doing: &'static str,
         /// What is wrong with the bytes.
         source: WireError,
@@ -80,7 +80,7 @@ pub enum SessionError {
     /// The server answered with an error.
     #[error("the server refused while {doing}: {error}{statement}")]
     Server {
-        /// What the connection was used for.
+        /// What the connection was used for, as a phrase such as "running a statement".
         doing: &'static str,
         /// The error that the server returned.
         error: ServerError,
@@ -171,7 +171,7 @@ pub enum SessionError {
         /// The error that the server returned.
         error: ServerError,
     },
-    /// The sender of the rows of a `LOAD DATA LOCAL` statement ended before the last row.
+    /// The sender of the rows for a `LOAD DATA LOCAL` statement stopped before the last row.
     #[error(
         "the rows for LOAD DATA LOCAL ended before the last one; the statement and its transaction were abandoned"
     )]
@@ -187,7 +187,7 @@ pub enum SessionError {
     /// The answer of the server does not have the expected columns or rows.
     #[error("unexpected answer while {doing}: {reason}")]
     UnexpectedResult {
-        /// What the answer was needed for.
+        /// What the answer was needed for, as a phrase such as "reading the user's grants".
         doing: &'static str,
         /// What is wrong with the answer.
         reason: String,
@@ -215,7 +215,7 @@ pub enum SessionError {
     OptionFile {
         /// The path of the option file.
         file: PathBuf,
-        /// The number of the line, from 1; 0 if the error is not about a single line.
+        /// The number of the line, from 1. 0 if the error does not concern a single line.
         line: usize,
         /// The cause and the remedy.
         reason: String,
@@ -227,7 +227,7 @@ pub enum SessionError {
         peer: SocketAddr,
         /// The user name that the client sent, truncated.
         user: String,
-        /// The cause, for the log only: the client sees nothing but "access denied".
+        /// The cause, for the log only. The client gets only the error "access denied".
         reason: &'static str,
     },
     /// A client did not finish its login in time.
@@ -292,7 +292,7 @@ pub enum SessionError {
         wanted: &'static str,
     },
     /// An environment variable has an invalid value.
-    #[error("environment variable {name}: {reason}")]
+    #[error("the environment variable {name} is invalid: {reason}")]
     Environment {
         /// The name of the environment variable.
         name: &'static str,
@@ -301,8 +301,8 @@ pub enum SessionError {
     },
 }
 
-/// Text from a server that may contain values of rows. `Display` prints it without these values. Code that
-/// shows it to a user who may see the values calls [`PrivateText::expose`].
+/// Text from a server that may contain values of rows. `Display` prints the text without these values. To
+/// show the values to a user who may see them, call [`PrivateText::expose`].
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct PrivateText(String);
 
@@ -353,7 +353,7 @@ impl StatementPrefix {
         statement.get(..KEPT_BYTES_MAX).unwrap_or(statement)
     }
 
-    /// The text with its values, but without passwords. Empty if there is no statement.
+    /// The beginning of the statement with its values, but without passwords. Empty if there is no statement.
     pub fn private(&self) -> String {
         private_statement(&self.0, SHOWN_BYTES_MAX)
     }
@@ -387,7 +387,7 @@ pub struct ServerError {
 }
 
 impl ServerError {
-    /// The error with values of rows but without passwords, for an operator who is logged in.
+    /// The error text for an operator who is logged in: with values of rows, but without passwords.
     pub fn private(&self) -> String {
         format!("error {} ({}): {}", self.number, self.sql_state, private_text(self.message.expose()))
     }
@@ -396,7 +396,8 @@ impl ServerError {
 impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.number == Self::SOURCE_FATAL_ERROR_READING_BINLOG {
-            // Show the whole text: the message of this error has only files and positions of the binlog.
+            // Show the whole text, because the message of this error has only files and positions of the
+            // binlog.
             return f.write_str(&self.private());
         }
         write!(f, "error {} ({}): {}", self.number, printable(&self.sql_state), self.message)
@@ -494,8 +495,9 @@ impl SessionError {
         }
     }
 
-    /// What [`fmt::Display`] leaves out because it may contain values of rows. It is for an operator who has
-    /// logged in and requests it, and never contains passwords. `None` if nothing is left out.
+    /// The part of the error that [`fmt::Display`] leaves out because it may contain values of rows. Show it
+    /// only to an operator who has logged in and requests it. It never contains passwords. `None` if nothing
+    /// is left out.
     pub fn private_detail(&self) -> Option<String> {
         let error = self.server_error()?;
         let mut text = error.private();
@@ -532,9 +534,9 @@ impl ServerError {
     /// Whether the operation may succeed if it is tried again.
     pub fn retry(&self) -> SessionRetry {
         match self.number {
-            // Too many connections in total or of one user; out of memory or threads.
+            // The server has too many connections, in total or of one user, or is out of memory or threads.
             1040 | 1203 | 1226 | 1037 | 1041 | 1135 => SessionRetry::Later,
-            // The server shuts down or is still starting; the connection was killed or timed out.
+            // The server is shutting down or still starting, or the connection was killed or timed out.
             1053 | 1079 | 1080 | 1152 | 1158..=1161 | 1184 | 1317 | 1927 | 3169 | 4031 => SessionRetry::Later,
             // Lock wait timeout, deadlock, or rollback of an XA transaction.
             1205 | 1213 | 1613 | 1614 => SessionRetry::Later,
@@ -565,7 +567,7 @@ mod tests {
         let detail = error.private_detail().unwrap();
         assert!(detail.contains("'geheim' for key") && detail.contains("VALUES ('geheim')"), "{detail}");
 
-        // Neither text contains passwords.
+        // Neither `Display` nor `private_detail` contains passwords.
         let error = ServerError {
             number: 1396,
             sql_state: "HY000".into(),
@@ -603,7 +605,7 @@ mod tests {
         assert_eq!(
             page.matches("\n| TW-SES-").count(),
             codes.len(),
-            "errors.md documents codes that no error has"
+            "docs/reference/errors.md documents codes that no error has"
         );
     }
 }

@@ -2,12 +2,12 @@
 //! such connections: it authenticates clients, answers them, and sends them a binlog.
 //!
 //! The modules:
-//! - [`connection_options`]: where and how to connect; [`option_file`] reads it from option files and the
-//!   environment.
-//! - [`connection`]: a logged-in connection, [`Connection::query`] and similar; [`text_result_rows`]: their
-//!   results.
-//! - [`bulk_execute`]: rows for a prepared statement, [`Connection::prepare_bulk`];
-//!   [`Connection::query_values`] returns the rows of one.
+//! - [`connection_options`]: where and how to connect. [`option_file`] reads these options from option files
+//!   and the environment.
+//! - [`connection`]: a logged-in connection with [`Connection::query`] and similar methods.
+//!   [`text_result_rows`]: the results of these methods.
+//! - [`bulk_execute`]: sends many rows for a prepared statement, see [`Connection::prepare_bulk`].
+//!   [`Connection::query_values`] runs a prepared statement that returns rows.
 //! - [`load_data_local`]: `LOAD DATA LOCAL INFILE`, [`Connection::load_data`].
 //! - [`binlog_dump`]: the binlog stream, [`Connection::dump`], with semi-synchronous acknowledgements.
 //! - [`server`]: the server side, for clients and replicas that connect to Tailwater.

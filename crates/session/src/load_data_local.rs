@@ -1,8 +1,8 @@
-//! `LOAD DATA LOCAL INFILE`: sending rows to the server for a statement.
+//! Sends rows to the server with `LOAD DATA LOCAL INFILE`.
 //!
 //! The protocol lets a server request any file of the client's machine in answer to any statement. This
-//! client never sends such a file. Only [`Connection::load_data`] answers such a request, and only with the
-//! rows that its caller passed, whatever name the server requests.
+//! client never sends such a file. Only [`Connection::load_data`] answers such a request. It always sends the
+//! rows that its caller passed, whatever file name the server requests.
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -12,15 +12,15 @@ use crate::error::{ServerError, SessionError};
 
 const DOING: &str = "loading rows";
 
-/// The maximum size of a packet of rows, in bytes. A server reads packet by packet into a buffer, and refuses
-/// packets over its `max_allowed_packet` (at least 1 KiB, 16 MiB and more by default).
+/// The maximum size of a packet of rows, in bytes. A server reads each packet into a buffer, and refuses
+/// packets that are larger than its `max_allowed_packet` (at least 1 KiB, by default 16 MiB or more).
 pub const PACKET_BYTES_MAX: usize = 64 << 10;
 
 /// The size of one write to the socket, in bytes.
 const SENT_BYTES: usize = 256 << 10;
 
-/// The input of [`Connection::load_data`]. The sender marks the end with [`LoadPiece::End`]: a sender that
-/// stops without it does not end the input.
+/// The input of [`Connection::load_data`]. The sender marks the end with [`LoadPiece::End`]. If the sender
+/// stops without this piece, the load fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadPiece {
     /// The next bytes of the rows. A row may continue in the next piece.
@@ -30,9 +30,9 @@ pub enum LoadPiece {
 }
 
 impl Connection {
-    /// Runs a `LOAD DATA LOCAL INFILE` statement with `rows` as the file; the file name in the statement is
-    /// ignored. The capacity of the channel limits the memory, because this call takes a piece from the
-    /// channel only when it can send it.
+    /// Runs a `LOAD DATA LOCAL INFILE` statement with `rows` as the content of the file. The file name in the
+    /// statement is ignored. The capacity of the channel limits the memory, because this call takes a piece
+    /// from the channel only when it can send the piece.
     ///
     /// The server reports an invalid row only after it has received all rows. Run the statement in a
     /// transaction. Otherwise a connection that breaks may leave the first rows in the table.
@@ -40,7 +40,7 @@ impl Connection {
     /// # Errors
     /// [`SessionError::LocalInfileOff`] if the server does not accept such statements,
     /// [`SessionError::Server`] if the statement fails; the connection stays usable.
-    /// [`SessionError::UnexpectedResult`] if it is not a `LOAD DATA LOCAL` statement.
+    /// [`SessionError::UnexpectedResult`] if `statement` is not a `LOAD DATA LOCAL` statement.
     /// [`SessionError::LoadBody`] if the channel closes before [`LoadPiece::End`]. Any error that breaks the
     /// connection.
     pub async fn load_data(
@@ -62,7 +62,7 @@ impl Connection {
                 self.finish(ok.status).await?;
                 return Err(rows_not_requested("it is not a LOAD DATA LOCAL statement"));
             }
-            // The rows of this result are not read, so the connection is unusable after this.
+            // The rows of this result are not read, so the connection is unusable after this error.
             Ok(Opening::Columns(_)) => return Err(rows_not_requested("it returns rows")),
         };
         Ok(answer)
@@ -95,8 +95,8 @@ fn rows_not_requested(reason: &str) -> SessionError {
     SessionError::UnexpectedResult { doing: DOING, reason }
 }
 
-/// Whether the error means that `local_infile` is off on the server: the error number of MySQL, that of
-/// MariaDB, or the older number of both.
+/// Whether the error means that `local_infile` is off on the server. MySQL and MariaDB have different error
+/// numbers for it, and older versions of both have a third.
 fn is_local_infile_off(error: &ServerError) -> bool {
     matches!(error.number, 3948 | 4166 | 1148)
 }

@@ -13,8 +13,8 @@ use crate::packet_stream::PacketStream;
 use crate::socket::Socket;
 use crate::tls;
 
-/// The capabilities that this client uses. It adds LOCAL_FILES only if the options request it: without this
-/// capability a server has no reason to request a file.
+/// The capabilities that this client always uses. LOCAL_FILES is added only if the options request it,
+/// because without this capability a server has no reason to request a file.
 const WANTED: Capabilities = Capabilities::LONG_PASSWORD
     .with(Capabilities::LONG_FLAG)
     .with(Capabilities::PROTOCOL_41)
@@ -32,7 +32,7 @@ const WANTED_OF_MARIADB: MariadbCapabilities = MariadbCapabilities::STMT_BULK_OP
 /// The maximum packet size that this client announces: 1 GiB, because servers never send more.
 const PACKET_BYTES_MAX: u32 = 1 << 30;
 
-/// The maximum number of packets of a login; the longest known authentication needs 5.
+/// The maximum number of packets in a login. The longest known authentication needs 5.
 const AUTH_PACKETS_MAX: usize = 16;
 
 const GREETING: &str = "waiting for the server's greeting";
@@ -66,8 +66,9 @@ pub(crate) async fn log_in(socket: Socket, options: &ConnectOptions) -> Result<L
         capabilities = capabilities | (Capabilities::LOCAL_FILES & greeting.capabilities);
     }
 
-    // Answer with the server's default plugin if it is known and does not send the password in clear text.
-    // Otherwise answer with a plugin that every server knows, and wait for the switch request.
+    // Answer with the server's default plugin if this client supports it and it does not send the password in
+    // clear text. Otherwise answer with a plugin that every server knows, and wait for the server's request
+    // to switch plugins.
     let plugin = AuthPlugin::from_name(&greeting.auth_plugin)
         .filter(|plugin| !plugin.sends_password())
         .unwrap_or(AuthPlugin::NativePassword);
@@ -153,14 +154,14 @@ async fn start_tls(
     }
 }
 
-/// The error for a rejected login, or for a server that rejects all logins for now.
+/// Returns the error for a rejected login, or for a server that currently rejects all logins.
 fn refusal(options: &ConnectOptions, packet: ErrPacket) -> SessionError {
     let error = ServerError::from(packet);
     SessionError::Denied { endpoint: options.endpoint.to_string(), user: options.user.clone(), error }
 }
 
-/// The login exchange on the client's side: one authentication plugin, or several if the server switches to
-/// another.
+/// The login exchange on the client's side. It uses one authentication plugin, or several if the server
+/// switches plugins.
 struct ClientAuthentication<'a> {
     options: &'a ConnectOptions,
     plugin: AuthPlugin,
@@ -238,19 +239,19 @@ impl ClientAuthentication<'_> {
         Ok(())
     }
 
-    /// Answers a further request of the plugin.
+    /// Answers a further request of the authentication plugin.
     async fn go_on(&self, stream: &mut PacketStream, data: Bytes) -> Result<(), SessionError> {
         match (self.plugin, data.as_ref()) {
             (AuthPlugin::CachingSha2Password, [authentication_plugin::FAST_AUTH_SUCCESS]) => Ok(()),
             (AuthPlugin::CachingSha2Password, [authentication_plugin::PERFORM_FULL_AUTHENTICATION]) => {
                 self.send_password(stream).await
             }
-            // This packet contains the server's key, which the first answer requested.
+            // This packet contains the server's key, because the client's first answer requested it.
             (AuthPlugin::Sha256Password, key) if !stream.is_private() => {
                 self.send_encrypted(stream, key).await
             }
             (plugin, data) => {
-                let reason = format!("{} bytes more from {plugin}", data.len());
+                let reason = format!("{} unexpected further bytes from {plugin}", data.len());
                 let source = WireError::malformed("authentication packet", reason);
                 Err(SessionError::Protocol { doing: LOGGING_IN, source })
             }

@@ -1,10 +1,10 @@
 //! Connection options from option files and the environment, so that passwords need not be on a command line.
 //!
-//! Later sources override earlier ones:
+//! Later sources in this list override earlier ones:
 //! 1. `USER`, `MYSQL_HOST`, `MYSQL_TCP_PORT`, `MYSQL_UNIX_PORT`, `MYSQL_PWD`;
-//! 2. the option file: the named one, otherwise `~/.my.cnf` if it exists. Later lines override earlier ones
-//!    in any group. Groups `[client]`, `[client-server]`, `[client-mariadb]` and `[tailwater]` are read, and
-//!    those that the caller adds;
+//! 2. the option file: the file that the user names, otherwise `~/.my.cnf` if it exists. Later lines override
+//!    earlier lines, also in other groups. The groups `[client]`, `[client-server]`, `[client-mariadb]`,
+//!    `[tailwater]` and those that the caller adds are read;
 //! 3. `TAILWATER_HOST`, `TAILWATER_PORT`, `TAILWATER_SOCKET`, `TAILWATER_USER`, `TAILWATER_PASSWORD`;
 //! 4. values that the calling program sets.
 //!
@@ -21,7 +21,7 @@ use std::time::Duration;
 use crate::connection_options::{ConnectOptions, Endpoint, PasswordText, TlsMode, TlsOptions};
 use crate::error::SessionError;
 
-/// The groups that are always read.
+/// The groups of an option file that are always read.
 pub const GROUPS: [&str; 4] = ["client", "client-server", "client-mariadb", "tailwater"];
 
 /// The default port of MySQL and MariaDB.
@@ -35,11 +35,11 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 pub struct OptionSources {
     /// The option file to read instead of `~/.my.cnf`. It must exist.
     pub defaults_file: Option<PathBuf>,
-    /// Groups to read besides [`GROUPS`].
+    /// Groups to read in addition to [`GROUPS`].
     pub groups: Vec<String>,
 }
 
-/// The options that were found; `None` for an option that no source sets.
+/// The options that were found. `None` for an option that no source sets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClientOptions {
     /// The option `host`.
@@ -77,8 +77,9 @@ impl OptionSources {
     /// Reads this process's environment and the option file.
     ///
     /// # Errors
-    /// [`SessionError::OptionFile`] if the named file does not exist, a file cannot be read or is writable by
-    /// all users, or a value is invalid; [`SessionError::Environment`] for an invalid variable.
+    /// [`SessionError::OptionFile`] if the file that the user names does not exist, a file cannot be read or
+    /// is writable by all users, or a value is invalid. [`SessionError::Environment`] for an invalid
+    /// environment variable.
     pub fn load(&self) -> Result<ClientOptions, SessionError> {
         self.load_from(|name| env::var_os(name))
     }
@@ -155,7 +156,8 @@ impl OptionSources {
     }
 }
 
-/// Reads an option file, unless all users may write to it: its content decides where passwords are sent.
+/// Reads an option file. Refuses a file that all users may write to, because its content decides where
+/// passwords are sent.
 fn read_text(file: &Path) -> Result<String, SessionError> {
     use std::os::unix::fs::PermissionsExt;
     let failed = |reason: String| SessionError::OptionFile { file: file.to_owned(), line: 0, reason };
@@ -260,7 +262,7 @@ fn parse_switch(value: Option<&str>) -> Result<bool, String> {
     }
 }
 
-/// Parses `ssl-mode` in the spelling of the servers' clients or of Tailwater's configuration.
+/// Parses the value of `ssl-mode`, in the spelling of the servers' clients or of Tailwater's configuration.
 ///
 /// # Errors
 /// If the value is not a TLS mode.
@@ -313,13 +315,13 @@ impl ClientOptions {
             "port" => self.port = Some(parse_port(&text()?)?),
             "socket" => self.socket = Some(path()?),
             "user" => self.user = Some(text()?),
-            // An option `password` without a value makes the servers' clients prompt for it. Here there is no
-            // terminal to prompt on.
+            // The servers' clients prompt for the password if the option `password` has no value. Tailwater
+            // reports an error, because it may have no terminal.
             "password" => self.password = Some(PasswordText::from(text()?)),
             "database" => self.database = Some(text()?),
             "ssl-mode" => self.tls_mode = Some(parse_tls_mode(&text()?)?),
-            // These options restrict which servers are trusted. Ignoring one would mean to trust more servers
-            // than configured.
+            // These options restrict which servers are trusted. If one of them were ignored, Tailwater would
+            // trust more servers than the user wants.
             "ssl-capath" | "ssl-crl" | "ssl-crlpath" | "ssl-fp" | "ssl-fplist" => {
                 return Err(format!(
                     "{name} is not supported; give the authorities in one file, with ssl-ca"
@@ -360,7 +362,7 @@ impl ClientOptions {
         take(&mut self.user, over.user);
         take(&mut self.password, over.password);
         take(&mut self.database, over.database);
-        // A TLS mode replaces the verification option of an earlier source.
+        // A TLS mode replaces the option `ssl-verify-server-cert` of an earlier source.
         if over.tls_mode.is_some() {
             self.tls_verify = None;
         }
@@ -374,8 +376,8 @@ impl ClientOptions {
         take(&mut self.connect_timeout, over.connect_timeout);
     }
 
-    /// The server's address. It is the socket if one is set and the host is unset or `localhost`. Otherwise
-    /// it is TCP, by default to 127.0.0.1 and port 3306.
+    /// The server's address. If a socket is set and the host is unset or `localhost`, the address is the
+    /// socket. Otherwise it is a TCP address, by default 127.0.0.1 with port 3306.
     pub fn endpoint(&self) -> Endpoint {
         match (&self.socket, self.host.as_deref()) {
             (Some(path), None | Some("localhost")) => Endpoint::unix(path),
@@ -383,11 +385,11 @@ impl ClientOptions {
         }
     }
 
-    /// The TLS mode that results from all options. With `ssl-ca` every mode but `DISABLED` verifies the
+    /// The TLS mode that results from all options. With `ssl-ca`, every mode except `DISABLED` verifies the
     /// certificate. MariaDB's clients verify it even with `ssl-verify-server-cert` off, because that option
-    /// concerns only the host name. MySQL's clients verify it if no mode is set; under an explicit
-    /// `PREFERRED` or `REQUIRED` they ignore `ssl-ca` with a warning. This code cannot choose by flavour,
-    /// because the flavour is unknown before the server is trusted.
+    /// concerns only the host name. MySQL's clients verify it if no mode is set. With an explicit `PREFERRED`
+    /// or `REQUIRED`, MySQL's clients ignore `ssl-ca` and print a warning. This method cannot decide by
+    /// flavour, because the flavour is unknown before the server is trusted.
     fn effective_tls_mode(&self) -> TlsMode {
         match (self.tls_mode, self.tls_verify) {
             (Some(mode @ (TlsMode::Off | TlsMode::VerifyCa | TlsMode::VerifyFull)), _) => mode,
@@ -397,8 +399,7 @@ impl ClientOptions {
         }
     }
 
-    /// All connection options: those that were found, and the defaults of [`ConnectOptions::new`] for the
-    /// rest.
+    /// All connection options. Options that no source sets have the defaults of [`ConnectOptions::new`].
     pub fn connect_options(&self) -> ConnectOptions {
         let mut options = ConnectOptions::new(self.endpoint(), self.user.clone().unwrap_or_default());
         options.password = self.password.clone().unwrap_or_default();
@@ -483,7 +484,7 @@ mod tests {
             ("skip-ssl=0", TlsMode::Required),
             ("enable-ssl", TlsMode::Required),
             ("", TlsMode::Preferred),
-            // An authority in `ssl-ca` implies verification.
+            // With `ssl-ca`, the certificate is verified.
             ("ssl-ca=ca.pem", TlsMode::VerifyCa),
             ("ssl-ca=ca.pem\nssl-mode=PREFERRED", TlsMode::VerifyCa),
             ("ssl-mode=REQUIRED\nssl-ca=ca.pem", TlsMode::VerifyCa),
@@ -493,7 +494,7 @@ mod tests {
             // `ssl-verify-server-cert=0` turns off only the check of the host name.
             ("ssl\nssl-ca=ca.pem\nssl-verify-server-cert=0", TlsMode::VerifyCa),
             ("ssl-ca=ca.pem\nskip-ssl-verify-server-cert", TlsMode::VerifyCa),
-            // No certificate is verified without TLS.
+            // Without TLS, no certificate is verified.
             ("ssl-ca=ca.pem\nskip-ssl", TlsMode::Off),
             ("ssl-ca=ca.pem\nssl-mode=DISABLED", TlsMode::Off),
         ] {

@@ -22,7 +22,7 @@ const READ_AHEAD_BYTES: usize = 16 << 10;
 /// so the buffer grows only as bytes arrive.
 const GROW_BYTES_MAX: usize = 1 << 20;
 
-/// The size in bytes of each write of a statement that is sent in pieces.
+/// The number of bytes in each write, if a statement is sent in pieces.
 const SENT_BYTES: usize = 256 << 10;
 
 /// A socket with its buffers and sequence number.
@@ -58,7 +58,8 @@ impl PacketStream {
     /// Takes the socket out of the stream, with the next sequence number, to start TLS on it.
     ///
     /// # Errors
-    /// [`SessionError::Protocol`] if bytes are buffered: they arrived before TLS and so were not protected.
+    /// [`SessionError::Protocol`] if bytes are buffered. They arrived before TLS, so TLS did not protect
+    /// them.
     pub(crate) fn into_socket(self, doing: &'static str) -> Result<(Socket, u8), SessionError> {
         if !self.buffer.is_empty() {
             let source = WireError::malformed("start of TLS", "the other side sent bytes before it");
@@ -67,7 +68,7 @@ impl PacketStream {
         Ok((self.socket, self.sequence))
     }
 
-    /// A stream over `socket` that continues with sequence number `sequence`.
+    /// Creates a stream over `socket` that continues with sequence number `sequence`.
     pub(crate) fn resume(socket: Socket, sequence: u8) -> Self {
         Self { sequence, ..Self::new(socket) }
     }
@@ -82,8 +83,8 @@ impl PacketStream {
         self.buffer.split_to(count.min(self.buffer.len())).freeze()
     }
 
-    /// Receives until at least `wanted` bytes are buffered. Each read takes all available bytes; the buffer
-    /// has space for at least `read_ahead` bytes. Cancel-safe: no bytes are lost.
+    /// Receives until at least `wanted` bytes are buffered. Each read takes all available bytes. Before a
+    /// read, the buffer has space for at least `read_ahead` bytes. Cancel-safe: no bytes are lost.
     pub(crate) async fn fill(
         &mut self,
         doing: &'static str,
@@ -114,8 +115,8 @@ impl PacketStream {
 
     /// Receives the bytes that have already arrived, without waiting.
     pub(crate) async fn pull(&mut self, doing: &'static str, read_ahead: usize) -> Result<(), SessionError> {
-        // Makes the runtime ask the system again. After a short read the runtime assumes that no more bytes
-        // have arrived.
+        // After a short read, the runtime assumes that no more bytes have arrived. Yielding makes the runtime
+        // ask the operating system again.
         tokio::task::yield_now().await;
         self.make_room(0, read_ahead);
         let mut read = pin!(self.socket.read_buf(&mut self.buffer));
@@ -129,7 +130,7 @@ impl PacketStream {
     fn make_room(&mut self, wanted: usize, read_ahead: usize) {
         let spare = self.buffer.capacity() - self.buffer.len();
         let missing = wanted.saturating_sub(self.buffer.len()).min(GROW_BYTES_MAX);
-        // Reading into a nearly full buffer would cause many small reads.
+        // Enlarge a nearly full buffer, because reading into it would cause many small reads.
         if spare < missing.max(read_ahead / 8) {
             self.buffer.reserve(missing.max(read_ahead));
         }
@@ -162,8 +163,9 @@ impl PacketStream {
         }
     }
 
-    /// Takes the complete packets, headers included, at the front of the buffer whose payloads satisfy
-    /// `wanted`. Counts them in the sequence number. Stops at a payload of several packets. Does not wait.
+    /// Takes the complete packets at the front of the buffer whose payloads satisfy `wanted`, including their
+    /// headers. Counts these packets in the sequence number. Stops at a payload of several packets. Does not
+    /// wait.
     pub(crate) fn take_packets(&mut self, wanted: impl Fn(&[u8]) -> bool) -> Bytes {
         let mut taken = 0;
         while let Some(header) = PacketHeader::parse(&self.buffer[taken..]) {
@@ -190,8 +192,8 @@ impl PacketStream {
         self.flush(doing).await
     }
 
-    /// Sends one payload as packet number 0, without changing the sequence number of the packets that are
-    /// received.
+    /// Sends one payload as packet number 0. Does not change the sequence number that the next received
+    /// packet must have.
     pub(crate) async fn write_packet_aside(
         &mut self,
         doing: &'static str,
@@ -224,8 +226,8 @@ impl PacketStream {
         self.out.clear();
     }
 
-    /// Frees the memory that a long packet needed, so that an idle connection does not hold it. Does so only
-    /// if the buffer is empty.
+    /// If the buffer is empty, frees the memory that a long packet needed. So an idle connection does not
+    /// hold this memory.
     pub(crate) fn give_back_room(&mut self) {
         if self.buffer.is_empty() {
             self.buffer = BytesMut::new();
@@ -237,8 +239,8 @@ impl PacketStream {
         self.sequence = 0;
     }
 
-    /// Receives one complete payload of a single packet, and not one byte after it, because the next byte may
-    /// belong to the TLS handshake.
+    /// Receives one complete payload of a single packet. Does not receive a byte after the packet, because
+    /// the next byte may belong to the TLS handshake.
     pub(crate) async fn read_packet_alone(
         &mut self,
         doing: &'static str,
@@ -283,8 +285,8 @@ impl PacketStream {
         self.write_packet(doing, &payload).await
     }
 
-    /// Sends a payload with sequence number 0. It consists of `head` and of `bytes` more bytes, which come in
-    /// pieces. Only a few pieces are in memory at a time.
+    /// Sends a payload with sequence number 0. The payload consists of `head` and of `bytes` further bytes,
+    /// which the caller passes in pieces. Only a few pieces are in memory at a time.
     pub(crate) async fn send_pieces(
         &mut self,
         doing: &'static str,
@@ -322,7 +324,7 @@ impl PacketStream {
                 Err(_) => return Err(SessionError::Timeout { doing, seconds }),
             },
         };
-        // Frees the memory of a very long statement, which would otherwise stay until the connection ends.
+        // Free the memory of a very long statement. Otherwise the connection would hold it until it ends.
         if self.out.capacity() > GROW_BYTES_MAX {
             self.out = Vec::new();
         }

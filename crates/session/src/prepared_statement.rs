@@ -1,5 +1,5 @@
-//! Prepared statements whose rows come in the binary protocol. The server then converts no value to text, a
-//! conversion that is slowest for floating-point numbers.
+//! Prepared statements whose rows come in the binary protocol. The server then does not convert values to
+//! text. This conversion is slow, especially for floating-point numbers.
 
 use tailwater_wire::WireError;
 use tailwater_wire::protocol::ColumnDefinition;
@@ -17,8 +17,8 @@ const PREPARING: &str = "preparing a statement";
 const RUNNING: &str = "running a prepared statement";
 const CLOSING: &str = "closing a prepared statement";
 
-/// Flags and iteration count of COM_STMT_EXECUTE: no cursor, so that all rows come at once; the iteration
-/// count is always 1.
+/// The flags and the iteration count of COM_STMT_EXECUTE. The flags request no cursor, so all rows come at
+/// once. The iteration count is always 1.
 const NO_CURSOR_ONCE: [u8; 5] = [0, 1, 0, 0, 0];
 
 /// Whether the error number means that the server cannot prepare the statement, or has reached its maximum
@@ -30,12 +30,12 @@ fn is_unpreparable(number: u16) -> bool {
 }
 
 impl Connection {
-    /// Runs one statement that returns rows, as [`Connection::query_stream`] does. Floating-point numbers get
-    /// as many digits as identify the value, even where the server would print fewer. The server also needs
-    /// less time than for text.
+    /// Runs one statement that returns rows, as [`Connection::query_stream`] does. A floating-point number
+    /// gets as many digits as are necessary to identify its value, even if the server would print fewer. The
+    /// server also needs less time than for text.
     ///
     /// # Errors
-    /// [`SessionError::Server`] if the statement fails; anything that breaks the connection.
+    /// [`SessionError::Server`] if the statement fails; any error that breaks the connection.
     pub async fn query_values(&mut self, sql: &str) -> Result<RowStream<'_>, SessionError> {
         let (prepared, columns) = match self.prepare(sql).await {
             Ok(prepared) => prepared,
@@ -62,7 +62,7 @@ impl Connection {
         let Some(rows) = ValueRows::new(&columns) else {
             let source = WireError::malformed(
                 "column definition",
-                "the columns have other types than when the statement was prepared".to_owned(),
+                "the result has columns of other types than the prepared statement".to_owned(),
             );
             return Err(SessionError::Protocol { doing: RUNNING, source });
         };
@@ -79,7 +79,7 @@ impl Connection {
             Opening::Ok(_) => {
                 let source = WireError::malformed(
                     "result",
-                    "it has no columns, although the prepared statement has some".to_owned(),
+                    "the result has no columns, although the prepared statement has some".to_owned(),
                 );
                 Err(SessionError::Protocol { doing: RUNNING, source })
             }

@@ -8,11 +8,11 @@ use tailwater_wire::sql_quote::string_literal;
 use crate::connection::Connection;
 use crate::error::SessionError;
 
-/// What an account is used for.
+/// The purpose for which Tailwater uses an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountPurpose {
-    /// Receive the binlog, list the binlog files, and read the binlog position. Semi-sync needs no further
-    /// privilege.
+    /// Receive the binlog, list the binlog files, and read the binlog position. Semi-sync does not need a
+    /// further privilege.
     Capture,
     /// Read the replication status, the registered replicas, and who reads the binlog.
     Probe,
@@ -23,11 +23,11 @@ pub enum AccountPurpose {
     Publish,
     /// Read a consistent snapshot on several connections. A lock is held for a short time.
     Snapshot,
-    /// Block DDL during a snapshot; for MySQL only; on MariaDB this is part of [`AccountPurpose::Snapshot`].
+    /// Block DDL during a snapshot. Only for MySQL: on MariaDB this is part of [`AccountPurpose::Snapshot`].
     BlockDdl,
-    /// The server that is copied (the donor) with MySQL's clone plugin.
+    /// Copy this server to another with MySQL's clone plugin (the donor).
     CloneDonor,
-    /// The server that receives the copy (the recipient) with MySQL's clone plugin.
+    /// Receive the copy of another server with MySQL's clone plugin (the recipient).
     CloneRecipient,
     /// Make the server a primary or a replica: set replication, semi-sync and `read_only`. To load MySQL's
     /// semi-sync plugin, the account also needs INSERT on `mysql.plugin`.
@@ -82,7 +82,7 @@ impl AccountPurpose {
             (Self::CloneRecipient, Flavour::MySql) => {
                 &[&["CLONE_ADMIN"], &["SYSTEM_VARIABLES_ADMIN", "SUPER"]]
             }
-            // Cloning needs BACKUP_ADMIN. SELECT is needed to detect tables that the clone would omit.
+            // Cloning needs BACKUP_ADMIN. With SELECT, Tailwater detects tables that the clone would omit.
             (Self::CloneDonor, Flavour::MySql) => &[&["BACKUP_ADMIN"], &["SELECT"]],
             (Self::BlockDdl, Flavour::MySql) => &[&["BACKUP_ADMIN"]],
             (Self::Apply, Flavour::MySql) => &[
@@ -94,7 +94,8 @@ impl AccountPurpose {
                 &["REPLICATION CLIENT"],
                 &["REPLICATION_SLAVE_ADMIN", "SUPER"],
                 &["SYSTEM_VARIABLES_ADMIN", "SUPER"],
-                // To write while `read_only` is on, for example to load the semi-sync plugin.
+                // This privilege allows writes while `read_only` is on, for example to load the semi-sync
+                // plugin.
                 &["CONNECTION_ADMIN", "SUPER"],
                 &["RELOAD"],
             ],
@@ -107,7 +108,7 @@ impl AccountPurpose {
             (Self::Publish, Flavour::MariaDb) => &[&["REPLICATION SLAVE ADMIN"]],
             (Self::Failover, Flavour::MariaDb) => &[
                 &["BINLOG MONITOR"],
-                // Accept the older name too, because SHOW GRANTS prints it.
+                // Accept the older name of the privilege too, because SHOW GRANTS prints it.
                 &["SLAVE MONITOR", "REPLICA MONITOR"],
                 &["REPLICATION SLAVE ADMIN"],
                 &["REPLICATION MASTER ADMIN"],
@@ -118,8 +119,8 @@ impl AccountPurpose {
     }
 }
 
-/// The GRANT statement for a purpose, with the privilege names of a current server. `account` must be quoted
-/// as needed.
+/// Returns the GRANT statement for a purpose, with the privilege names of a current server. The caller must
+/// quote `account` as SQL requires.
 pub fn grant_statement(purpose: AccountPurpose, flavour: Flavour, account: &str) -> String {
     let newest = (u16::MAX, 0, 0);
     let privileges = purpose.privileges(flavour, newest).iter().filter_map(|needed| needed.first().copied());
@@ -170,14 +171,15 @@ async fn own_account(connection: &mut Connection) -> Result<String, SessionError
     const DOING: &str = "reading the user's grants";
     let account = connection.query("SELECT CURRENT_USER()").await?;
     let Some(account) = account.scalar() else {
-        let reason = "CURRENT_USER() returned no text".to_owned();
+        let reason = "CURRENT_USER() did not return a text".to_owned();
         return Err(SessionError::UnexpectedResult { doing: DOING, reason });
     };
     Ok(quoted_account(account))
 }
 
-/// Whether the lines of `SHOW GRANTS` may grant INSERT on `mysql.plugin`. A grant counts if it is global and
-/// not revoked for the schema, on a schema by name or pattern, or on the table.
+/// Whether the lines of `SHOW GRANTS` may grant INSERT on `mysql.plugin`. Three kinds of grants count: a
+/// global grant that is not revoked for the schema `mysql`; a grant on a schema whose name or pattern
+/// matches; a grant on the table.
 fn may_load_plugins<'a>(grants: impl Iterator<Item = &'a str>) -> bool {
     let (mut everywhere, mut revoked) = (false, false);
     for grant in grants {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// Delays that double with each failed attempt, from `first` up to `longest`. A random part of each delay, up
-/// to half of it, is cut off, so that the clients of a server do not all reconnect at the same moment.
+/// Delays that double with each failed attempt, from `first` up to `longest`. Each delay is shortened by a
+/// random part, at most half of it. So the clients of a server do not all reconnect at the same moment.
 ///
-/// It does no I/O and reads no clock: the seed determines the whole sequence.
+/// This type does no I/O and reads no clock. The seed determines the whole sequence.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     first: Duration,
@@ -15,7 +15,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Starts with the delay `first`; no delay is longer than `longest`.
+    /// Creates a sequence that starts with the delay `first`. No delay is longer than `longest`.
     pub fn new(first: Duration, longest: Duration, seed: u64) -> Self {
         let first = first.min(longest);
         Self { first, longest, next: first, random: seed }
@@ -35,7 +35,7 @@ impl Backoff {
         self.next = self.first;
     }
 
-    /// A random number from splitmix64. It is good enough to spread the clients.
+    /// Returns a random number from splitmix64. This generator is good enough to spread the clients.
     fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;

@@ -6,10 +6,10 @@ use crate::connection::Connection;
 use crate::error::SessionError;
 use crate::text_result_rows::QueryResult;
 
-/// A semi-sync time-out of at least this many milliseconds (one day) counts as infinite. After a failover
-/// only the wait for ACKs keeps the old primary from committing, and an operator deals with that server well
-/// within a day. A capture raises an alarm only for time-outs below ten minutes, because ten minutes are
-/// longer than its own restart.
+/// A semi-sync time-out of at least this many milliseconds (one day) counts as infinite. After a failover,
+/// only the wait for ACKs keeps the old primary from committing. An operator deals with that server within
+/// much less than a day. A capture raises an alarm only for time-outs below ten minutes, because its own
+/// restart takes less than ten minutes.
 pub const SEMI_SYNC_TIMEOUT_MS_MIN: u64 = 86_400_000;
 
 /// At which point a commit waits for its ACK.
@@ -21,8 +21,8 @@ pub enum WaitPoint {
     AfterCommit,
 }
 
-/// State of semi-sync for a server as a source. The names of its variables and counters begin with
-/// `rpl_semi_sync_source_`; before MySQL 8.0.26 and on MariaDB with `rpl_semi_sync_master_`.
+/// State of semi-sync for a server as a source. The names of the variables and counters begin with
+/// `rpl_semi_sync_source_`. On MariaDB, and on MySQL before 8.0.26, they begin with `rpl_semi_sync_master_`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SemiSyncSource {
     /// Whether semi-sync is enabled (`enabled`).
@@ -33,7 +33,8 @@ pub struct SemiSyncSource {
     pub timeout_ms: u64,
     /// At which point commits wait.
     pub wait_point: WaitPoint,
-    /// Whether commits also wait while fewer replicas are connected than ACKs are needed.
+    /// Whether commits also wait while fewer semi-sync replicas are connected than the number of ACKs that a
+    /// commit needs.
     pub wait_no_replica: bool,
     /// Number of ACKs that a commit needs; always one on MariaDB.
     pub acks_needed: u32,
@@ -41,14 +42,15 @@ pub struct SemiSyncSource {
     pub clients: u32,
     /// Number of sessions whose commit waits for ACKs.
     pub waiting_sessions: u64,
-    /// Number of commits that were acknowledged since the server started (`yes_tx`).
+    /// Number of commits since the start of the server that got their ACKs (`yes_tx`).
     pub acknowledged: u64,
-    /// Number of commits that were not acknowledged since the server started (`no_tx`).
+    /// Number of commits since the start of the server that completed without their ACKs (`no_tx`).
     pub unacknowledged: u64,
-    /// Whether the server waits for ACKs by the lossless rules also after a restart. The settings must come
+    /// Whether the server also waits for ACKs by the lossless rules after a restart. The settings must come
     /// from the option file, the command line or a persisted variable, because a restart loses values that
     /// were set at run time. Also false if the origin of the settings cannot be queried, and while semi-sync
-    /// is off. Variables and counters do not show it: only the server probe of the `topology` crate sets it.
+    /// is off. Variables and counters do not show this property. Only the server probe of the `topology`
+    /// crate sets this field.
     pub survives_restart: bool,
 }
 
@@ -68,14 +70,14 @@ pub struct SemiSyncState {
     pub source: Option<SemiSyncSource>,
     /// State as a replica; `None` if the plugin is not loaded.
     pub replica: Option<SemiSyncReplica>,
-    /// Seconds between the start of the server and the reading of the counters; `None` if the server does not
-    /// report it.
+    /// The server's uptime in seconds at the moment at which the counters were read. `None` if the server
+    /// does not report its uptime.
     pub uptime_seconds: Option<u64>,
 }
 
 impl SemiSyncSource {
-    /// Reads the state from global variables and status counters. Both functions find a value by its name in
-    /// lower case. Returns `None` if the plugin is not loaded.
+    /// Reads the state from global variables and status counters. The functions `variable` and `status` find
+    /// a value by its name in lower case. Returns `None` if the plugin is not loaded.
     pub fn from_values<'a>(
         variable: impl Fn(&str) -> Option<&'a str>,
         status: impl Fn(&str) -> Option<&'a str>,
@@ -104,8 +106,8 @@ impl SemiSyncSource {
         })
     }
 
-    /// Whether, while semi-sync is in force, each commit waits for its ACKs, and no other session sees the
-    /// commit before that.
+    /// Whether each commit waits for its ACKs while semi-sync is in force, and no other session sees the
+    /// commit before the ACKs.
     pub fn is_lossless(&self) -> bool {
         self.wait_point == WaitPoint::AfterSync
             && self.timeout_ms >= SEMI_SYNC_TIMEOUT_MS_MIN
@@ -128,7 +130,7 @@ impl SemiSyncReplica {
     }
 }
 
-/// Queries semi-sync of a server, without [`SemiSyncSource::survives_restart`].
+/// Queries the semi-sync state of a server. Does not set [`SemiSyncSource::survives_restart`].
 ///
 /// # Errors
 /// If a query fails.
@@ -154,8 +156,8 @@ fn by_name(result: &QueryResult) -> BTreeMap<String, String> {
     result.rows.iter().filter_map(pair).collect()
 }
 
-/// The value of the first of these variables or counters that exists. Each name is tried with the newer
-/// prefix and with the older one.
+/// Returns the value of the first of these variables or counters that exists. Tries each name with the newer
+/// prefix and with the older prefix.
 fn find<'a>(values: &dyn Fn(&str) -> Option<&'a str>, names: &[&str]) -> Option<&'a str> {
     names.iter().find_map(|name| {
         values(&format!("rpl_semi_sync_source_{name}"))

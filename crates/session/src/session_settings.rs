@@ -1,15 +1,15 @@
 //! The session variables that every session of Tailwater sets.
 //!
 //! A session inherits the server's global variables, and `init_connect` may change them for accounts without
-//! administrative privileges. Some change results without an error: with `sql_select_limit=6` a dump of seven
-//! rows has six, and a comparison under the same limit finds no difference. So [`crate::Connection::connect`]
-//! sets the variables to the server's compiled-in defaults in each session, and reads them back. The caller
-//! may set other values later.
+//! administrative privileges. Some variables change results without an error. For example, with
+//! `sql_select_limit=6` a dump of seven rows has only six, and a comparison under the same limit finds no
+//! difference. So [`crate::Connection::connect`] sets the variables to the server's compiled-in defaults in
+//! each session, and reads them back. The caller may set other values later.
 //!
-//! One query reads all of [`SETTINGS`]. On a server with default values, this is the only round trip. Only
-//! values that differ are set, because a few variables need a privilege. [`UNCHANGED`] lists the variables
-//! that are not set, with the reason. A test reads all session variables of each server, and fails for a
-//! variable that is in neither list.
+//! One query reads all of [`SETTINGS`]. On a server with default values, this query is the only round trip. A
+//! session sets only values that differ, because a few variables need a privilege. [`UNCHANGED`] lists the
+//! variables that sessions do not set, with the reason. A test reads all session variables of each server. It
+//! fails if a variable is in neither list.
 
 mod all_session_variables;
 
@@ -25,28 +25,30 @@ use crate::error::SessionError;
 const UNKNOWN_SYSTEM_VARIABLE: u16 = 1193;
 const NOT_OF_A_SESSION: u16 = 1238;
 
-/// The text in each error message of a relay's binlog server, by which clients recognise such a server.
+/// A text that each error message of a relay's binlog server contains. Clients recognise such a server by
+/// this text.
 pub const SERVED_LOG: &str = "This is Tailwater's binlog server";
 
-/// This statement runs before the settings are read. With other values, the query that reads the settings may
-/// return no row, or text in a two-byte character set.
+/// This statement runs before the query that reads the settings. Without it, that query may return no row, or
+/// text in a two-byte character set.
 const READABLE: &str =
     "SET SESSION sql_select_limit = 18446744073709551615, SESSION character_set_results = utf8mb4";
 
 /// Which variables a new session sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SessionPreset {
-    /// The server's compiled-in default values. Variables that change only the result of DDL may keep their
-    /// value if the account lacks the privilege to set them.
+    /// The server's compiled-in default values. If the account lacks the privilege to set a variable that
+    /// changes only the result of DDL, the variable may keep its value.
     #[default]
     Shipped,
-    /// Like [`SessionPreset::Shipped`], for sessions that execute DDL: every variable must be set.
+    /// Like [`SessionPreset::Shipped`], but every variable must have its default value. For sessions that
+    /// execute DDL.
     ForDefinitions,
-    /// The values that the session inherits from the server; nothing is set.
+    /// The values that the session inherits from the server. The session sets no variable.
     Inherited,
 }
 
-/// The settings for a server of this flavour and version, in the order in which they are set.
+/// The settings for a server of this flavour and version, in the order in which a session sets them.
 pub fn settings_for(
     flavour: Flavour,
     version: (u16, u16, u16),
@@ -54,8 +56,8 @@ pub fn settings_for(
     SETTINGS.iter().filter(move |setting| setting.servers.include(flavour, version))
 }
 
-/// The default value of a session variable, which the binlog server returns because it imitates a server.
-/// `None` if sessions do not set the variable. NULL is "".
+/// The default value of a session variable. The binlog server returns it, because it imitates a MySQL or
+/// MariaDB server. `None` if sessions do not set the variable. NULL is "".
 pub fn default_value(flavour: Flavour, name: &str) -> Option<&'static str> {
     let setting = SETTINGS.iter().find(|setting| setting.name == name && setting.servers.is_of(flavour))?;
     Some(match setting.accepted {
@@ -84,8 +86,8 @@ pub(crate) async fn apply(connection: &mut Connection, preset: SessionPreset) ->
     let tolerated = settings.iter().zip(&found).filter(|(setting, value)| setting.tolerated == Some(value));
     let tolerated: Vec<_> = tolerated.map(|(setting, _)| setting.name).collect();
     match set_and_read_back(connection, different, &tolerated, preset).await {
-        // A relay's binlog server has no rows whose results a variable could change. Older relays answer with
-        // the values of their source.
+        // Accept other values from a relay's binlog server: it has no rows whose results a variable could
+        // change. Older relays answer with the values of their source.
         Err(SessionError::SettingNotKept { .. }) if is_served_log(connection).await? => Ok(()),
         done => done,
     }
@@ -105,8 +107,8 @@ async fn set_and_read_back(
     }
 }
 
-/// Whether the server is a relay's binlog server, recognised by the text of its error messages.
-/// `@@version_comment` may be that of the relay's source.
+/// Whether the server is a relay's binlog server. It is recognised by the text of its error messages, because
+/// its `@@version_comment` may be that of the relay's source.
 async fn is_served_log(connection: &mut Connection) -> Result<bool, SessionError> {
     match connection.query("SELECT @@served_log").await {
         Err(SessionError::Server { error, .. }) => Ok(error.message.expose().contains(SERVED_LOG)),
@@ -132,7 +134,7 @@ pub async fn check_rows_unlimited(connection: &mut Connection) -> Result<(), Ses
     let values = values.first().map(|row| {
         (0..settings.len()).map(|at| row.get_str(at).unwrap_or_default().to_owned()).collect::<Vec<_>>()
     });
-    // No row in the answer means that `sql_select_limit` is zero.
+    // If the answer has no row, `sql_select_limit` is zero.
     let different = match values {
         Some(values) => differing(&settings, &values),
         None => std::mem::take(&mut settings),
@@ -156,8 +158,8 @@ fn differing(settings: &[&'static SessionSetting], found: &[String]) -> Vec<&'st
     pairs.filter(|(setting, value)| !setting.accepted.admits(value)).map(|(setting, _)| *setting).collect()
 }
 
-/// Reads the values of the settings, in order. Removes the variables that the server does not know from the
-/// list.
+/// Reads the values of the settings, in order. Removes from the list the variables that the server does not
+/// know.
 async fn read(
     connection: &mut Connection,
     settings: &mut Vec<&'static SessionSetting>,
@@ -170,8 +172,8 @@ async fn read(
             Err(SessionError::Server { doing, error, statement })
                 if [UNKNOWN_SYSTEM_VARIABLE, NOT_OF_A_SESSION].contains(&error.number) =>
             {
-                // The error message is in the server's language, but the variable's name in it is not
-                // translated.
+                // The error message is in the server's language, but the variable's name in the message is
+                // not translated.
                 let Some(index) =
                     settings.iter().position(|setting| names(error.message.expose(), setting.name))
                 else {
@@ -212,7 +214,7 @@ fn names(text: &str, name: &str) -> bool {
     text.split(|character| !is_in_word(character)).any(|word| word.eq_ignore_ascii_case(name))
 }
 
-/// Sets all variables, in one statement if the server accepts it. Returns the variables that were set.
+/// Sets all variables. Uses one statement if the server accepts it. Returns the variables that were set.
 async fn set(
     connection: &mut Connection,
     settings: Vec<&'static SessionSetting>,
@@ -225,7 +227,7 @@ async fn set(
         Err(SessionError::Server { .. }) => {}
         Err(error) => return Err(error),
     }
-    // Find the failing variable by setting each one alone.
+    // Set each variable alone, to find the variable that the server rejects.
     let mut set = Vec::with_capacity(settings.len());
     for setting in settings {
         match connection.execute(&format!("SET {}", setting.assignment())).await {

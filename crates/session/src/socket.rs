@@ -27,7 +27,7 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    /// Connects to `endpoint`. Has no time limit of its own: the caller sets one.
+    /// Connects to `endpoint`. This method has no time limit, so the caller must set one.
     pub(crate) async fn connect(endpoint: &Endpoint) -> Result<Self, SessionError> {
         match endpoint {
             Endpoint::Tcp { host, port } => Self::connect_tcp(endpoint, host, *port).await,

@@ -15,9 +15,9 @@ type VersionNumbers = (u16, u16, u16);
 
 /// The supported versions of one flavour.
 struct SupportedRange {
-    /// Versions before this one are refused: they lack features that Tailwater needs.
+    /// Tailwater refuses versions before this one, because they lack features that it needs.
     refused_before: VersionNumbers,
-    /// Versions before this one, and release series after `newest`, are not tested.
+    /// Tailwater is not tested with versions before this one, nor with release series after `newest`.
     supported_from: VersionNumbers,
     /// The newest supported release series: major and minor number.
     newest: (u16, u16),
@@ -55,7 +55,7 @@ fn supported_range(flavour: Flavour) -> &'static SupportedRange {
 pub fn support_of(flavour: Flavour, version: (u16, u16, u16)) -> VersionSupport {
     let range = supported_range(flavour);
     match version {
-        // The server announces no version, as some proxies do.
+        // Some proxies announce no version, so accept it.
         (0, 0, 0) => VersionSupport::Supported,
         version if version < range.refused_before => VersionSupport::TooOld,
         version if version < range.supported_from => VersionSupport::Older,

@@ -1,4 +1,4 @@
-//! Query results, whose values are text.
+//! The results of queries. Their values are text.
 
 use std::ops::Range;
 
@@ -14,11 +14,11 @@ use crate::error::SessionError;
 /// The size of one read in bytes when rows are read in batches.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// The memory in bytes that a row takes in addition to its values, counted for
+/// The memory in bytes that a row takes in addition to its values. It counts towards
 /// [`crate::ConnectOptions::rows_bytes_max`].
 const ROW_OVERHEAD_BYTES: usize = 64;
 
-/// One row. Values are text in utf8mb4, as the server formats them, or raw bytes for binary columns.
+/// One row. The values are text in utf8mb4, formatted by the server. Values of binary columns are raw bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextRow {
     payload: Bytes,
@@ -49,17 +49,17 @@ impl TextRow {
         self.payload.get(range)
     }
 
-    /// The value as text; `None` also for invalid UTF-8.
+    /// The value of column `index` as text. `None` also for invalid UTF-8.
     pub fn get_str(&self, index: usize) -> Option<&str> {
         str::from_utf8(self.get(index)?).ok()
     }
 
-    /// The value as an unsigned number; `None` also if it is not a number.
+    /// The value of column `index` as an unsigned number. `None` also if the value is not a number.
     pub fn get_u64(&self, index: usize) -> Option<u64> {
         self.get_str(index)?.parse().ok()
     }
 
-    /// The value as a number; `None` also if it is not a number.
+    /// The value of column `index` as a number. `None` also if the value is not a number.
     pub fn get_i64(&self, index: usize) -> Option<i64> {
         self.get_str(index)?.parse().ok()
     }
@@ -78,14 +78,14 @@ pub struct RawRow<'a> {
 }
 
 impl<'a> RawRow<'a> {
-    /// A row of `columns` values from its payload.
+    /// Creates a row of `columns` values from its payload.
     #[inline]
     pub fn new(payload: &'a [u8], columns: usize) -> Self {
         Self { payload, columns }
     }
 
-    /// The payload of the row: each value after its length, or the mark for NULL. Two rows with the same
-    /// number of columns are equal if and only if their bytes are equal.
+    /// The payload of the row: each value after its length, or the byte that means NULL. Two rows with the
+    /// same number of columns are equal if and only if their bytes are equal.
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         self.payload
@@ -108,9 +108,9 @@ impl<'a> RawRow<'a> {
 /// A batch of rows in the text protocol's format. Rows of the binary protocol are converted to this format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawRows {
-    /// Rows that fit in one packet each; each row follows its packet header.
+    /// Rows that consist of one packet each. Each row follows its packet header.
     packets: Bytes,
-    /// One row that came in several packets, joined.
+    /// One row that came in several packets. The packets are joined.
     long: Option<Bytes>,
     /// Rows converted from the binary protocol, each after its length in bytes (u32, little-endian).
     made: Vec<u8>,
@@ -146,8 +146,8 @@ impl RawRows {
     /// Converts rows of the binary protocol to the text format.
     fn converted(self, rows: &ValueRows) -> Result<Self, SessionError> {
         let wrong = |source| SessionError::Protocol { doing: READING_ROWS, source };
-        // Numbers take more bytes as text. A row that is longer than a packet is long because of its text
-        // values, so reserve only a little more for it.
+        // Numbers take more bytes as text than in binary form. But a row that is longer than a packet is long
+        // because of its text values, so reserve only a little more memory for it.
         let long = self.long.as_ref().map_or(0, |row| row.len() + row.len() / 64);
         let mut made = Vec::with_capacity(self.packets.len() + self.packets.len() / 4 + long);
         for row in self.iter() {
@@ -179,7 +179,7 @@ pub struct QueryResult {
 }
 
 impl QueryResult {
-    /// The index of the column with this name, ignoring case.
+    /// The index of the column with this name. Upper and lower case are equal.
     pub fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.name.eq_ignore_ascii_case(name))
     }
@@ -195,13 +195,13 @@ impl QueryResult {
     }
 }
 
-/// A stream of rows. Read it to the end: dropping it earlier makes the connection unusable.
+/// A stream of rows. Read the stream to its end. If it is dropped before its end, the connection is unusable.
 #[derive(Debug)]
 pub struct RowStream<'a> {
     connection: &'a mut Connection,
     columns: Vec<ColumnDefinition>,
     state: RowStreamState,
-    /// The prepared statement, until all its binary rows are read.
+    /// The prepared statement. `None` after all its binary rows are read.
     values: Option<BinaryRows>,
 }
 
@@ -245,14 +245,14 @@ impl<'a> RowStream<'a> {
         &self.columns
     }
 
-    /// Whether the rows come in the binary protocol, as for [`Connection::query_values`]; false after the
+    /// Whether the rows come in the binary protocol, as for [`Connection::query_values`]. False after the
     /// last row.
     pub fn is_binary(&self) -> bool {
         self.values.is_some()
     }
 
-    /// Returns the rows that are buffered, at least one, or `None` after the last row. For many rows this is
-    /// faster than [`RowStream::next`], which parses the values of each row.
+    /// Returns all rows that are buffered, at least one. Returns `None` after the last row. For many rows
+    /// this is faster than [`RowStream::next`], because that method parses the values of each row.
     ///
     /// # Errors
     /// The same as for [`RowStream::next`].
@@ -297,8 +297,8 @@ impl<'a> RowStream<'a> {
     /// The payload of the next row; `None` after the last row.
     async fn payload(&mut self) -> Result<Option<Bytes>, SessionError> {
         let read = self.connection.read_payload().await;
-        // After an end of rows or a server error the connection is in a known state, so the prepared
-        // statement can be closed.
+        // After the last row or a server error the connection is in a known state. So the prepared statement
+        // can be closed.
         if matches!(read, Ok(Err(_)) | Err(SessionError::Server { .. }))
             && let Some(values) = self.values.take()
         {

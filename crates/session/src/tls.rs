@@ -40,13 +40,13 @@ pub(crate) fn check(options: &TlsOptions) -> Result<(), SessionError> {
     }
 }
 
-/// The cause and the remedy of a failed handshake, if they are known.
+/// Returns the cause and the remedy of a failed handshake, if they are known.
 fn explain(error: &std::io::Error, options: &TlsOptions) -> String {
     use rustls::{CertificateError, Error};
     let advice = match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         Some(Error::InvalidCertificate(reason)) => match reason {
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                "the certificate is for another host; connect by the name in it, or use mode verify-ca"
+                "the certificate is for another host; connect by the host name in the certificate, or use mode verify-ca"
             }
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 "the certificate does not come from the authority in the CA file; is it the right file?"

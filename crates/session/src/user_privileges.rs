@@ -1,7 +1,7 @@
 //! The privileges of a connection's account on databases and tables, read from `SHOW GRANTS`.
 //!
-//! A server's lists (such as `information_schema`) omit, without an error, what the account may not see.
-//! Callers that need complete lists check the privileges first.
+//! A server's lists (such as `information_schema`) omit the objects that the account may not see, without an
+//! error. Callers that need complete lists check the privileges first.
 
 use crate::connection::Connection;
 use crate::error::SessionError;
@@ -11,7 +11,7 @@ use tailwater_wire::server_version::ServerFeature;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UserPrivileges {
     granted: Vec<PrivilegeGrant>,
-    /// The partial revokes of MySQL: privileges that a global grant includes and that are revoked for a
+    /// The partial revokes of MySQL. A partial revoke takes a privilege of a global grant away for one
     /// database.
     revoked: Vec<PrivilegeGrant>,
 }
@@ -42,7 +42,7 @@ impl UserPrivileges {
             Err(error) => return Err(error),
         };
         let server = connection.server();
-        // On such servers `SHOW GRANTS` does not list the privileges of PUBLIC, which every account has, so
+        // Every account has the privileges of PUBLIC. On such servers, `SHOW GRANTS` does not list them, so
         // read them separately.
         let public = match server.has(ServerFeature::PublicGrants) {
             true => match connection.query("SHOW GRANTS FOR PUBLIC").await {
@@ -74,8 +74,8 @@ impl UserPrivileges {
         self.granted.iter().any(holds) && !self.revoked.iter().any(|grant| grant.names(privilege))
     }
 
-    /// Whether the account has a global privilege. Partial revokes are allowed only on the databases in
-    /// `schemas`.
+    /// Whether the account has a global privilege on all databases except `schemas`. A partial revoke for a
+    /// database in `schemas` does not matter.
     pub fn has_global_except(&self, privilege: &str, schemas: &[&str]) -> bool {
         let holds = |grant: &PrivilegeGrant| grant.schema.is_none() && grant.names(privilege);
         let is_of_these =
@@ -103,8 +103,8 @@ impl UserPrivileges {
 }
 
 impl PrivilegeGrant {
-    /// Parses the text after GRANT or REVOKE. `None` if the privilege is not on databases or tables, as for
-    /// roles and routines.
+    /// Parses the text after GRANT or REVOKE. Returns `None` if it does not concern databases or tables, but
+    /// for example roles or routines.
     fn parse(line: &str) -> Option<Self> {
         let (privileges, rest) = line.split_once(" ON ")?;
         let privileges = privileges.split(',').map(|privilege| privilege.trim().to_owned()).collect();
@@ -128,7 +128,8 @@ impl PrivilegeGrant {
     }
 }
 
-/// Splits the leading name off `text`. Returns the name, `None` for a star, and the rest of the text.
+/// Splits the leading name off `text`. Returns the name and the rest of the text. For a star, the name is
+/// `None`.
 fn name(text: &str) -> Option<(Option<String>, &str)> {
     if let Some(rest) = text.strip_prefix('*') {
         return Some((None, rest));
@@ -155,7 +156,7 @@ fn name(text: &str) -> Option<(Option<String>, &str)> {
 /// Whether a name matches a LIKE pattern: `%`, `_`, and backslash as escape.
 fn is_like(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut taken) = (0, 0);
-    // Where to resume after a mismatch: the position after the last `%` in the pattern, and the number of
+    // Where to continue after a mismatch: the position after the last `%` in the pattern, and the end of the
     // bytes of the name that this `%` matched in the last attempt.
     let mut again: Option<(usize, usize)> = None;
     while taken < name.len() || at < pattern.len() {

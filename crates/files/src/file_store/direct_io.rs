@@ -1,10 +1,10 @@
 //! Writes large files with direct I/O, which does not use the page cache.
 //!
-//! A dump is written once and usually not read again soon. The page cache would copy each byte one more time
-//! and evict pages that are in use. If the dump runs on the server's machine, these are pages of the server's
-//! files. So whole blocks are written directly to the disk (`O_DIRECT`). A separate thread writes them, while
-//! the caller receives and compresses more rows. If the file system does not support direct I/O, writes use
-//! the page cache.
+//! A dump is written once and usually not read again soon. A write through the page cache copies each byte
+//! one more time, and evicts pages that are in use. If the dump runs on the server's machine, these are pages
+//! of the server's files. So whole blocks are written directly to the disk (`O_DIRECT`). A separate thread
+//! writes the blocks, while the caller receives and compresses more rows. If the file system does not support
+//! direct I/O, writes use the page cache.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -16,17 +16,18 @@ use rustix::fs::{Advice, OFlags, fadvise, fcntl_getfl, fcntl_setfl, fstatfs};
 
 /// Size of a write in bytes. It is large enough for remote disks, where each write takes a millisecond.
 const BLOCK_BYTES: usize = 512 << 10;
-/// Number of blocks per file: while one is written, one is filled and one waits.
+/// Number of blocks per file: one is being written, one is being filled, and one waits.
 const BLOCKS: usize = 3;
-/// Alignment of memory and file positions in bytes. No disk in use has larger sectors.
+/// Alignment of memory and file positions in bytes. No disk that is in use today has larger sectors.
 const ALIGNMENT: usize = 4096;
 /// Initial size of the buffer of a file in bytes. It is small, because most tables are small.
 const SMALL_BYTES: usize = 16 << 10;
-/// For writes through the page cache: the number of bytes after which the file asks the kernel to write
-/// them to the disk. So only a little is left to write when the file ends.
+/// For writes through the page cache: after this many bytes, the writer asks the kernel to write them to the
+/// disk. So only a few bytes are left to write when the file ends.
 const WRITEBACK_BYTES: u64 = 4 << 20;
-/// File systems that send each direct write over a network or to another process, but combine writes through
-/// the cache: NFS, SMB (three kinds), Ceph, FUSE, 9P.
+/// The type numbers of file systems on which direct writes are slow: NFS, SMB (three kinds), Ceph, FUSE, 9P.
+/// They send each direct write over a network or to another process, but combine writes through the page
+/// cache.
 const FAR: [u32; 7] = [0x6969, 0x517B, 0xFE53_4D42, 0xFF53_4D42, 0x00C3_6400, 0x6573_5546, 0x0102_1997];
 
 /// A file that is written with direct I/O. Its content is complete only after [`DirectIoFile::end`].
@@ -53,8 +54,7 @@ impl DirectIoFile {
         Self { block: AlignedBlock::new(), stage: WriteStage::Small(file), written_bytes: 0 }
     }
 
-    /// Accepts at least one of the bytes, and buffers or writes what it accepts. Returns the number of
-    /// accepted bytes.
+    /// Buffers or writes at least one of the bytes. Returns how many of the bytes it has taken.
     ///
     /// # Errors
     /// The error of the system for this write or an earlier one.
@@ -96,8 +96,8 @@ impl DirectIoFile {
             WriteStage::Large(writer) => writer.end()?,
             WriteStage::Gone => return Err(failed_before()),
         };
-        // A direct write must consist of whole sectors. The remaining bytes usually do not, so they are
-        // written through the page cache.
+        // A direct write must consist of whole sectors. The remaining bytes are usually not whole sectors, so
+        // write them through the page cache.
         set_direct(&file, false)?;
         file.write_all(self.block.bytes())?;
         if durable {
@@ -148,7 +148,7 @@ impl AlignedBlock {
         self.length == BLOCK_BYTES
     }
 
-    /// Copies as many bytes as there is room for, and returns their number.
+    /// Copies as many bytes as fit into the buffer. Returns the number of copied bytes.
     fn fill(&mut self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(BLOCK_BYTES - self.length);
         self.grow(taken);
@@ -168,7 +168,7 @@ struct DirectWriter {
     blocks: usize,
 }
 
-/// The error for a caller whose writer thread stopped after a failed write.
+/// The error that a caller gets if the writer thread has stopped after a failed write.
 #[derive(Debug)]
 struct WriterClosed;
 
@@ -182,7 +182,7 @@ impl DirectWriter {
         Ok(Self { full, empty, thread, blocks: 1 })
     }
 
-    /// Passes a full block to the thread and receives an empty one. Waits while no block is empty.
+    /// Passes a full block to the writer thread and receives an empty block. Waits if no block is empty.
     fn exchange(&mut self, block: &mut AlignedBlock) -> Result<(), WriterClosed> {
         let next = if self.blocks < BLOCKS {
             self.blocks += 1;
@@ -219,14 +219,14 @@ fn write_blocks(
         written_to += block.length as u64;
         if written_to - writeback_to >= WRITEBACK_BYTES {
             // With this advice Linux starts to write the cached pages of the range to disk, and does not
-            // wait. Such pages exist if a file system accepts direct writes but caches them. On other systems
-            // only the final sync takes longer.
+            // wait. Such cached pages exist if a file system accepts direct writes but caches them. On other
+            // systems only the final sync takes longer.
             let length = NonZeroU64::new(written_to - writeback_to);
             let _ = fadvise(&file, writeback_to, length, Advice::DontNeed);
             writeback_to = written_to;
         }
         block.length = 0;
-        // After the last block the receiver of empty blocks no longer exists, so the error is ignored.
+        // Ignore an error: after the last block there is no receiver of empty blocks any more.
         let _ = give_back.send(block);
     }
     Ok(file)
@@ -239,9 +239,9 @@ fn write_block(file: &mut File, mut bytes: &[u8], mut direct: bool) -> io::Resul
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => bytes = &bytes[written..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // The file system may accept the flag `O_DIRECT` but reject the writes. Or the disk was full for
-            // a moment, so that only a part of the block was written, and this part ends in the middle of a
-            // sector.
+            // There are two causes for this error. The file system may accept the flag `O_DIRECT` but reject
+            // direct writes. Or the disk was full for a moment, and only a part of the block was written,
+            // which ends in the middle of a sector.
             Err(error)
                 if direct
                     && matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) =>
@@ -282,7 +282,7 @@ mod tests {
 
     fn put(file: &mut DirectIoFile, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let taken = file.write(bytes).expect("the write succeeds");
+            let taken = file.write(bytes).expect("the write of the test's bytes succeeds");
             assert!(taken > 0);
             bytes = &bytes[taken..];
         }
@@ -305,8 +305,8 @@ mod tests {
             durable in any::<bool>(),
             in_memory in any::<bool>(),
         ) {
-            // The test also uses a file system in memory, if there is one, because file systems differ in
-            // their support for direct writes.
+            // Also test with a file system in memory, if there is one, because file systems differ in their
+            // support for direct writes.
             let memory = Path::new("/dev/shm");
             let folder = match in_memory && memory.is_dir() {
                 true => tempfile::tempdir_in(memory),
@@ -358,7 +358,7 @@ mod tests {
             }
             None
         });
-        assert_eq!(refused.expect("a write fails").kind(), io::ErrorKind::StorageFull);
+        assert_eq!(refused.expect("a write to /dev/full fails").kind(), io::ErrorKind::StorageFull);
         assert!(file.write(&bytes).is_err() && file.end(true).is_err());
     }
 
@@ -368,7 +368,7 @@ mod tests {
         let mut file = DirectIoFile::new(full);
         put(&mut file, b"few");
         assert_eq!(
-            file.end(true).expect_err("the file cannot be written").kind(),
+            file.end(true).expect_err("ending a file on /dev/full fails").kind(),
             io::ErrorKind::StorageFull
         );
     }

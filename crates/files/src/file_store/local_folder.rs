@@ -92,7 +92,7 @@ impl Write for LocalFile {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // No one reads the file before it is finished, so `flush` need not write anything.
+        // No one reads the file before it is finished, so `flush` does not have to write anything.
         Ok(())
     }
 }
@@ -109,7 +109,7 @@ impl NewFile for LocalFile {
 impl Drop for LocalFile {
     fn drop(&mut self) {
         if !self.renamed {
-            // An error is ignored, because a later attempt creates the file again even if it exists.
+            // Ignore an error, because a later attempt to write this file replaces the temporary file.
             let _ = fs::remove_file(&self.temporary);
         }
     }
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(files.open("b.tsv").map(drop).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         symlink("/dev/zero", files.path("c.tsv")).unwrap();
         assert_eq!(files.open("c.tsv").map(drop).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-        // If a user moved a file to another disk and left a link to it, reading follows the link.
+        // A user may have moved a file to another disk and left a link to it. So reading follows links.
         symlink(&victim, files.path("d.tsv")).unwrap();
         assert!(files.open("d.tsv").is_ok());
     }

@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 
 pub use local_folder::LocalFiles;
 
-/// A set of files. All calls block the thread; asynchronous callers run them on a separate thread.
+/// A set of files. All calls block the thread, so asynchronous callers run them on a separate thread.
 pub trait FileStore: fmt::Debug + Send + Sync {
     /// Returns the full name of a file for messages. For `""`, it returns the name of the folder.
     fn path(&self, name: &str) -> PathBuf;
 
-    /// Returns the folder if the store is local. A dump then appends to its journal instead of writing it
-    /// again.
+    /// Returns the folder if the store is local. In a local folder, a dump appends to its journal instead of
+    /// writing the whole journal again.
     fn folder(&self) -> Option<&Path>;
 
     /// Returns the names and lengths (in bytes) of all files.
@@ -33,21 +33,21 @@ pub trait FileStore: fmt::Debug + Send + Sync {
     /// The error of the system or the store, also during reads; `NotFound` if the file does not exist.
     fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>>;
 
-    /// Creates a file. The file has its name only after it is finished. If the writer is dropped before that,
-    /// the file is discarded.
+    /// Creates a file. The file gets its name only when it is finished. If the writer is dropped before, the
+    /// file is discarded.
     ///
     /// # Errors
     /// The error of the system or the store.
     fn create(&self, name: &str) -> io::Result<Box<dyn NewFile>>;
 
-    /// Writes a small file durably. It replaces a file with that name atomically.
+    /// Writes a small file durably. Replaces an existing file of this name atomically.
     ///
     /// # Errors
     /// The error of the system or the store.
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
 
-    /// Does the same as [`FileStore::put`] for a file that other users must not read. A store that is not a
-    /// local folder has its own access rights.
+    /// Does the same as [`FileStore::put`] for a file that other users must not read. In a store that is not
+    /// a local folder, the access rights of the store apply.
     ///
     /// # Errors
     /// The error of the system or the store.

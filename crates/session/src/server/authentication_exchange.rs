@@ -1,5 +1,5 @@
-//! The authentication exchange of one login: takes the client's packets and returns the next step. It does no
-//! I/O and no long computation; the caller does both.
+//! The authentication exchange of one login. Takes the client's packets and returns the next step. The caller
+//! does all I/O and all long computations.
 
 use std::fmt;
 
@@ -17,7 +17,8 @@ use crate::server::client_accounts::{ClaimedAccount, PasswordProof};
 /// The number of random bytes that most plugins use.
 pub(super) const NONCE_BYTES: usize = 20;
 
-/// Random bytes for a scramble. Clients treat them as text, so no byte is zero or `$`, as on the servers.
+/// Random bytes for a scramble. Clients treat them as text. So, as on MySQL and MariaDB, no byte is zero or
+/// `$`.
 pub(super) fn nonce<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     rand::rng().fill_bytes(&mut bytes);
@@ -43,7 +44,7 @@ pub(super) enum AuthStep {
     /// Send the server's public key after [`MORE_DATA`], and pass the client's answer to
     /// [`ServerAuthentication::answered`].
     SendKey,
-    /// Decrypt this with the server's key and [`ServerAuthentication::nonce`]; then continue as for
+    /// Decrypt these bytes with the server's key and [`ServerAuthentication::nonce`]. Then continue as for
     /// [`AuthStep::Check`].
     Decrypt(Vec<u8>),
     /// Verify this password with [`crate::server::accounts::LoginVerifiers::sha2_password`], which takes
@@ -51,7 +52,7 @@ pub(super) enum AuthStep {
     Check(Vec<u8>),
     /// The login succeeded. Send this payload, if there is one, before the OK packet.
     Granted { before_ok: Option<Vec<u8>>, proven: PasswordProof },
-    /// The login failed, for this reason.
+    /// The login failed. The text is the reason.
     Denied(&'static str),
 }
 
@@ -85,19 +86,19 @@ pub(super) struct ServerAuthentication {
     claimed: ClaimedAccount,
     plugin: AuthPlugin,
     nonce: Vec<u8>,
-    /// The random bytes for MariaDB's proof of a certificate: the last 20 bytes that were sent, in the
-    /// greeting or for `mysql_native_password`.
+    /// The random bytes for MariaDB's proof of a certificate. They are the last 20 random bytes that the
+    /// server sent in the greeting or for `mysql_native_password`.
     scramble: [u8; NONCE_BYTES],
     state: AuthState,
     /// Whether the connection is protected from eavesdropping.
     private: bool,
-    /// Whether the client sent anything that may be a proof of a password.
+    /// Whether the client has sent bytes that may be a proof of a password.
     pub(super) password_used: bool,
 }
 
 impl ServerAuthentication {
-    /// Starts a login with the client's answer to a greeting that named the plugin `greeted` and sent
-    /// `nonce`.
+    /// Starts a login. `response` is the client's answer to a greeting that named the plugin `greeted` and
+    /// sent `nonce`.
     pub(super) fn begin(
         claimed: ClaimedAccount,
         response: &HandshakeResponse,
@@ -115,7 +116,7 @@ impl ServerAuthentication {
             private,
             password_used: !response.auth_response.is_empty(),
         };
-        // A client that answers for another plugin did not use the greeting's random bytes.
+        // A client that answers with another plugin has not used the random bytes of the greeting.
         let step = match response.auth_plugin == greeted.name() && plugin == greeted {
             true => login.answered(&response.auth_response),
             false => login.switch(),
@@ -165,8 +166,8 @@ impl ServerAuthentication {
     }
 
     fn first_answer(&mut self, answer: &[u8]) -> AuthStep {
-        // In `caching_sha2_password` a zero byte means that the client has no password. Every account here
-        // has one.
+        // In `caching_sha2_password` a zero byte means that the client has no password. Every account of
+        // Tailwater has a password.
         if matches!(answer, [] | [0]) {
             self.password_used = false;
             return self.deny("no password");
@@ -228,7 +229,7 @@ impl ServerAuthentication {
     fn grant(&mut self, before_ok: Option<Vec<u8>>, proven: PasswordProof) -> AuthStep {
         self.state = AuthState::Over;
         match self.claimed.decoy {
-            // No client can prove the password of a decoy. If it happens nevertheless, the login fails here.
+            // No client can prove the password of a decoy account. Refuse the login even if that happens.
             true => self.deny("unknown user"),
             false => AuthStep::Granted { before_ok, proven },
         }
@@ -244,8 +245,8 @@ impl ServerAuthentication {
     }
 }
 
-/// The plugin for this login: the client's own if it can verify the account; otherwise the first usable
-/// plugin that every client of this kind has.
+/// Chooses the plugin for this login. This is the client's plugin if it can verify the account. Otherwise it
+/// is the first usable plugin that every client of this kind supports.
 fn choose(claimed: &ClaimedAccount, response: &HandshakeResponse, greeted: AuthPlugin) -> AuthPlugin {
     let offered = |plugin: &AuthPlugin| claimed.proofs.offers(*plugin);
     if let Some(own) = AuthPlugin::from_name(&response.auth_plugin).filter(offered) {
@@ -258,8 +259,9 @@ fn choose(claimed: &ClaimedAccount, response: &HandshakeResponse, greeted: AuthP
     order.into_iter().find(offered).unwrap_or(greeted)
 }
 
-/// Whether the client may be a MariaDB client: its connection attributes or a missing capability bit show it,
-/// or this server presents itself as MariaDB. MariaDB's own replicas claim to be MySQL clients.
+/// Whether the client may be a MariaDB client. Its connection attributes or a missing capability bit can show
+/// this. If this server presents itself as MariaDB, every client may be a MariaDB client: MariaDB's own
+/// replicas claim to be MySQL clients.
 pub(super) fn may_be_mariadb(response: &HandshakeResponse, greeted: AuthPlugin) -> bool {
     let name = response.attributes.iter().find(|(name, _)| name == "_client_name");
     greeted == default_plugin(Flavour::MariaDb)
@@ -325,8 +327,9 @@ mod tests {
     fn the_plugin_is_one_that_client_and_server_support() {
         let all = &["password"][..];
         let both = &["native", "ed25519"][..];
-        // Each case: the greeting's plugin, the client's plugin and kind, and the credentials. Then the
-        // plugin that the server requests, or `None` if the client's first answer already counts.
+        // Each case: the greeting's plugin, the client's plugin, whether the client is of MariaDB, and the
+        // credentials. Last comes the plugin that the server requests, or `None` if it accepts the client's
+        // first answer.
         for (greeted, own, mariadb, credentials, expected) in [
             (Sha2, "caching_sha2_password", false, all, None),
             (Native, "mysql_native_password", true, all, None),
@@ -363,7 +366,7 @@ mod tests {
                     assert_eq!(
                         request.plugin,
                         plugin.name(),
-                        "client plugin {own}, credentials {credentials:?}"
+                        "requested plugin for client plugin {own}, credentials {credentials:?}"
                     );
                     let bytes = if plugin == Ed25519 { 32 } else { 21 };
                     assert_eq!(request.auth_data.len(), bytes);
@@ -383,7 +386,7 @@ mod tests {
             (Sha2, "password", PASSWORD),
         ] {
             for (given, right) in [(password, true), (b"wrong", false), (b"", false)] {
-                // Make the server switch plugins, so that the login has its own random bytes.
+                // Make the server switch plugins, so that this login gets its own random bytes.
                 let answer = response(plugin.name(), Vec::new(), true);
                 let greeted = if plugin == Native { Sha2 } else { Native };
                 let (mut login, step) =
@@ -393,7 +396,7 @@ mod tests {
                 assert_eq!(
                     matches!(step, AuthStep::Granted { .. }),
                     right,
-                    "plugin {plugin}, credential {credential}: {step:?}"
+                    "wrong result for plugin {plugin}, credential {credential}: {step:?}"
                 );
                 assert_eq!(matches!(step, AuthStep::Denied(_)), !right);
                 assert!(
@@ -425,7 +428,7 @@ mod tests {
             login.checked(true),
             AuthStep::Granted { before_ok: None, proven: PasswordProof::Password }
         ));
-        // After that login the server knows the fast hash, so the client's first answer is enough.
+        // After that login the server knows the fast hash, so it accepts the client's first answer.
         let (_, step) = ServerAuthentication::begin(claim, &answer(), Sha2, NONCE, false);
         let fast = AuthStep::Granted {
             before_ok: Some(vec![MORE_DATA, FAST_AUTH_SUCCESS]),

@@ -1,4 +1,4 @@
-//! A binlog stream to a client: sends events in large writes and receives acknowledgements.
+//! A binlog stream to a client. Sends events in large writes and receives acknowledgements.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,7 +28,8 @@ const RECEIVING: &str = "receiving a client's acknowledgements";
 /// The maximum size of a packet from a client during the stream: an acknowledgement.
 const CLIENT_PACKET_BYTES_MAX: usize = 1 + 8 + semi_sync::FILE_NAME_BYTES_MAX + 1;
 
-/// A buffer larger than this, in bytes, is freed after use: there may be many clients, most of them idle.
+/// A buffer with more bytes than this is freed after use, because there may be many clients, and most of them
+/// are idle.
 const KEPT_BYTES_MAX: usize = 512 << 10;
 
 #[derive(Debug)]
@@ -98,8 +99,8 @@ pub(super) fn split(
 /// for now.
 ///
 /// To send an event, call [`EventSender::begin_event`] with its length, then [`EventSender::push`] with its
-/// bytes in any number of chunks. So an event need not be in memory as a whole. If the bytes differ from the
-/// announced length, every later [`EventSender::flush`] returns [`SessionError::OutOfStep`].
+/// bytes in any number of chunks. So an event need not be in memory as a whole. If the number of bytes
+/// differs from the announced length, every later [`EventSender::flush`] returns [`SessionError::OutOfStep`].
 #[derive(Debug)]
 pub struct EventSender {
     writer: SocketWriter,
@@ -124,8 +125,8 @@ impl EventSender {
         self.write_timeout = timeout;
     }
 
-    /// Starts an event of `length` bytes, including its header and checksum. `wants_ack` requests an
-    /// acknowledgement; it has no effect without semi-sync.
+    /// Starts an event of `length` bytes, including its header and checksum. With `wants_ack`, the event
+    /// requests an acknowledgement, but only in a stream with semi-sync.
     pub fn begin_event(&mut self, length: u64, wants_ack: bool) {
         self.framing.begin(&mut self.out, length, wants_ack);
     }
@@ -147,7 +148,7 @@ impl EventSender {
     }
 
     /// Sends the buffered bytes, even if the last event is incomplete. Cancel-safe: the next call continues
-    /// where this one stopped.
+    /// where a cancelled call stopped.
     ///
     /// # Errors
     /// [`SessionError::Timeout`] if the client accepts no bytes within the write timeout;
@@ -159,7 +160,7 @@ impl EventSender {
         }
         let limit = self.write_timeout;
         while self.sent < self.out.len() {
-            // The time limit restarts with every byte that the client accepts, so that a slow client is not
+            // The time limit restarts whenever the client accepts bytes, so that a slow client is not
             // disconnected.
             let count = within(limit, self.writer.get().write(&self.out[self.sent..])).await?;
             if count == 0 {
@@ -210,7 +211,7 @@ impl EventSender {
         self.framing.put_last(&mut self.out, payload);
         self.flush().await?;
         let limit = self.write_timeout;
-        // Ignore an error: the client has received everything.
+        // Ignore an error, because the client has already received everything.
         let _ = within(limit, self.writer.get().shutdown()).await;
         Ok(())
     }
@@ -246,9 +247,9 @@ impl EventReceiver {
         self.peer
     }
 
-    /// Receives the client's next packet, to be parsed with [`semi_sync::Ack::parse`]; `None` if the client
-    /// has disconnected. Cancel-safe: no bytes are lost. There is no time limit, because a client sends
-    /// nothing but acknowledgements.
+    /// Receives the client's next packet, which the caller parses with [`semi_sync::Ack::parse`]. `None` if
+    /// the client has disconnected. Cancel-safe: no bytes are lost. There is no time limit, because a client
+    /// sends only acknowledgements, and possibly none.
     ///
     /// # Errors
     /// [`SessionError::Protocol`] for a packet longer than any acknowledgement; [`SessionError::Io`].
@@ -267,8 +268,8 @@ impl EventReceiver {
         }
     }
 
-    /// Takes a complete packet from the buffer. Ignores its sequence number, because replicas restart the
-    /// numbers with each acknowledgement.
+    /// Takes a complete packet from the buffer. Ignores the packet's sequence number, because replicas
+    /// restart the numbers with each acknowledgement.
     fn take_packet(&mut self) -> Result<Option<Bytes>, SessionError> {
         let Some(header) = PacketHeader::parse(&self.buffer) else { return Ok(None) };
         if header.payload_bytes > CLIENT_PACKET_BYTES_MAX {

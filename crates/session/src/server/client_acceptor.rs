@@ -41,7 +41,7 @@ impl Acceptor {
         let ServerOptions { flavour, version_text, accounts, tls, require_tls, limits } = options;
         let certificate = ServerCertificate::load(&tls)?;
         if require_tls && certificate.is_none() {
-            let reason = "TLS is required, but it is off; no client could log in".to_owned();
+            let reason = "TLS is required but turned off, so no client could log in".to_owned();
             return Err(SessionError::ServerTls { reason });
         }
         let admission = Arc::new(Mutex::new(Admission::new(limits.clone())));
@@ -67,12 +67,14 @@ impl Acceptor {
     /// Logs in a client that has just connected. Returns when the client is logged in or rejected, so call it
     /// in a task of its own.
     ///
-    /// Logs a refused login with the client's address and user, and delays further logins from this address.
+    /// If the login is refused, logs the client's address and user, and delays further logins from this
+    /// address.
     ///
     /// # Errors
     /// [`SessionError::LimitReached`], [`SessionError::LoginRefused`] or [`SessionError::LoginTimeout`];
     /// [`SessionError::Tls`], [`SessionError::Protocol`], [`SessionError::Closed`] or [`SessionError::Io`] if
-    /// the login was not completed. The client is sent the error if possible, and the connection is closed.
+    /// the login was not completed. Each error is sent to the client if possible, and the connection is
+    /// closed.
     pub async fn accept(&self, socket: TcpStream, peer: SocketAddr) -> Result<ClientSession, SessionError> {
         const DOING: &str = "setting up a client's connection";
         socket::set_up(&socket).map_err(|source| SessionError::Io { doing: DOING, source })?;
@@ -95,8 +97,8 @@ impl Acceptor {
             }
         };
         let refusal = login.refusal();
-        // Delay the answer equally for right and wrong passwords, so that a client that disconnects early
-        // learns nothing.
+        // Delay the answer equally for right and wrong passwords. If only wrong passwords were delayed, a
+        // client could take a late answer for a refusal and disconnect early.
         let delay = slot.delay(refusal.is_some(), Instant::now());
         if let Some(reason) = refusal {
             let error = SessionError::LoginRefused { peer, user: login.user.clone(), reason };

@@ -14,7 +14,7 @@ use tailwater_wire::protocol::sha256_crypt::Sha256Crypt;
 use crate::connection_options::PasswordText;
 use crate::error::SessionError;
 
-/// The maximum length of a user name in characters: MariaDB's limit; MySQL's is 32.
+/// The maximum length of a user name in characters. This is MariaDB's limit; MySQL's limit is 32.
 const USER_CHARS_MAX: usize = 128;
 
 /// The maximum number of credentials of an account. A login may have to try each of them.
@@ -57,7 +57,7 @@ impl Credential {
     /// - 43 characters of base64: MariaDB's `ed25519`.
     ///
     /// # Errors
-    /// What is wrong with the hash, without the hash itself.
+    /// A text that says what is wrong with the hash. It does not contain the hash.
     pub fn parse_hash(text: &str) -> Result<Self, String> {
         if let Some(digits) = text.strip_prefix('*') {
             let hash = hex(digits).and_then(|bytes| <[u8; 20]>::try_from(bytes).ok());
@@ -119,14 +119,14 @@ fn base64_key(text: &str) -> Option<[u8; 32]> {
     bytes.try_into().ok()
 }
 
-/// A stored hash of `caching_sha2_password`, and the fast hash, which is known after the first login with the
-/// right password.
+/// A stored hash of `caching_sha2_password`, and the fast hash of the same password. The fast hash is known
+/// after the first login with the right password.
 struct StoredSha2 {
     crypt: Sha256Crypt,
     fast: OnceLock<[u8; 32]>,
 }
 
-/// What the logins of one account are verified against, by plugin. `Debug` does not print it.
+/// The data with which each plugin verifies the logins of one account. `Debug` does not print it.
 #[derive(Default)]
 pub(super) struct LoginVerifiers {
     native: Vec<[u8; 20]>,
@@ -167,7 +167,7 @@ impl LoginVerifiers {
         Ok(proofs)
     }
 
-    /// Verifiers with the same plugins as `shape` that no password satisfies.
+    /// Creates verifiers for the same plugins as `shape`, but without a password that satisfies them.
     fn decoy_of(shape: &Self) -> Self {
         let mut native = shape.native.clone();
         native.fill_with(rand::random);
@@ -175,7 +175,7 @@ impl LoginVerifiers {
         sha2_fast.fill_with(rand::random);
         let stored = |of: &StoredSha2| StoredSha2 { crypt: of.crypt.clone(), fast: OnceLock::new() };
         let mut ed25519 = shape.ed25519.clone();
-        // The secret keys of these public keys are discarded, so no client can have them.
+        // The secret keys of these random public keys are not stored, so no client can have them.
         ed25519.fill_with(|| ed25519_public_key(&rand::random::<[u8; 32]>()));
         Self { native, sha2_fast, sha2_stored: shape.sha2_stored.iter().map(stored).collect(), ed25519 }
     }
@@ -190,8 +190,8 @@ impl LoginVerifiers {
         }
     }
 
-    /// Whether there is a stored hash that can only be verified with the password itself, not with a
-    /// scramble.
+    /// Whether there is a stored hash for which the client must send its password. A scramble is not enough
+    /// to verify such a hash.
     pub(super) fn has_stored(&self) -> bool {
         !self.sha2_stored.is_empty()
     }
@@ -213,8 +213,8 @@ impl LoginVerifiers {
         find(&self.ed25519, |key| ed25519_verify(answer, nonce, key)).map(|key| PasswordProof::Ed25519(*key))
     }
 
-    /// Verifies a password in clear text. Takes milliseconds for each stored hash. Stores the fast hash of a
-    /// correct password, as the servers do.
+    /// Verifies a password in clear text. Takes milliseconds for each stored hash. Like MySQL, stores the
+    /// fast hash of a correct password.
     pub(super) fn sha2_password(&self, password: &[u8], decoy: bool) -> bool {
         let fast = caching_sha2_password_hash(password);
         let known = find(&self.sha2_fast, |hash| *hash == fast).is_some();
@@ -229,13 +229,13 @@ impl LoginVerifiers {
     }
 }
 
-/// Returns the last element that matches. It tries all elements, so that the time does not reveal which one
+/// Returns the last element that matches. Tries all elements, so that the time does not reveal which element
 /// matched.
 fn find<T>(all: &[T], fits: impl Fn(&T) -> bool) -> Option<&T> {
     all.iter().fold(None, |found, one| if fits(one) { Some(one) } else { found })
 }
 
-/// The secret that a client proved to know. A server that stores only hashes sees the secret in this form.
+/// The secret that a client has proved to know, in the form that a server with only stored hashes has.
 /// `Debug` does not print it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum PasswordProof {
@@ -266,8 +266,8 @@ impl PasswordProof {
 #[derive(Debug, Clone)]
 pub(super) struct ClaimedAccount {
     pub(super) proofs: Arc<LoginVerifiers>,
-    /// Whether there is no such account. Every answer of the client is then wrong, and the login must look
-    /// like one with a wrong password.
+    /// Whether there is no account of this name. Every answer of the client is then wrong, and the login must
+    /// look like a login with a wrong password.
     pub(super) decoy: bool,
 }
 
@@ -277,8 +277,8 @@ pub struct Accounts {
     users: HashMap<String, Arc<LoginVerifiers>>,
     /// The verifiers of the accounts, in the order in which the accounts were added.
     shapes: Vec<Arc<LoginVerifiers>>,
-    /// A random key for choosing which account an unknown user imitates, so that clients cannot compute the
-    /// choice.
+    /// A random key for choosing the account that the decoy of an unknown user imitates. Because of the key,
+    /// clients cannot compute the choice.
     decoy_key: [u8; 32],
 }
 
@@ -300,8 +300,8 @@ impl Accounts {
         Self::default()
     }
 
-    /// Adds an account that may log in with any of `credentials` from any host. With a password every plugin
-    /// works; with a hash only the plugin of the hash works.
+    /// Adds an account that may log in with any of `credentials` from any host. With a password, every plugin
+    /// works. With a hash, only the plugin of the hash works.
     ///
     /// # Errors
     /// [`SessionError::Account`] if the name is empty, too long or already used, if there are no credentials
@@ -339,7 +339,7 @@ impl Accounts {
     /// The account of this name, or a decoy if there is none. The decoy imitates an existing account, and
     /// always the same account for the same name.
     pub(super) fn claim(&self, user: &str) -> ClaimedAccount {
-        // Compute this even if the account exists, so that the time does not reveal whether it does.
+        // Compute this hash even if the account exists, so that the time does not reveal whether it exists.
         let hash = Sha256::new().chain_update(self.decoy_key).chain_update(user).finalize();
         let number =
             u64::from_le_bytes([hash[0], hash[1], hash[2], hash[3], hash[4], hash[5], hash[6], hash[7]]);
@@ -448,7 +448,7 @@ mod tests {
     #[test]
     fn logins_of_unknown_users_look_like_those_of_existing_users() {
         let mut accounts = Accounts::new();
-        // A login must run and fail even if there is no account at all.
+        // A login must run and fail even if the server has no accounts.
         assert!(accounts.claim("x").decoy && offers(&accounts.claim("x"))[0]);
         let sha2 = Credential(CredentialKind::CachingSha2(Sha256Crypt::new(b"geheim", [1; 20], 1)));
         accounts.add("sha2", &[sha2]).unwrap();
@@ -462,7 +462,7 @@ mod tests {
         for user in (0..200).map(|index| format!("nobody{index}")) {
             let claimed = accounts.claim(&user);
             assert!(claimed.decoy);
-            // An unknown user gets the same plugins each time: a difference would reveal that the user is
+            // An unknown user must get the same plugins each time. A difference would reveal that the user is
             // unknown.
             assert_eq!(offers(&claimed), offers(&accounts.claim(&user)));
             assert_eq!(claimed.proofs.has_stored(), offers(&claimed) == known[0]);

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-/// The maximum size in bytes of a packet before the login: 64 KiB of connection attributes, and everything
-/// else.
+/// The maximum size in bytes of a packet before the login. It is large enough for 64 KiB of connection
+/// attributes and all other fields.
 pub const LOGIN_BYTES_MAX: usize = 80 << 10;
 
-/// Limits for client connections and logins. Here an address is an IPv4 address or a /64 network of IPv6.
+/// Limits for client connections and logins. An address in these limits is an IPv4 address or a /64 network
+/// of IPv6.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionLimits {
     /// The maximum number of connections, including those that are not logged in.
@@ -16,17 +17,17 @@ pub struct ConnectionLimits {
     /// The maximum number of connections from one address that are not logged in, so that one address cannot
     /// block all others.
     pub unauthenticated_per_address_max: usize,
-    /// The number of new connections per second from one address. A burst may have up to as many connections
-    /// as are allowed in one second.
+    /// The maximum number of new connections per second from one address. A burst may have as many
+    /// connections as are allowed in one second.
     pub connections_per_second_max: u32,
     /// The time limit for TLS and login together, without the delay after failed logins.
     pub login_timeout: Duration,
-    /// How long the answer to a login is delayed if the address has failed once before, whether the password
-    /// is right or wrong. The delay doubles with each further failure.
+    /// How long the answer to a login is delayed after one failed login from the same address. Right and
+    /// wrong passwords are delayed equally. The delay doubles with each further failure.
     pub failed_login_delay: Duration,
     /// The maximum delay of the answer to a login.
     pub failed_login_delay_max: Duration,
-    /// The delay is halved each time that this period passes without a failed login from the address.
+    /// Each time this period passes without a failed login from the address, the delay is halved.
     pub failed_login_forgiven_after: Duration,
     /// The maximum size of a command in bytes.
     pub command_bytes_max: usize,
@@ -37,10 +38,10 @@ pub struct ConnectionLimits {
 }
 
 impl Default for ConnectionLimits {
-    /// The defaults: 1000 connections, of which up to 128 may be not logged in yet (up to 32 of them from one
-    /// address); 100 new connections per second and address. Logins: 10 s to log in, a delay of 200 ms to 5 s
-    /// after failures, halved every 30 s. Commands: up to 16 MiB, at most 8 h between two commands, 60 s for
-    /// a write.
+    /// Returns the defaults. Connections: 1000 in total, up to 128 that are not logged in yet (up to 32 of
+    /// them from one address), 100 new connections per second from one address. Logins: 10 s to log in, a
+    /// delay of 200 ms to 5 s after failures, halved every 30 s. Commands: up to 16 MiB, at most 8 h between
+    /// two commands, 60 s for a write.
     fn default() -> Self {
         Self {
             connections_max: 1000,

@@ -27,7 +27,7 @@ const ANSWERING: &str = "answering a client";
 /// The size of each write of a result, in bytes.
 const SEND_BYTES: usize = 64 << 10;
 
-/// After a command longer than this, in bytes, its memory is freed.
+/// The memory of a command with more bytes than this is freed after the command.
 const LONG_COMMAND_BYTES: usize = 64 << 10;
 
 const TYPE_LONGLONG: u8 = 8;
@@ -60,8 +60,9 @@ pub fn integer_column(name: impl Into<String>) -> ColumnDefinition {
 
 /// A logged-in client. Dropping it closes the connection.
 ///
-/// It handles one command at a time: call [`ClientSession::read_command`], then send exactly one answer. If
-/// the sending of an answer is cancelled, a part of it may have been sent: drop the session then.
+/// A session handles one command at a time: call [`ClientSession::read_command`], then send exactly one
+/// answer. If the sending of an answer is cancelled, a part of the answer may have been sent, so drop the
+/// session.
 #[derive(Debug)]
 pub struct ClientSession {
     stream: PacketStream,
@@ -127,14 +128,14 @@ impl ClientSession {
         self.stream.read_timeout = timeout;
     }
 
-    /// Receives the client's next command, to be parsed with
-    /// [`tailwater_wire::protocol::command::ClientCommand::parse`]; `None` after COM_QUIT or if the client
+    /// Receives the client's next command, which the caller parses with
+    /// [`tailwater_wire::protocol::command::ClientCommand::parse`]. `None` after COM_QUIT or if the client
     /// has disconnected. Cancel-safe: no bytes are lost.
     ///
     /// # Errors
     /// [`SessionError::Timeout`] after [`ConnectionLimits::idle_timeout`]; [`SessionError::Protocol`] for a
-    /// command longer than [`ConnectionLimits::command_bytes_max`] or for invalid packets; the client has
-    /// then received an error, and the session has ended. [`SessionError::Io`].
+    /// command longer than [`ConnectionLimits::command_bytes_max`] or for invalid packets; in both cases the
+    /// client has received an error, and the session has ended. [`SessionError::Io`].
     pub async fn read_command(&mut self) -> Result<Option<Bytes>, SessionError> {
         self.stream.begin_exchange();
         match self.stream.read_packet(WAITING, self.command_bytes_max).await {
@@ -170,8 +171,8 @@ impl ClientSession {
         self.stream.write_packet(ANSWERING, &payload).await
     }
 
-    /// Answers with an error packet. `number` and `sql_state` are those of the servers, such as 1064 and
-    /// `42000`.
+    /// Answers with an error packet. `number` and `sql_state` are those of MySQL and MariaDB, such as 1064
+    /// and `42000`.
     pub async fn write_error(
         &mut self,
         number: u16,
@@ -187,13 +188,13 @@ impl ClientSession {
         self.stream.write_packet(ANSWERING, &payload).await
     }
 
-    /// Answers with rows of text values; `None` is NULL. Every row has one value per column, and there is at
-    /// least one column. The iterator is read while rows are sent, so that the rows need not be in memory at
-    /// the same time.
+    /// Answers with rows of text values. `None` is NULL. Every row has one value per column, and there is at
+    /// least one column. This method reads the iterator while it sends the rows, so the rows need not all be
+    /// in memory.
     ///
     /// # Errors
-    /// [`SessionError::OutOfStep`] if the number of values in a row is not the number of columns; the session
-    /// is then unusable. [`SessionError::Timeout`] or [`SessionError::Io`].
+    /// [`SessionError::OutOfStep`] if a row does not have one value per column; the session is then unusable.
+    /// [`SessionError::Timeout`] or [`SessionError::Io`].
     pub async fn write_rows<Rows, Row, Value>(
         &mut self,
         columns: &[ColumnDefinition],

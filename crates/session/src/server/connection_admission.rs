@@ -12,8 +12,8 @@ use crate::server::client_limits::ConnectionLimits;
 /// The maximum number of client addresses for which a record is stored.
 const ADDRESSES_MAX: usize = 10_000;
 
-/// The maximum number of failures that are counted. With so many failures, the delay has long reached its
-/// maximum.
+/// The maximum number of failures that are counted for an address. With fewer failures than this, the delay
+/// has already reached its maximum.
 const FAILURES_MAX: u32 = 32;
 
 /// A client address for the limits: an IPv4 address, or a /64 network of IPv6, because one machine may own a
@@ -30,15 +30,15 @@ impl From<IpAddr> for ClientAddress {
     }
 }
 
-/// What is recorded about a client address.
+/// The data that is recorded about a client address.
 #[derive(Debug)]
 struct AddressRecord {
     /// The number of connections that the address may still open now, in billionths of a connection.
     allowance: u64,
     allowance_at: Instant,
-    /// The number of failed logins that still count.
+    /// The number of failed logins that still count for the delay.
     failures: u32,
-    /// The time of the last failed login, or of the last halving of the delay.
+    /// The time of the last failed login or of the last halving of the delay.
     failures_at: Instant,
     unauthenticated: usize,
 }
@@ -46,7 +46,7 @@ struct AddressRecord {
 /// The unit of [`AddressRecord::allowance`]: one connection, in billionths of a connection.
 const ONE: u64 = 1_000_000_000;
 
-/// The counts and records against which the limits are checked.
+/// The connection counts and address records with which the limits are checked.
 #[derive(Debug)]
 pub(super) struct Admission {
     limits: ConnectionLimits,
@@ -63,8 +63,8 @@ impl Admission {
     /// Counts a new connection.
     ///
     /// # Errors
-    /// The limit that is reached. The connection is then not counted as open, but it still counts for the
-    /// limit per second.
+    /// The limit that is reached. The refused connection is not counted as open, but it counts for the limit
+    /// per second.
     pub(super) fn open(&mut self, origin: ClientAddress, now: Instant) -> Result<(), &'static str> {
         let per_second = u64::from(self.limits.connections_per_second_max);
         let per_address = self.limits.unauthenticated_per_address_max;
@@ -125,7 +125,7 @@ impl Admission {
         }
     }
 
-    /// How long to delay the answer to a login from this address.
+    /// Returns how long to delay the answer to a login from this address.
     pub(super) fn delay(&mut self, origin: ClientAddress, now: Instant) -> Duration {
         let forgiven_after = self.limits.failed_login_forgiven_after;
         let (first, delay_max) = (self.limits.failed_login_delay, self.limits.failed_login_delay_max);
@@ -142,8 +142,8 @@ impl Admission {
         (self.open, self.unauthenticated)
     }
 
-    /// The record of an address, created if it is missing. `None` if the maximum number of records is
-    /// reached.
+    /// Returns the record of an address. Creates it if it is missing. `None` if the maximum number of records
+    /// is reached.
     fn memory(&mut self, origin: ClientAddress, now: Instant) -> Option<&mut AddressRecord> {
         if !self.origins.contains_key(&origin) && self.origins.len() >= ADDRESSES_MAX {
             self.forget(now);
@@ -203,7 +203,7 @@ impl AddressRecord {
     }
 }
 
-/// The place of one connection in the counts. `Drop` frees it.
+/// Represents one connection in the counts. Dropping this value counts the connection as closed.
 #[derive(Debug)]
 pub(super) struct AdmissionSlot {
     admission: Arc<Mutex<Admission>>,
@@ -211,7 +211,7 @@ pub(super) struct AdmissionSlot {
     logged_in: bool,
 }
 
-/// Locks the limits. A poisoned lock is ignored, because no panic leaves the counts inconsistent.
+/// Locks the limits. Ignores that the lock is poisoned, because a panic never leaves the counts inconsistent.
 pub(super) fn lock(admission: &Mutex<Admission>) -> MutexGuard<'_, Admission> {
     admission.lock()
 }
@@ -340,10 +340,14 @@ mod tests {
             assert_eq!(admission.delay(one, now), Duration::from_millis(expected));
         }
         assert_eq!(admission.delay(origin("10.0.0.2"), now), Duration::ZERO);
-        // There are seven failures; every 30 s one of them stops counting.
+        // There were seven failures. Every 30 s, one of them stops counting.
         for (seconds, expected) in [(29, 5000), (59, 5000), (60, 3200), (119, 1600), (180, 200), (210, 0)] {
             let delay = admission.delay(one, now + Duration::from_secs(seconds));
-            assert_eq!(delay, Duration::from_millis(expected), "the delay after {seconds} s");
+            assert_eq!(
+                delay,
+                Duration::from_millis(expected),
+                "wrong login delay {seconds} s after the last failure"
+            );
         }
         for _ in 0..1000 {
             admission.failed(one, now + Duration::from_secs(1000));

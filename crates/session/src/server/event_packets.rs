@@ -10,16 +10,16 @@ pub(super) struct EventFraming {
     semi_sync: bool,
     /// The sequence number of the next packet.
     sequence: u8,
-    /// The number of bytes of the current event that belong to later packets.
+    /// The number of bytes of the current event that will be in later packets.
     beyond_packet: u64,
     /// The number of bytes that the current packet still needs.
     packet_left: usize,
-    /// Whether another packet, possibly an empty one, follows the current packet, because the current one has
-    /// the maximum length.
+    /// Whether another packet must follow, because the current packet has the maximum length. The other
+    /// packet may be empty.
     continued: bool,
     /// Whether the current event requests an acknowledgement.
     wants_ack: bool,
-    /// Whether an event had another length than was announced. Then nothing more may be sent.
+    /// Whether the length of an event differed from the announced length. If so, nothing more may be sent.
     broken: bool,
 }
 
@@ -37,7 +37,7 @@ impl EventFraming {
         }
     }
 
-    /// Whether no event is incomplete and every event had its announced length.
+    /// Whether all events are complete and had their announced lengths.
     pub(super) fn is_between_events(&self) -> bool {
         !self.broken && self.packet_left == 0 && self.beyond_packet == 0 && !self.continued
     }
@@ -95,7 +95,7 @@ impl EventFraming {
         self.continued = header.is_continued();
     }
 
-    /// Starts the event's next packet if the current one has the maximum length; otherwise ends the event.
+    /// Starts the event's next packet if the current packet has the maximum length. Otherwise ends the event.
     fn end_packet(&mut self, out: &mut Vec<u8>) {
         if self.packet_left > 0 {
             return;
@@ -108,7 +108,7 @@ impl EventFraming {
             }
         }
         // After an event that requests an acknowledgement, the sequence numbers restart, as in MySQL and
-        // MariaDB. The reason: the acknowledgement is packet number 0 and may come at any time.
+        // MariaDB. The acknowledgement is packet number 0 and may come at any time.
         if self.semi_sync && self.wants_ack {
             self.sequence = 1;
         }
@@ -123,7 +123,8 @@ mod tests {
 
     const MAX: usize = PACKET_PAYLOAD_BYTES_MAX;
 
-    /// Bytes with a pattern that does not repeat at powers of two, so that a shift is detected.
+    /// Returns bytes with a pattern that does not repeat at powers of two, so that a test detects shifted
+    /// bytes.
     fn event(length: usize) -> Vec<u8> {
         let pattern: Vec<u8> = (0..251).collect();
         let mut event = pattern.repeat(length / pattern.len() + 1);
@@ -131,7 +132,7 @@ mod tests {
         event
     }
 
-    /// The packets of one event that is passed in chunks of `chunk` bytes.
+    /// Returns the packets of one event that is passed in chunks of `chunk` bytes.
     fn framed(framing: &mut EventFraming, event: &[u8], chunk: usize, wants_ack: bool) -> Vec<u8> {
         let mut out = Vec::new();
         framing.begin(&mut out, event.len() as u64, wants_ack);
@@ -158,7 +159,7 @@ mod tests {
                     let mut framing = EventFraming::new(semi_sync, 250);
                     assert!(
                         framed(&mut framing, &event, chunk, false) == expected,
-                        "an event of {length} bytes in chunks of {chunk}"
+                        "wrong packets for an event of {length} bytes in chunks of {chunk}"
                     );
                     assert_eq!(framing.sequence, next);
                 }

@@ -19,11 +19,11 @@ const PASSWORD: &str = "geheim";
 /// The random bytes of the greeting. A real server uses other bytes for each login.
 const NONCE: [u8; NONCE_BYTES] = [7; NONCE_BYTES];
 
-/// The maximum number of requests that the server may send in one login: to switch plugins, for the password,
-/// and to read the key.
+/// The maximum number of requests that the server may send in one login: a request to switch plugins, a
+/// request for the password, and the server's key.
 const QUESTIONS_MAX: usize = 3;
 
-/// The maximum size of such a request, in bytes.
+/// The maximum size of a request of the server during a login, in bytes.
 const QUESTION_BYTES_MAX: usize = 64;
 
 /// For each way to store a credential: an account and a decoy.
@@ -31,7 +31,7 @@ static CLAIMED: LazyLock<Vec<[ClaimedAccount; 2]>> = LazyLock::new(|| {
     let digits = native_password_hash(PASSWORD.as_bytes()).map(|byte| format!("{byte:02x}")).concat();
     let mut stored = Vec::new();
     Sha256Crypt::new(PASSWORD.as_bytes(), [b'x'; 20], 1).encode(&mut stored);
-    let stored = String::from_utf8(stored).expect("a hash of printable characters");
+    let stored = String::from_utf8(stored).expect("the hash consists of printable characters");
     let hash = |text: &str| Credential::parse_hash(text).expect("the hash is valid");
     let native = hash(&format!("*{digits}"));
     // The hash that MariaDB stores for the password "foo".
@@ -52,8 +52,8 @@ static CLAIMED: LazyLock<Vec<[ClaimedAccount; 2]>> = LazyLock::new(|| {
 });
 
 /// Runs a login from the fuzzer's bytes. The first byte selects the greeting and the stored credential. The
-/// client's first answer follows after its length in two bytes, and its further answers after their lengths
-/// in one byte each.
+/// client's first answer follows, with its length in two bytes before it. Each further answer has its length
+/// in one byte before it.
 ///
 /// # Panics
 /// If a client logs in without the password, receives more requests than a login needs, or can tell from a
@@ -69,16 +69,16 @@ pub fn check(data: &[u8]) {
     let [known, unknown] = &CLAIMED[usize::from(mode >> 3) % CLAIMED.len()];
     let asked = converse(known, &response, flavour, private, answers);
     let asked_unknown = converse(unknown, &response, flavour, private, answers);
-    // A client that logged in to the account receives other packets than a client of the decoy, so do not
-    // compare them.
+    // If the client logged in to the account, it received other packets than a client of the decoy does. So
+    // compare the packets only if it did not log in.
     if asked.last() != Some(&ClientRequest::In) {
         assert_eq!(asked, asked_unknown, "{response:?}");
     }
     assert_ne!(asked_unknown.last(), Some(&ClientRequest::In), "a decoy was logged in: {response:?}");
 }
 
-/// The client's answer to the greeting: the fuzzer's bytes themselves, or an answer for a plugin that one
-/// byte selects. So the fuzzer need not guess plugin names.
+/// The client's answer to the greeting. It is the fuzzer's bytes themselves, or an answer for a plugin that
+/// one of these bytes selects. So the fuzzer need not guess plugin names.
 fn first_answer(mode: u8, bytes: &[u8]) -> Option<HandshakeResponse> {
     if mode & 4 == 0 {
         return match ClientAnswer::parse(bytes) {
@@ -175,15 +175,17 @@ fn question(payload: &[u8]) -> ClientRequest {
     if payload == [MORE_DATA, PERFORM_FULL_AUTHENTICATION] {
         return ClientRequest::Password;
     }
-    let request = AuthSwitchRequest::parse(payload).expect("a request to switch plugins or for the password");
-    let plugin = AuthPlugin::from_name(&request.plugin).expect("a known plugin");
+    let request = AuthSwitchRequest::parse(payload)
+        .expect("the server's packet is a request to switch plugins or for the password");
+    let plugin = AuthPlugin::from_name(&request.plugin).expect("the server requests a plugin that it knows");
     assert!(!plugin.sends_password(), "{plugin} sends the password to any server that requests it");
-    // The server must choose new random bytes: with the same ones, an eavesdropper could replay an answer.
+    // The server must choose new random bytes. If it used the bytes of the greeting again, an eavesdropper
+    // could replay an answer.
     assert!(!request.auth_data.starts_with(&NONCE));
     ClientRequest::Switch(request.plugin)
 }
 
-/// Whether a client that knows one of the passwords used here would send this answer.
+/// Whether a client that knows one of the test's passwords would send this answer.
 fn knows(plugin: &str, nonce: &[u8], answer: &[u8]) -> bool {
     let Some(plugin) = AuthPlugin::from_name(plugin) else { return false };
     ["geheim", "foo"].iter().any(|password| {

@@ -30,8 +30,8 @@ use crate::socket::Socket;
 
 const LOGGING_IN: &str = "logging a client in";
 
-/// The capabilities of this server. Left out on purpose: compression, LOAD DATA LOCAL, multiple statements,
-/// query attributes, session state in OK packets, multi-factor authentication.
+/// The capabilities of this server. It deliberately does not offer compression, LOAD DATA LOCAL, multiple
+/// statements, query attributes, session state in OK packets, and multi-factor authentication.
 const OFFERED: Capabilities = Capabilities::FOUND_ROWS
     .with(Capabilities::LONG_FLAG)
     .with(Capabilities::CONNECT_WITH_DB)
@@ -58,7 +58,7 @@ const COLLATION_MYSQL: u8 = 255;
 /// The maximum length of a user name in log messages, in characters.
 const USER_CHARS_MAX: usize = 128;
 
-/// The maximum number of packets that a client may send in a login; the longest known login takes 5.
+/// The maximum number of packets that a client may send in a login. The longest known login takes 5.
 const LOGIN_PACKETS_MAX: usize = 8;
 
 /// The maximum number of connection attributes that are kept, and the maximum number of characters in an
@@ -79,7 +79,8 @@ pub(super) struct Receiver {
     pub(super) key: Arc<OnceLock<Option<PasswordKey>>>,
 }
 
-/// A client whose login exchange has ended, with success or not. It has not been sent the result yet.
+/// A client whose login exchange has ended, successfully or not. The server has not sent the result to the
+/// client yet.
 pub(super) struct ClientLogin {
     pub(super) stream: PacketStream,
     pub(super) capabilities: Capabilities,
@@ -120,7 +121,7 @@ impl Deadline {
     }
 }
 
-/// What a successful login sends in the OK packet.
+/// The data that the server sends in the OK packet of a successful login.
 struct LoginGrant {
     before_ok: Option<Vec<u8>>,
     /// The proof for MariaDB clients that the certificate belongs to this server.
@@ -128,7 +129,8 @@ struct LoginGrant {
 }
 
 impl Receiver {
-    /// The version text for the greeting. `5.5.5-` is prepended for MariaDB 10, as that server does.
+    /// The version text for the greeting. For MariaDB 10 it starts with `5.5.5-`, as the greeting of that
+    /// server does.
     fn greeted_version(&self) -> String {
         match (self.flavour, parse_version(&self.version_text)) {
             (Flavour::MariaDb, (10, ..)) if !self.version_text.starts_with("5.5.5-") => {
@@ -162,7 +164,7 @@ impl Receiver {
         }
     }
 
-    /// Greets a client and runs the login exchange up to its result, which is not sent yet.
+    /// Greets a client and runs the login exchange up to its result. Does not send the result.
     pub(super) async fn receive_login(
         &self,
         socket: TcpStream,
@@ -199,8 +201,8 @@ impl Receiver {
         Ok(ClientLogin { stream, capabilities, tls, user, attributes, password_used, verdict })
     }
 
-    /// Sends the greeting and reads the client's answer. If the client requests TLS, the TLS handshake comes
-    /// first.
+    /// Sends the greeting and reads the client's answer. If the client requests TLS, runs the TLS handshake
+    /// before it reads the answer.
     async fn meet(
         &self,
         socket: TcpStream,
@@ -293,8 +295,8 @@ impl Receiver {
         Ok((login, Err("the login took too many packets")))
     }
 
-    /// The public RSA key, generated at the first request. Generation continues even if the client of that
-    /// request disconnects.
+    /// The public RSA key, which is generated at the first request. The generation continues even if the
+    /// client that requested the key disconnects.
     async fn public_key(&self) -> Option<Vec<u8>> {
         let key = Arc::clone(&self.key);
         let pem = move || Some(key_of(&key)?.public_pem().as_bytes().to_vec());
@@ -316,7 +318,7 @@ fn key_of(key: &OnceLock<Option<PasswordKey>>) -> Option<&PasswordKey> {
     let made = key.get_or_init(|| match PasswordKey::generate(&mut OsRng) {
         Ok(key) => Some(key),
         Err(error) => {
-            tracing::error!(%error, "no RSA key for clients that log in without TLS");
+            tracing::error!(%error, "cannot generate the RSA key for clients that log in without TLS");
             None
         }
     });
@@ -324,7 +326,7 @@ fn key_of(key: &OnceLock<Option<PasswordKey>>) -> Option<&PasswordKey> {
 }
 
 impl ClientLogin {
-    /// Why the login was refused; `None` if it succeeded.
+    /// Why the login was refused. `None` if it succeeded.
     pub(super) fn refusal(&self) -> Option<&'static str> {
         self.verdict.as_ref().err().copied()
     }
@@ -358,9 +360,9 @@ impl ClientLogin {
     }
 }
 
-/// The proof for clients of MariaDB 11.4 and later. It shows that a certificate from no trusted authority
-/// belongs to a server that knows their password. It is the SHA256 of the stored hash, the random bytes and
-/// the certificate's SHA256, and is sent in the text of the OK packet. Source: `run_plugin_auth` in
+/// The proof for clients of MariaDB 11.4 and later. It shows that a self-signed certificate belongs to a
+/// server that knows the client's password. The proof is the SHA256 of the stored hash, the random bytes and
+/// the certificate's SHA256. The server sends it in the text of the OK packet. Source: `run_plugin_auth` in
 /// `plugins/auth/my_auth.c` of MariaDB Connector/C.
 fn certificate_proof(
     login: &ServerAuthentication,

@@ -10,9 +10,9 @@
 //!   it into packets.
 //! - `tls_certificate`: TLS with the operator's certificate or a generated one.
 //!
-//! Every client must prove a password. Before that, [`client_limits::LOGIN_BYTES_MAX`] limits its bytes,
-//! [`ConnectionLimits::login_timeout`] its time, and [`ConnectionLimits::unauthenticated_max`] the number of
-//! such clients.
+//! Every client must prove a password. Before the proof, three limits apply:
+//! [`client_limits::LOGIN_BYTES_MAX`] limits the bytes of a client, [`ConnectionLimits::login_timeout`]
+//! limits its time, and [`ConnectionLimits::unauthenticated_max`] limits the number of such clients.
 
 mod authentication_exchange;
 pub mod binlog_stream;

@@ -20,8 +20,8 @@ pub enum ServerTls {
         key: PathBuf,
     },
     /// A certificate generated at each start and kept in memory. It protects against eavesdropping. Clients
-    /// that verify certificates do not trust it. The exception is clients of MariaDB 11.4 and later, which
-    /// verify it by means of their password.
+    /// that verify certificates do not trust it. Only clients of MariaDB 11.4 and later can verify it, with
+    /// the help of their password.
     #[default]
     Generated,
 }
@@ -37,7 +37,7 @@ pub struct ServerOptions {
     pub accounts: Accounts,
     /// The TLS options.
     pub tls: ServerTls,
-    /// Whether clients that do not use TLS are refused.
+    /// Whether the server refuses clients that do not use TLS.
     pub require_tls: bool,
     /// The limits for connections and logins.
     pub limits: ConnectionLimits,

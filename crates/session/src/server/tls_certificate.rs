@@ -30,7 +30,7 @@ impl fmt::Debug for ServerCertificate {
 }
 
 impl ServerCertificate {
-    /// Loads or generates the certificate; `None` if TLS is not offered.
+    /// Loads or generates the certificate. `None` if the server does not offer TLS.
     pub(super) fn load(tls: &ServerTls) -> Result<Option<Self>, SessionError> {
         let (chain, key) = match tls {
             ServerTls::Off => return Ok(None),
@@ -38,7 +38,7 @@ impl ServerCertificate {
             ServerTls::Generated => generate().map_err(|error| refused(error.to_string()))?,
         };
         let Some(fingerprint) = chain.first().map(|certificate| Sha256::digest(certificate).into()) else {
-            return Err(refused("there is no certificate".to_owned()));
+            return Err(refused("the certificate file holds no certificate".to_owned()));
         };
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -74,7 +74,8 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, SessionError> {
         .map_err(|error| refused(format!("cannot read key {}: {error}", path.display())))
 }
 
-/// Generates a self-signed certificate. It names no host, because the server's host name is unknown.
+/// Generates a self-signed certificate. The certificate names no host, because the server's host name is
+/// unknown.
 fn generate() -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), rcgen::Error> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.distinguished_name.push(DnType::CommonName, "Tailwater, generated at start");

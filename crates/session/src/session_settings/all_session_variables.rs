@@ -1,5 +1,5 @@
-//! All session variables of the servers: those that a session of Tailwater sets, and those that it does not
-//! set.
+//! Lists all session variables of MySQL and MariaDB: those that a session of Tailwater sets, and those that
+//! it does not set.
 
 use tailwater_wire::Flavour;
 use tailwater_wire::server_version::ServerFeature;
@@ -11,14 +11,14 @@ pub struct SessionSetting {
     pub name: &'static str,
     /// The servers that have the variable.
     pub servers: SettingServers,
-    /// The values that are left as they are.
+    /// The values that a session does not change.
     pub accepted: AcceptedValues,
-    /// The value to set if the server has another one, in SQL.
+    /// The value, in SQL, that a session sets if the server's value is not in `accepted`.
     pub value: &'static str,
     /// Which sessions need the setting.
     pub need: SettingNeed,
-    /// A value that is left as it is if the account lacks the privilege to set another; only for some
-    /// variables.
+    /// For some variables: a value that the session does not change if the account lacks the privilege to set
+    /// the variable.
     pub tolerated: Option<&'static str>,
 }
 
@@ -32,8 +32,8 @@ impl SessionSetting {
             Flavour::MySql if ServerFeature::SystemVariablesAdmin.is_in(flavour, version) => {
                 "SYSTEM_VARIABLES_ADMIN"
             }
-            // No variable in this list can be set with one of MariaDB's finer privileges (such as BINLOG
-            // ADMIN).
+            // MariaDB also has privileges with a smaller scope (such as BINLOG ADMIN), but none of them
+            // allows setting a variable in this list.
             Flavour::MySql | Flavour::MariaDb => "SUPER",
         }
     }
@@ -73,14 +73,14 @@ impl SettingServers {
     }
 }
 
-/// The values of a variable that are left as they are, as `SELECT @@name` returns them. NULL is "".
+/// The values of a variable that a session does not change, as `SELECT @@name` returns them. NULL is "".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AcceptedValues {
     /// Only this value.
     Is(&'static str),
     /// Any of these values.
     OneOf(&'static [&'static str]),
-    /// A number that is at least this.
+    /// A number that is at least this number.
     AtLeast(u64),
     /// A comma-separated list that contains this word.
     Has(&'static str),
@@ -100,11 +100,11 @@ impl AcceptedValues {
 /// Which sessions need a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingNeed {
-    /// Every session: with another value, results would be wrong without an error.
+    /// Every session. With another value, results would be wrong without an error.
     Always,
     /// Only sessions that execute DDL.
     ForDefinitions,
-    /// No session: with another value, a statement may fail, but with an error.
+    /// No session depends on it. With another value, a statement may fail, but then it returns an error.
     IfAllowed,
 }
 
@@ -122,22 +122,22 @@ const fn set(
     SessionSetting { name, servers, accepted, value, need, tolerated: None }
 }
 
-/// Returns `setting` with a value that is left as it is if the account may not set another.
+/// Returns `setting` with a value that a session keeps if the account may not set the variable.
 const fn tolerating(value: &'static str, setting: SessionSetting) -> SessionSetting {
     SessionSetting { tolerated: Some(value), ..setting }
 }
 
-/// The maximum of 64-bit limits.
+/// The highest value of variables with 64 bits, which means "no limit".
 const MOST: &str = "18446744073709551615";
 
 const UTF8MB4: [&str; 3] = ["utf8mb4_general_ci", "utf8mb4_0900_ai_ci", "utf8mb4_uca1400_ai_ci"];
 
-/// The settings, in the order in which they are set. The connection's character sets come first, because the
-/// other values are written in them. `max_join_size` must come before `sql_big_selects`, because setting it
-/// changes `sql_big_selects`.
+/// The settings, in the order in which a session sets them. The character sets of the connection come first,
+/// because the statement that sets the other values is written in them. `max_join_size` must come before
+/// `sql_big_selects`, because setting it changes `sql_big_selects`.
 pub const SETTINGS: &[SessionSetting] = &[
-    // Character sets of statements and answers. A server may be configured to ignore the client's character
-    // set at login.
+    // Character sets of statements and answers. A server may be configured to ignore the character set that
+    // the client requests at login.
     set("character_set_client", Both, Is("utf8mb4"), "utf8mb4", Always),
     set("character_set_results", Both, Is("utf8mb4"), "utf8mb4", Always),
     set("character_set_connection", Both, Is("utf8mb4"), "utf8mb4", Always),
@@ -153,7 +153,7 @@ pub const SETTINGS: &[SessionSetting] = &[
     set("sql_if_exists", MariaDb(10, 5, 2), Is("0"), "0", Always),
     set("default_regex_flags", MariaDb(10, 0, 11), Is(""), "''", Always),
     set("standard_compliant_cte", MariaDb(10, 2, 1), Is("1"), "1", Always),
-    // Variables that change how many rows a query returns, and which.
+    // Variables that change how many rows a query returns, and which rows.
     set("sql_select_limit", Both, Is(MOST), MOST, Always),
     set("system_versioning_asof", MariaDb(10, 3, 4), Is("DEFAULT"), "DEFAULT", Always),
     set("sql_auto_is_null", Both, Is("0"), "0", Always),
@@ -203,20 +203,20 @@ pub const SETTINGS: &[SessionSetting] = &[
         "utf8mb4_0900_ai_ci",
         Always,
     ),
-    // Variables that change what DDL creates. For the first variable, MySQL before 8.0.2 is not listed: its
-    // default is 0, DDL from such a source relies on 0, and setting the variable to 1 needs SUPER there.
+    // Variables that change what DDL creates. The first variable is not set on MySQL before 8.0.2. There its
+    // default is 0, DDL from such a source relies on 0, and setting it to 1 needs SUPER.
     set("explicit_defaults_for_timestamp", MySql(8, 0, 2), Is("1"), "1", ForDefinitions),
     set("explicit_defaults_for_timestamp", MariaDb(10, 10, 1), Is("1"), "1", ForDefinitions),
     set("sql_require_primary_key", MySql(8, 0, 13), Is("0"), "0", ForDefinitions),
     set("sql_generate_invisible_primary_key", MySql(8, 0, 30), Is("0"), "0", ForDefinitions),
-    // Hosted servers have only InnoDB and give no account SUPER, so the value InnoDB cannot be changed there.
-    // It causes no wrong result: a statement that names another engine fails with an error.
+    // Hosted servers have only InnoDB and give no account SUPER, so a session cannot change the value InnoDB
+    // there. The value causes no wrong result: a statement that names another engine fails with an error.
     tolerating("InnoDB", set("enforce_storage_engine", MariaDb(10, 1, 4), Is(""), "NULL", ForDefinitions)),
     set("alter_algorithm", MariaDb(10, 3, 7), OneOf(&["DEFAULT", "COPY"]), "'DEFAULT'", ForDefinitions),
     set("old_passwords", MariaDb(10, 0, 0), Is("0"), "0", ForDefinitions),
     set("max_heap_table_size", Both, AtLeast(16 << 20), "16777216", ForDefinitions),
-    // Variables that limit a statement or a connection: exceeding one gives an error, or the server closes
-    // the connection.
+    // Variables that limit a statement or a connection. If a limit is exceeded, the server returns an error
+    // or closes the connection.
     set("max_execution_time", MySql(5, 7, 8), Is("0"), "0", IfAllowed),
     set("max_statement_time", MariaDb(10, 1, 1), Is("0.000000"), "0", IfAllowed),
     set("idle_transaction_timeout", MariaDb(10, 3, 0), Is("0"), "0", IfAllowed),
@@ -253,7 +253,7 @@ const MARIADB_MODE: &str =
 const MARIADB_MODE_QUOTED: &str =
     "'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_CREATE_USER,NO_ENGINE_SUBSTITUTION'";
 
-/// The session variables that sessions do not set, grouped by the reason.
+/// The session variables that sessions of Tailwater do not set, grouped by the reason.
 pub const UNCHANGED: &[(&str, &[&str])] = &[
     (
         "it has no global value that a session could inherit, or it only reports what the session did",

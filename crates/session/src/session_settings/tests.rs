@@ -75,7 +75,7 @@ fn the_documentation_lists_every_setting() {
     for setting in SETTINGS {
         assert!(
             page.contains(&format!("`{}`", setting.name)),
-            "{} is not in session-settings.md",
+            "docs/reference/session-settings.md does not list the variable {}",
             setting.name
         );
     }
