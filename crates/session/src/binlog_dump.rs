@@ -110,10 +110,10 @@ impl DumpRequest {
         let refused = |reason: &str| Err(SessionError::DumpRequest { reason: reason.to_owned() });
         match (&self.start, flavour) {
             (DumpStart::MysqlGtid { .. }, Flavour::MariaDb) => {
-                refused("the start is a MySQL GTID set, but the server is MariaDB")
+                refused("the start is a MySQL GTID set, but a MariaDB server needs a MariaDB GTID position")
             }
             (DumpStart::MariadbGtid { .. }, Flavour::MySql) => {
-                refused("the start is a MariaDB GTID position, but the server is MySQL")
+                refused("the start is a MariaDB GTID position, but a MySQL server needs a MySQL GTID set")
             }
             (DumpStart::MariadbGtid { connect_state }, Flavour::MariaDb)
                 if !connect_state.bytes().all(|byte| byte.is_ascii_digit() || b"-, ".contains(&byte)) =>

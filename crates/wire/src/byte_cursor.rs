@@ -45,13 +45,13 @@ impl<'a> ByteCursor<'a> {
         self.remaining() == 0
     }
 
-    /// Returns the unread bytes and does not advance.
+    /// Returns the unread bytes without advancing the cursor.
     #[inline]
     pub fn peek_rest(&self) -> &'a [u8] {
         &self.bytes[self.position..]
     }
 
-    /// Returns the next byte and does not advance.
+    /// Returns the next byte without advancing the cursor.
     pub fn peek_u8(&self) -> Option<u8> {
         self.bytes.get(self.position).copied()
     }
@@ -131,8 +131,8 @@ impl<'a> ByteCursor<'a> {
         Ok(self.bytes(size)?.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     }
 
-    /// Reads a length-encoded integer. The first bytes `0xfb` (NULL in a text result row) and `0xff` are
-    /// malformed here.
+    /// Reads a length-encoded integer. Returns an error if its first byte is `0xfb` (NULL in a text result
+    /// row) or `0xff`.
     pub fn lenenc_int(&mut self) -> Result<u64, WireError> {
         match self.u8()? {
             small @ 0..=0xfa => Ok(u64::from(small)),

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 /// Escapes characters that end a line, move the cursor, or change how the text looks: control characters,
 /// line separators, direction marks and invisible characters. Every name and text of a server passes through
-/// this function before a person sees it. Machine-readable output holds it unchanged.
+/// this function before a person sees it. Machine-readable output holds the unchanged text.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_escaped) {
         return Cow::Borrowed(text);
@@ -38,7 +38,7 @@ fn is_escaped(letter: char) -> bool {
             // Invisible operators, direction marks, and deprecated characters.
             | '\u{2060}'..='\u{206f}'
             | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
-            // Tags.
+            // Tag characters.
             | '\u{e0000}'..='\u{e007f}')
 }
 

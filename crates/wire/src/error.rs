@@ -2,7 +2,8 @@
 
 /// Why bytes could not be parsed.
 ///
-/// Offsets count from the start of the structure that is parsed. The caller adds the file and the position.
+/// Offsets count from the start of the structure that is parsed. The caller adds the file and position to the
+/// message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The input ends before the structure is complete.
@@ -35,7 +36,7 @@ pub enum WireError {
     /// The CRC32 at the end of an event does not match its bytes.
     #[error("the event's checksum is {computed:08x}, but {stored:08x} is stored in it")]
     Checksum {
-        /// The checksum in the event.
+        /// The checksum that is stored in the event.
         stored: u32,
         /// The checksum computed from the received bytes.
         computed: u32,
@@ -48,12 +49,12 @@ pub enum WireError {
         /// Why the value could not be parsed.
         error: Box<Self>,
     },
-    /// A length exceeds a limit of this crate. The limits bound the memory.
+    /// A length exceeds a limit of this crate. The limits bound the memory that a parser uses.
     #[error("{what} of {size} bytes exceeds the limit of {size_max}")]
     TooLarge {
         /// The structure being parsed.
         what: &'static str,
-        /// Its size in bytes.
+        /// The size of the structure in bytes.
         size: u64,
         /// The limit in bytes.
         size_max: u64,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The family of a server. The binlogs of both families have the same frame; their content differs.
+/// The family of a server. Binlog events of both families have the same header format, but different bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Flavour {
     /// Oracle MySQL and Percona Server.

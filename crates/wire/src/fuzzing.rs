@@ -35,11 +35,12 @@ pub const TARGETS: &[(&str, FuzzCheck)] = &[
 /// If a property does not hold, or the target does not exist.
 pub fn check(target: &str, data: &[u8]) {
     let found = TARGETS.iter().find(|(name, _)| *name == target);
-    let (_, check) = found.unwrap_or_else(|| panic!("no fuzz target {target}"));
+    let (_, check) = found.unwrap_or_else(|| panic!("there is no fuzz target {target}"));
     check(data);
 }
 
-/// Splits off the first byte, which selects the format of the rest. So one target covers a family of formats.
+/// Splits off the first byte of the input. This byte selects the format of the rest, so one target covers a
+/// family of formats.
 fn split_mode(data: &[u8], modes: u8) -> Option<(u8, &[u8])> {
     data.split_first().map(|(mode, rest)| (mode % modes, rest))
 }

@@ -1,17 +1,17 @@
 //! The bytes that MySQL and MariaDB exchange: client/server packets, authentication, binlog events, row
 //! images and GTID sets of both flavours.
 //!
-//! Everything here is a pure function of bytes: no sockets, no files, no clock, no tokio. All input comes
-//! from outside, so every parser accepts any bytes. Malformed bytes give a [`WireError`], never a panic, and
-//! never an allocation larger than the input justifies.
+//! All functions of this crate depend only on their input: they use no sockets, no files, no clock and no
+//! tokio. The input comes from outside, so every parser accepts any bytes. For malformed bytes it returns a
+//! [`WireError`]. It never panics, and never allocates more memory than the input justifies.
 //!
 //! The modules:
 //! - [`protocol`]: packet framing, handshake, authentication scrambles, commands, results, semi-sync framing.
 //! - [`binlog_event`]: binlog event headers and bodies, checksums, compressed events.
 //! - [`row_event`]: table maps and row images decoded to typed values; binary JSON.
-//! - [`event_printer`]: events as text like `mysqlbinlog -vv`, as JSON lines, and as SQL.
+//! - [`event_printer`]: prints events as text like `mysqlbinlog -vv`, as JSON lines, and as SQL.
 //! - [`gtid`]: GTIDs and GTID sets of both flavours.
-//! - [`sql_redaction`]: statements and error texts without secrets, and without values of rows.
+//! - [`sql_redaction`]: removes secrets and row values from statements and error texts.
 //! - [`sql_quote`]: identifiers and literals in SQL text.
 //! - [`server_version`]: version texts, and the features of server versions.
 //! - [`transaction_boundary`]: transaction boundaries in a stream of events.

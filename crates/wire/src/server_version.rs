@@ -18,7 +18,7 @@ pub fn without_replication_prefix(text: &str) -> &str {
 }
 
 /// Parses `major.minor.patch` at the start of a version text, after the prefix that MariaDB 10 puts there. A
-/// missing number is 0. A number too large for `u16` is [`u16::MAX`].
+/// missing number is 0. A number that is too large for `u16` becomes [`u16::MAX`].
 pub fn parse_version(text: &str) -> (u16, u16, u16) {
     let text = without_replication_prefix(text);
     let mut numbers = text.splitn(3, '.').map(|part| {
@@ -54,9 +54,9 @@ pub enum ServerFeature {
     Libraries,
     /// The hypergraph optimizer in every build.
     HypergraphOptimizer,
-    /// The privileges that MariaDB split from `SUPER` and `REPLICATION CLIENT`, `BINLOG MONITOR` among them.
+    /// The privileges that MariaDB split off from `SUPER` and `REPLICATION CLIENT`, such as `BINLOG MONITOR`.
     BinlogMonitorPrivilege,
-    /// `CRC32` with a second argument: the checksum from which the computation continues.
+    /// `CRC32` with two arguments. The first is the checksum from which the computation continues.
     ContinuedCrc32,
     /// `GRANT ... TO PUBLIC`, and `SHOW GRANTS FOR PUBLIC`.
     PublicGrants,
@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// Checks every feature: the last version without it, and the first version with it.
+    /// Checks, for every feature, the last version without it and the first version with it.
     #[test]
     fn every_feature_starts_at_its_version_and_calendar_versions_have_it() {
         let (mysql, mariadb) = (Flavour::MySql, Flavour::MariaDb);

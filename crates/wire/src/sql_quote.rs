@@ -8,8 +8,8 @@ pub fn quote_identifier(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
 
-/// Appends an identifier in backticks, whatever the character set of its bytes. No byte of a multi-byte UTF-8
-/// character is a backtick.
+/// Appends an identifier in backticks. Works on bytes, because no byte of a multi-byte UTF-8 character is a
+/// backtick.
 pub fn put_identifier(out: &mut Vec<u8>, name: &[u8]) {
     out.push(b'`');
     for byte in name {
@@ -25,8 +25,8 @@ pub fn qualified_name(schema: &str, name: &str) -> String {
 
 /// Returns a string literal for sessions whose `sql_mode` does not have `NO_BACKSLASH_ESCAPES`.
 ///
-/// Replication statements (`CHANGE REPLICATION SOURCE`) accept only this form of literal: no hexadecimal
-/// literal, and no character set introducer.
+/// Replication statements (`CHANGE REPLICATION SOURCE`) accept only this form of literal. They accept neither
+/// hexadecimal literals nor character set introducers.
 pub fn string_literal(text: &str) -> String {
     let mut literal = String::with_capacity(text.len() + 2);
     literal.push('\'');
@@ -42,7 +42,7 @@ pub fn string_literal(text: &str) -> String {
     literal
 }
 
-/// Returns the texts as literals like those of [`string_literal`], separated by commas.
+/// Returns the texts as literals, separated by commas. Each literal is in the form of [`string_literal`].
 pub fn string_literals<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     texts.into_iter().map(string_literal).collect::<Vec<_>>().join(",")
 }

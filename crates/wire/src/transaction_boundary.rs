@@ -1,8 +1,8 @@
 //! Finds the transaction boundaries in a stream of events.
 //!
-//! Transaction lengths are not reliable in a binlog: MariaDB writes none. So this module finds the boundaries
-//! from the order of events. It reads the first bytes of each event and follows the rules of the servers' own
-//! replicas.
+//! A binlog does not always contain the lengths of transactions: MariaDB writes none. So this module finds
+//! the boundaries from the order of events. It reads the first bytes of each event and follows the same rules
+//! as replicas of MySQL and MariaDB.
 
 mod mariadb_event_group;
 mod mysql_transaction;
@@ -13,7 +13,7 @@ use crate::binlog_event::{EVENT_HEADER_BYTES, EventHeader, EventType, FormatDesc
 use crate::gtid::Gtid;
 use crate::{Flavour, WireError};
 
-/// What the source logged about which transactions may run in parallel.
+/// What the source logged about the transactions that may run in parallel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceDependency {
     /// MySQL: the transaction may run after transaction `last_committed` of the same file has committed.
@@ -36,23 +36,24 @@ pub struct TransactionStart {
     pub gtid: Option<Gtid>,
     /// What the source logged about parallel execution.
     pub dependency: SourceDependency,
-    /// When the originating server committed, in microseconds since 1970. `None` if the event does not hold
-    /// it (only MySQL 8 writes it).
+    /// When the originating server committed the transaction, in microseconds since 1970. `None` if the event
+    /// does not contain this time (only MySQL 8 writes it).
     pub commit_time_us: Option<u64>,
-    /// The length of the whole transaction in bytes, this event included. `None` if the event does not hold
-    /// it (only MySQL 8 writes it).
+    /// The length of the whole transaction in bytes, including this event. `None` if the event does not
+    /// contain the length (only MySQL 8 writes it).
     pub transaction_bytes: Option<u64>,
-    /// MariaDB: the transaction is one statement without a `COMMIT` event. MySQL's event does not say this.
+    /// MariaDB: the transaction is one statement without a `COMMIT` event. MySQL's GTID event does not
+    /// contain this information.
     pub standalone: bool,
-    /// MariaDB: the transaction holds DDL. MySQL's event does not say this.
+    /// MariaDB: the transaction holds DDL. MySQL's GTID event does not contain this information.
     pub ddl: bool,
 }
 
 /// The position of an event relative to transactions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TransactionStep {
-    /// The event belongs to no transaction (format description, rotate, previous GTIDs, heartbeat, stop,
-    /// ...). An open transaction continues after it.
+    /// The event does not belong to a transaction (format description, rotate, previous GTIDs, heartbeat,
+    /// stop, ...). An open transaction continues after this event.
     Outside,
     /// The event opens a transaction.
     Begin(TransactionStart),
@@ -60,8 +61,8 @@ pub enum TransactionStep {
     Inside,
     /// The event is the last of its transaction.
     End,
-    /// The event belongs to no transaction, and the open transaction never ends: the source restarted and
-    /// rolled it back. The caller must discard the events of that transaction.
+    /// The source restarted and rolled back the open transaction. The event does not belong to it. The caller
+    /// must discard the events of the open transaction.
     Abandoned,
 }
 
@@ -76,16 +77,16 @@ pub struct TransactionTracker {
 #[derive(Debug, Clone)]
 struct TrackedTransaction {
     phase: TransactionPhase,
-    /// The length of its events so far, in bytes.
+    /// The total length of the transaction's events so far, in bytes.
     bytes: u64,
-    /// The length in bytes that its opening event states.
+    /// The length in bytes that the transaction's opening event states.
     bytes_stated: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TransactionPhase {
-    /// The opening event was read, and perhaps events that belong to the next statement. That statement is
-    /// `BEGIN`, or it ends the transaction (MySQL).
+    /// MySQL: the opening event was read, and perhaps events that belong to the next statement. The next
+    /// statement is `BEGIN`, or the only statement of the transaction.
     Opened,
     /// Between `BEGIN` and `COMMIT`.
     Block,
@@ -93,7 +94,7 @@ enum TransactionPhase {
     Standalone,
 }
 
-/// What an event is by its type and first bytes, independent of the tracker's state.
+/// The meaning of an event according to its type and first bytes, independent of the tracker's state.
 #[derive(Debug)]
 enum EventMeaning {
     /// Opens a transaction.
@@ -114,9 +115,9 @@ enum EventMeaning {
     InBlock,
     /// Allowed anywhere; belongs to the open transaction if there is one.
     Anywhere,
-    /// Belongs to no transaction; allowed while a transaction is open.
+    /// Does not belong to a transaction, but is allowed while a transaction is open.
     Aside,
-    /// Belongs to no transaction; not allowed while a transaction is open.
+    /// Does not belong to a transaction, and is not allowed while a transaction is open.
     Between,
     /// The source restarted.
     Restart,
@@ -124,8 +125,8 @@ enum EventMeaning {
 
 impl TransactionTracker {
     /// How many bytes of an event's body [`TransactionTracker::observe`] needs, unless the body is shorter.
-    /// The statement of a query event begins within this prefix: servers write at most a few KiB of variables
-    /// before it.
+    /// The statement of a query event begins within this prefix, because servers write at most a few KiB of
+    /// variables before the statement.
     pub const PREFIX_BYTES: usize = 64 * 1024;
 
     /// Creates a tracker with no open transaction.
@@ -148,13 +149,13 @@ impl TransactionTracker {
     /// its body. A shorter body must be complete. The body is everything after the header, with the checksum
     /// if `format` has one.
     ///
-    /// `format` is the current format description. For a format description event, it is the description in
-    /// that event.
+    /// `format` is the current format description. If the event itself is a format description event,
+    /// `format` must be the description in this event.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if the event is not allowed here (a second opening event, rows outside a
-    /// transaction, a transaction with another length than announced); [`WireError::Unsupported`] for an
-    /// unknown type that may not be ignored. The tracker is then unusable until
+    /// [`WireError::Malformed`] if the event is not allowed at this point (a second opening event, rows
+    /// outside a transaction, a transaction with another length than announced); [`WireError::Unsupported`]
+    /// for an unknown type that may not be ignored. The tracker is then unusable until
     /// [`TransactionTracker::reset`].
     pub fn observe(
         &mut self,
@@ -186,7 +187,7 @@ impl TransactionTracker {
             && (open.bytes > stated || (ends && open.bytes != stated))
         {
             let reason = format!(
-                "it has {} bytes {} a {} event, but its GTID event states {stated} bytes",
+                "the transaction has {} bytes {} a {} event, but its GTID event states {stated} bytes",
                 open.bytes,
                 if ends { "up to" } else { "already up to" },
                 header.event_type,
@@ -220,21 +221,22 @@ impl TransactionTracker {
             }
             // MariaDB, and MySQL before 5.7, write an incident without a GTID.
             EventMeaning::Close if header.event_type == EventType::INCIDENT => Ok(TransactionStep::Outside),
-            _ => Err(misplaced(header, "outside a transaction")),
+            _ => Err(misplaced(header, "came outside a transaction")),
         }
     }
 }
 
 impl TrackedTransaction {
-    /// Updates the phase for an event inside the transaction. Returns whether the event ends the transaction.
+    /// Updates the phase of the transaction for an event inside it. Returns whether the event ends the
+    /// transaction.
     fn advance(&mut self, header: &EventHeader, meaning: &EventMeaning) -> Result<bool, WireError> {
         use TransactionPhase::{Block, Opened, Standalone};
         match (meaning, self.phase) {
             (EventMeaning::Open { .. }, _) => {
-                Err(misplaced(header, "inside a transaction that has not ended"))
+                Err(misplaced(header, "came inside a transaction that has not ended"))
             }
             (EventMeaning::Between | EventMeaning::Aside | EventMeaning::Restart, _) => {
-                Err(misplaced(header, "inside a transaction"))
+                Err(misplaced(header, "came inside a transaction"))
             }
             (EventMeaning::OpenBlock, Opened) => {
                 self.phase = Block;
@@ -242,11 +244,11 @@ impl TrackedTransaction {
             }
             (EventMeaning::Whole, Opened) => Ok(true),
             (EventMeaning::OpenBlock | EventMeaning::Whole, Block | Standalone) => {
-                Err(misplaced(header, "inside a transaction that has started"))
+                Err(misplaced(header, "came inside a transaction that has started"))
             }
             (EventMeaning::Close, _) => Ok(true),
             (EventMeaning::CloseBlock | EventMeaning::InBlock, Opened) => {
-                Err(misplaced(header, "in a transaction that has not started"))
+                Err(misplaced(header, "came in a transaction that has not started"))
             }
             (EventMeaning::CloseBlock, Block | Standalone) => Ok(true),
             (EventMeaning::InBlock, phase) => Ok(phase == Standalone),
@@ -257,7 +259,7 @@ impl TrackedTransaction {
 }
 
 fn misplaced(header: &EventHeader, place: &'static str) -> WireError {
-    let reason = format!("a {} event {place}, ending at {}", header.event_type, header.end_log_pos);
+    let reason = format!("a {} event {place}; the event ends at {}", header.event_type, header.end_log_pos);
     WireError::malformed("event stream", reason)
 }
 
@@ -278,7 +280,10 @@ impl<'a> Prefix<'a> {
         const WHAT: &str = "event";
         let behind_header = (header.event_length as usize).saturating_sub(EVENT_HEADER_BYTES);
         if body_prefix.len() > behind_header {
-            let reason = format!("{} bytes of the body were passed, of {behind_header}", body_prefix.len());
+            let reason = format!(
+                "the caller passed {} bytes of a body of only {behind_header} bytes",
+                body_prefix.len()
+            );
             return Err(WireError::malformed(WHAT, reason));
         }
         let needed = behind_header.min(TransactionTracker::PREFIX_BYTES);
@@ -296,8 +301,8 @@ impl<'a> Prefix<'a> {
 
     /// Returns the meaning of the event types that both flavours share, or `None` for other types.
     fn common_meaning(&self) -> Option<EventMeaning> {
-        // Since 11.4, MariaDB writes the position 0 also in events of the file, but not in events of these
-        // types.
+        // MariaDB 11.4 and later also writes the position 0 into events of the file, but not into events of
+        // these types.
         let from_stream = self.header.is_artificial() || self.header.end_log_pos == 0;
         Some(match self.header.event_type {
             EventType::HEARTBEAT | EventType::HEARTBEAT_V2 => EventMeaning::Aside,

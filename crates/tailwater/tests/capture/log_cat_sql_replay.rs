@@ -197,7 +197,7 @@ async fn transactions_that_sql_cannot_express_are_refused() -> Result<()> {
     let opaque = "CREATE TABLE d (id INT PRIMARY KEY, j JSON); INSERT INTO d VALUES (1, '1'); \
                   INSERT INTO d VALUES (2, JSON_ARRAY(CAST(X'00' AS BINARY)));";
     for (metadata, statements, complaint) in [
-        ("MINIMAL", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1)", "names of its columns"),
+        ("MINIMAL", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1)", "names of the table's columns"),
         ("FULL", opaque, "a value of SQL type"),
         (
             "FULL",

@@ -53,8 +53,8 @@ impl ChecksumAlgorithm {
 
 /// Verifies the CRC32 at the end of a complete event. The CRC32 covers the header too.
 ///
-/// Servers clear the "in use" flag of a format description event in place when they close the file. So they
-/// compute the checksum of this event with the flag cleared, and this function does the same.
+/// When servers close a file, they clear the "in use" flag of its format description event in place. So they
+/// compute the checksum of this event as if the flag were cleared. This function does the same.
 ///
 /// # Errors
 /// [`WireError::Checksum`] if the checksum does not match; [`WireError::Truncated`] if the event is too short
@@ -88,12 +88,14 @@ pub fn compute_checksum(event: &[u8]) -> u32 {
             hasher.update(body);
             hasher.finalize()
         }
-        // One call for the whole event: several calls take several times as long for short events.
+        // Use one call for the whole event, because several calls take several times as long for short
+        // events.
         _ => crc32fast::hash(event),
     }
 }
 
-/// Returns the header as the checksum covers it: the "in use" flag of a format description event is cleared.
+/// Returns the header in the form that the checksum covers: the "in use" flag of a format description event
+/// is cleared.
 fn as_checksummed(header: &[u8; EVENT_HEADER_BYTES]) -> [u8; EVENT_HEADER_BYTES] {
     let mut copy = *header;
     if copy[EVENT_TYPE_OFFSET] == EventType::FORMAT_DESCRIPTION.0 {
@@ -110,7 +112,8 @@ fn too_short(length: u64, needed: usize) -> WireError {
 #[derive(Debug, Clone)]
 pub struct ChecksumChecker {
     hasher: crc32fast::Hasher,
-    /// The header. It is buffered until it is complete, because the checksum excludes one of its flags.
+    /// The header of the event. It is buffered until it is complete, because the checksum does not cover one
+    /// of its flags.
     header: [u8; EVENT_HEADER_BYTES],
     event_length: u64,
     seen: u64,
@@ -135,7 +138,8 @@ impl ChecksumChecker {
         })
     }
 
-    /// Adds the next bytes of the event. Bytes after its stated end make [`Self::finish`] fail.
+    /// Adds the next bytes of the event. If there are bytes after the event's stated end, [`Self::finish`]
+    /// returns an error.
     pub fn update(&mut self, mut chunk: &[u8]) {
         if self.seen < EVENT_HEADER_BYTES as u64 {
             let filled = self.seen as usize;
@@ -177,7 +181,8 @@ impl ChecksumChecker {
             return Err(WireError::Truncated { what: "event", offset: self.seen as usize, needed });
         }
         if self.seen > self.event_length {
-            let reason = format!("{} bytes were passed for an event of {}", self.seen, self.event_length);
+            let reason =
+                format!("the caller passed {} bytes of an event of {} bytes", self.seen, self.event_length);
             return Err(WireError::malformed("event", reason));
         }
         let (stored, computed) = (u32::from_le_bytes(self.stored), self.hasher.finalize());

@@ -17,22 +17,22 @@ const WHAT: &str = "compressed event";
 ///
 /// # Errors
 /// [`WireError::TooLarge`] if the stated length exceeds `bytes_max`; [`WireError::Malformed`] if the actual
-/// length differs from the stated one; [`WireError::Unsupported`] for an algorithm other than zlib.
+/// length differs from the stated length; [`WireError::Unsupported`] if the algorithm is not zlib.
 pub fn decompress(part: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Result<(), WireError> {
     let (stated, stream) = read_head(part)?;
     if stated > bytes_max as u64 {
         return Err(WireError::TooLarge { what: WHAT, size: stated, size_max: bytes_max as u64 });
     }
     let stated = stated as usize;
-    // zlib expands by a factor of 1032 at most. So a false length cannot cause an allocation that the input
-    // does not justify.
+    // Decompressed data is at most 1032 times as long as the zlib stream. With this check, a false length
+    // cannot cause an allocation that the input does not justify.
     if stated > stream.len().saturating_mul(1032).saturating_add(1032) {
         let reason =
-            format!("the stated {stated} bytes cannot be the content of a stream of {}", stream.len());
+            format!("a stream of {} bytes cannot have the stated content of {stated} bytes", stream.len());
         return Err(WireError::malformed(WHAT, reason));
     }
     let before = out.len();
-    // One byte more than stated, so that a stream that is too long is detected.
+    // Reserve one byte more than the stated length, so that a stream that is too long is detected.
     out.resize(before + stated + 1, 0);
     let mut inflate = Decompress::new(true);
     let status = inflate.decompress(stream, &mut out[before..], FlushDecompress::Finish);
@@ -40,9 +40,10 @@ pub fn decompress(part: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Result<()
     out.truncate(before + stated);
     match status {
         Ok(Status::StreamEnd) if made == stated as u64 => Ok(()),
-        Ok(_) => {
-            Err(WireError::malformed(WHAT, format!("it holds {made} bytes or more, but states {stated}")))
-        }
+        Ok(_) => Err(WireError::malformed(
+            WHAT,
+            format!("the decompressed part has {made} bytes or more, but its stated length is {stated}"),
+        )),
         Err(error) => Err(WireError::malformed(WHAT, format!("it is not a zlib stream: {error}"))),
     }
 }
@@ -61,7 +62,7 @@ pub(crate) fn decompress_front<const N: usize>(part: &[u8]) -> Result<([u8; N], 
 /// Decompresses a part that arrives in pieces of any size. It does not buffer the part.
 pub struct PartDecoder {
     inflate: Decompress,
-    /// The first byte and the length, until both are complete.
+    /// The bytes of the first byte and the length, until both are complete.
     head: Vec<u8>,
     stated: Option<u64>,
     finished: bool,
@@ -135,14 +136,17 @@ impl PartDecoder {
     /// Checks that the part is complete, and returns its decompressed length.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if the decompressed length differs from the stated one.
+    /// [`WireError::Malformed`] if the decompressed length differs from the stated length.
     pub fn finish(&self) -> Result<u64, WireError> {
         let made = self.inflate.total_out();
         match self.stated {
             Some(stated) if self.finished && stated == made => Ok(made),
             stated => Err(WireError::malformed(
                 WHAT,
-                format!("it holds {made} bytes, but states {}", stated.unwrap_or(0)),
+                format!(
+                    "the decompressed part has {made} bytes, but its stated length is {}",
+                    stated.unwrap_or(0)
+                ),
             )),
         }
     }
@@ -183,7 +187,7 @@ pub fn plain_type(event_type: EventType) -> Option<EventType> {
 /// uncompressed event type.
 ///
 /// # Errors
-/// [`WireError::Unsupported`] if the event type is not a compressed one. Otherwise as [`decompress`], where
+/// [`WireError::Unsupported`] if the event type is not compressed. Otherwise the errors of [`decompress`].
 /// `bytes_max` limits the decompressed part.
 pub fn decompress_body(
     event_type: EventType,

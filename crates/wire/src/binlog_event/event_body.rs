@@ -20,7 +20,7 @@ use crate::gtid::{MariadbGtidList, MysqlGtidSet};
 /// A complete event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BinlogEvent<'a> {
-    /// Its header.
+    /// The header of the event.
     pub header: EventHeader,
     /// The body: everything after the header, without the checksum.
     pub body: EventBody<'a>,
@@ -38,7 +38,7 @@ impl<'a> BinlogEvent<'a> {
         let header = EventHeader::parse(bytes)?;
         if header.event_length as usize != bytes.len() {
             let reason =
-                format!("it has {} bytes, but its header states {}", bytes.len(), header.event_length);
+                format!("the event has {} bytes, but its header states {}", bytes.len(), header.event_length);
             return Err(WireError::malformed("event", reason));
         }
         let behind_header = &bytes[EVENT_HEADER_BYTES..];
@@ -85,7 +85,7 @@ pub enum EventBody<'a> {
     AppendBlock(LoadBlock<'a>),
     /// The `LOAD DATA` statement.
     ExecuteLoadQuery(ExecuteLoadQuery<'a>),
-    /// A replica can delete the blocks of the file with this id.
+    /// The replica can delete the blocks of the loaded file with this id.
     DeleteFile(u32),
     /// The source lost events.
     Incident(Incident<'a>),
@@ -95,11 +95,11 @@ pub enum EventBody<'a> {
     RowsQuery(&'a [u8]),
     /// The statement that caused the following row events (MariaDB).
     AnnotateRows(&'a [u8]),
-    /// Opens a MySQL transaction, also one with a tagged GTID or without a GTID.
+    /// Opens a MySQL transaction. The transaction may have a tagged GTID, or no GTID.
     Gtid(GtidEvent),
     /// The GTIDs of all transactions in the previous files (MySQL).
     PreviousGtids(MysqlGtidSet),
-    /// The last event of an XA transaction, which is then prepared or committed in one phase.
+    /// The last event of an XA transaction. It prepares the transaction, or commits it in one phase.
     XaPrepare(XaPrepare<'a>),
     /// The certification data of Group Replication, not decoded.
     TransactionContext(&'a [u8]),
@@ -107,7 +107,7 @@ pub enum EventBody<'a> {
     ViewChange(&'a [u8]),
     /// A compressed transaction (MySQL).
     TransactionPayload(TransactionPayload<'a>),
-    /// Describes a table. The bytes are not decoded: see [`crate::row_event`].
+    /// Describes a table. The bytes are not decoded here: see [`crate::row_event`].
     TableMap(&'a [u8]),
     /// Changes rows. The images may be compressed or partial.
     Rows(RowsEvent<'a>),
@@ -126,7 +126,7 @@ pub enum EventBody<'a> {
 }
 
 impl<'a> EventBody<'a> {
-    /// Parses the body: everything after the header, without the checksum.
+    /// Parses the body of an event: everything after the header, without the checksum.
     ///
     /// # Errors
     /// The error of the body's parser. [`WireError::Unsupported`] for an unknown type without the flag that
@@ -184,8 +184,8 @@ impl<'a> EventBody<'a> {
 
 /// Returns the statement of a `ROWS_QUERY_EVENT`.
 fn rows_query(body: &[u8]) -> Result<&[u8], WireError> {
-    // The first byte is the length of the statement modulo 256. Longer statements make it useless, so it is
-    // ignored.
+    // The first byte is the length of the statement modulo 256. It is useless for longer statements, so
+    // ignore it.
     match body.split_first() {
         Some((_, statement)) => Ok(statement),
         None => Err(WireError::Truncated { what: "rows query event", offset: 0, needed: 1 }),

@@ -10,7 +10,7 @@ use super::rotate_and_heartbeat_event::{Heartbeat, Rotate};
 use crate::gtid::{MariadbGtidList, MysqlGtidSet};
 use crate::{ServerId, WireError};
 
-/// Builds consecutive events of a file, each with header, end position and checksum.
+/// Builds consecutive events of a binlog file. Each has a header, an end position and a checksum.
 #[derive(Debug, Clone)]
 pub struct EventBuilder {
     /// The `server_id` in the header of the next event.
@@ -50,7 +50,7 @@ impl EventBuilder {
         self.build(event_type, flags, self.position as u32, length, body)
     }
 
-    /// Builds an artificial event, which is in no file.
+    /// Builds an artificial event, which is not in a file.
     pub fn artificial(&mut self, event_type: EventType, body: &[u8]) -> Result<Vec<u8>, WireError> {
         let length = self.length(event_type, body)?;
         self.build(event_type, EventHeader::FLAG_ARTIFICIAL, 0, length, body)
@@ -120,7 +120,7 @@ impl EventBuilder {
         self.event(EventType::MARIADB_GTID_LIST, 0, &list.encode()?)
     }
 
-    /// Builds a heartbeat in the form that all replicas understand.
+    /// Builds a heartbeat of version 1, which all replicas understand.
     pub fn heartbeat(&mut self, heartbeat: Heartbeat<'_>) -> Result<Vec<u8>, WireError> {
         let body = heartbeat.to_body_v1();
         let length = self.length(EventType::HEARTBEAT, &body)?;
@@ -128,7 +128,7 @@ impl EventBuilder {
         self.build(EventType::HEARTBEAT, 0, position, length, &body)
     }
 
-    /// Builds a heartbeat in the second form, for replicas that requested it (MySQL 8.0.26 and later).
+    /// Builds a heartbeat of version 2, for replicas that requested this version (MySQL 8.0.26 and later).
     pub fn heartbeat_v2(&mut self, heartbeat: Heartbeat<'_>) -> Result<Vec<u8>, WireError> {
         let body = heartbeat.to_body_v2();
         let length = self.length(EventType::HEARTBEAT_V2, &body)?;

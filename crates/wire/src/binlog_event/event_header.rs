@@ -28,7 +28,7 @@ pub struct EventHeader {
     /// The offset of the end of the event in the source's binlog file. It wraps at 4 GiB. It is 0 in
     /// artificial events and, since MariaDB 11.4, in events inside a transaction.
     pub end_log_pos: u32,
-    /// The `LOG_EVENT_*_F` bits: see the constants of this type.
+    /// The `LOG_EVENT_*_F` bits: see the `FLAG_*` constants of this type.
     pub flags: u16,
 }
 
@@ -37,7 +37,7 @@ impl EventHeader {
     pub const FLAG_BINLOG_IN_USE: u16 = 0x0001;
     /// The statement used temporary tables, so it depends on its connection.
     pub const FLAG_THREAD_SPECIFIC: u16 = 0x0004;
-    /// The event is artificial: it is not in a file (such as the rotate event that begins a stream).
+    /// The event is artificial: it is not in a file. An example is the rotate event that begins a stream.
     pub const FLAG_ARTIFICIAL: u16 = 0x0020;
     /// The I/O thread of a replica wrote the event to a relay log.
     pub const FLAG_RELAY_LOG: u16 = 0x0040;
@@ -91,13 +91,13 @@ impl EventHeader {
         self.flags & flag != 0
     }
 
-    /// Returns whether the event is artificial: in no file.
+    /// Returns whether the event is artificial, that is, not in a file.
     pub fn is_artificial(&self) -> bool {
         self.has(Self::FLAG_ARTIFICIAL)
     }
 }
 
-/// The type byte of an event. It is a newtype rather than an enum, because unknown types are valid input.
+/// The type byte of an event. This is a newtype and not an enum, because unknown types are valid input.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EventType(pub u8);
 

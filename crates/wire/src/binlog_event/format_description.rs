@@ -22,13 +22,13 @@ pub struct FormatDescription {
     pub binlog_version: u16,
     /// The version of the server that wrote the file, such as `9.7.0` or `10.11.14-MariaDB-0+deb12u2-log`.
     pub server_version: String,
-    /// When the server started, in seconds since 1970, in the first file that it wrote after the start. It is
-    /// 0 in later files, and in a stream that begins in the middle of a file.
+    /// When the server started, in seconds since 1970. Only the first file after the start has this time. It
+    /// is 0 in later files, and in a stream that begins in the middle of a file.
     pub created: u32,
     /// Length of the fixed part of each event type, in bytes; type 1 is at index 0.
     pub post_header_lengths: Vec<u8>,
-    /// The checksum algorithm of the following events. `None` from servers without checksums (before MySQL
-    /// 5.6.1 and MariaDB 5.3), which do not write the byte that names the algorithm.
+    /// The checksum algorithm of the following events. `None` if the server does not support checksums
+    /// (before MySQL 5.6.1 and MariaDB 5.3). Such a server does not write the byte that names the algorithm.
     pub checksum: Option<ChecksumAlgorithm>,
 }
 
@@ -39,10 +39,10 @@ impl FormatDescription {
     /// A server that supports checksums writes a checksum on this event even if checksums are off.
     ///
     /// # Errors
-    /// [`WireError::Truncated`]; [`WireError::Unsupported`] for a binlog version other than 4, another header
-    /// length than 19, or an unknown checksum algorithm.
+    /// [`WireError::Truncated`]; [`WireError::Unsupported`] if the binlog version is not 4, the header length
+    /// is not 19, or the checksum algorithm is unknown.
     pub fn parse(body: &[u8]) -> Result<Self, WireError> {
-        // The server version determines whether the body ends in a checksum.
+        // The server version in the body determines whether the body ends in a checksum.
         match Self::parse_stripped(body) {
             Ok(format) if format.checksum.is_none() => Ok(format),
             _ => Self::parse_stripped(strip_checksum(body)?),
@@ -57,7 +57,8 @@ impl FormatDescription {
         let mut cursor = ByteCursor::new(WHAT, body);
         let binlog_version = cursor.u16()?;
         if binlog_version != 4 {
-            let detail = format!("binlog version {binlog_version}; only version 4 (MySQL 5.0 and later) is");
+            let detail =
+                format!("binlog version {binlog_version}; only version 4 (MySQL 5.0 and later) is supported");
             return Err(WireError::unsupported(WHAT, detail));
         }
         let padded = cursor.bytes(SERVER_VERSION_BYTES)?;
@@ -71,7 +72,7 @@ impl FormatDescription {
         if usize::from(header_length) != EVENT_HEADER_BYTES {
             return Err(WireError::unsupported(
                 WHAT,
-                format!("event headers of {header_length} bytes; only 19 bytes are"),
+                format!("event headers of {header_length} bytes; only headers of 19 bytes are supported"),
             ));
         }
         let rest = cursor.rest();
@@ -83,19 +84,19 @@ impl FormatDescription {
         } else {
             (rest, None)
         };
-        // An event type is one byte, so lengths after the 255th belong to no type.
+        // An event type is one byte, so a length after the 255th does not belong to a type.
         if post_header_lengths.len() > usize::from(u8::MAX) {
             return Err(WireError::malformed(
                 WHAT,
-                format!("it states lengths for {} event types", post_header_lengths.len()),
+                format!("the event states lengths for {} event types", post_header_lengths.len()),
             ));
         }
         let post_header_lengths = post_header_lengths.to_vec();
         Ok(Self { binlog_version, server_version, created, post_header_lengths, checksum })
     }
 
-    /// Returns the format to assume before a stream's format description, because an artificial rotate event
-    /// comes first; also used in tests. It has the lengths of all servers since MySQL 5.6 and MariaDB 10.0.
+    /// Returns the format to assume for the artificial rotate event that precedes a stream's format
+    /// description. Tests use it too. Its lengths are those of all servers since MySQL 5.6 and MariaDB 10.0.
     pub fn assumed(flavour: Flavour, checksum: ChecksumAlgorithm) -> Self {
         let (server_version, types) = match flavour {
             Flavour::MySql => ("8.4.0", usize::from(EventType::GTID_TAGGED.0)),
@@ -123,7 +124,7 @@ impl FormatDescription {
         let mut body = Vec::with_capacity(57 + self.post_header_lengths.len() + 1);
         body.extend_from_slice(&self.binlog_version.to_le_bytes());
         let mut version = [0; SERVER_VERSION_BYTES];
-        // The last byte remains zero, because readers expect a final zero byte.
+        // The last byte of the version field remains zero, because readers expect a final zero byte.
         let length = self.server_version.len().min(SERVER_VERSION_BYTES - 1);
         version[..length].copy_from_slice(&self.server_version.as_bytes()[..length]);
         body.extend_from_slice(&version);
@@ -169,7 +170,8 @@ impl FormatDescription {
         self.post_header_lengths.get(index).map(|length| usize::from(*length))
     }
 
-    /// Returns the length of the fixed part. It must be at least `known`, the length that this crate parses.
+    /// Returns the length of the fixed part of an event type. Returns an error if it is less than `known`,
+    /// the length that this crate parses.
     pub(crate) fn post_header_length_of(
         &self,
         event_type: EventType,
@@ -179,7 +181,9 @@ impl FormatDescription {
             Some(length) if length >= known => Ok(length),
             Some(length) => Err(WireError::unsupported(
                 "event layout",
-                format!("a fixed part of {length} bytes in {event_type}; at least {known} are expected"),
+                format!(
+                    "a fixed part of {length} bytes in {event_type}; at least {known} bytes are expected"
+                ),
             )),
             None => Ok(known),
         }

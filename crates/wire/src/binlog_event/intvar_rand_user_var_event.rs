@@ -16,7 +16,7 @@ impl IntVar {
     /// Parses the event body, which must not include the checksum.
     ///
     /// # Errors
-    /// [`WireError::Truncated`]; [`WireError::Unsupported`] for another kind of number.
+    /// [`WireError::Truncated`]; [`WireError::Unsupported`] for an unknown kind of number.
     pub fn parse(body: &[u8]) -> Result<Self, WireError> {
         const WHAT: &str = "intvar event";
         let mut cursor = ByteCursor::new(WHAT, body);
@@ -48,10 +48,10 @@ impl RandSeeds {
 pub struct UserVar<'a> {
     /// The name without the `@`.
     pub name: &'a [u8],
-    /// Its value.
+    /// The value of the variable.
     pub value: UserVarValue<'a>,
-    /// MariaDB's extra bytes after the value. They hold the data type in versions that have more types than
-    /// the value distinguishes.
+    /// MariaDB's extra bytes after the value. In versions with more data types than `value` can distinguish,
+    /// they name the data type.
     pub extra: &'a [u8],
 }
 
@@ -62,7 +62,7 @@ pub enum UserVarValue<'a> {
     Null,
     /// A string, in the character set of a collation.
     String {
-        /// Its bytes.
+        /// The bytes of the value.
         bytes: &'a [u8],
         /// The number of the collation.
         collation: u32,
@@ -79,7 +79,7 @@ pub enum UserVarValue<'a> {
         precision: u8,
         /// The number of digits after the decimal point.
         scale: u8,
-        /// Its bytes.
+        /// The bytes of the value.
         bytes: &'a [u8],
     },
 }
@@ -91,7 +91,7 @@ impl<'a> UserVar<'a> {
     ///
     /// # Errors
     /// [`WireError::Truncated`]; [`WireError::Malformed`] if the length of the value does not fit its type;
-    /// [`WireError::Unsupported`] for another type.
+    /// [`WireError::Unsupported`] for an unknown type.
     pub fn parse(body: &'a [u8]) -> Result<Self, WireError> {
         const WHAT: &str = "user variable event";
         let mut cursor = ByteCursor::new(WHAT, body);

@@ -1,4 +1,4 @@
-//! The events of `LOAD DATA` in statement format: the loaded file in blocks, then the statement.
+//! The events of `LOAD DATA` in statement format: first the blocks of the loaded file, then the statement.
 
 use super::event_header::EventType;
 use super::format_description::FormatDescription;
@@ -26,8 +26,8 @@ impl<'a> LoadBlock<'a> {
     }
 }
 
-/// Parses the body, without its checksum, of a `DELETE_FILE_EVENT`. Returns the id of the file whose blocks
-/// are no longer needed.
+/// Parses the body, without its checksum, of a `DELETE_FILE_EVENT`. Returns the id of the loaded file whose
+/// blocks the replica can delete.
 ///
 /// # Errors
 /// [`WireError::Truncated`] if there are fewer than 4 bytes.
@@ -51,7 +51,7 @@ pub enum LoadDuplicates {
 pub struct ExecuteLoadQuery<'a> {
     /// The statement and the session variables that it depends on.
     pub query: QueryEvent<'a>,
-    /// The number of the file whose blocks it loads.
+    /// The number of the file whose blocks the statement loads.
     pub file_id: u32,
     /// Offset in the statement where the file name starts, in bytes, with `LOCAL` and quotes. To execute the
     /// statement again, replace this part.
@@ -74,7 +74,7 @@ impl<'a> ExecuteLoadQuery<'a> {
     pub fn parse(body: &'a [u8], format: &FormatDescription) -> Result<Self, WireError> {
         const WHAT: &str = "execute load query event";
         format.post_header_length_of(EventType::EXECUTE_LOAD_QUERY, Self::FIXED_BYTES)?;
-        // `QueryEvent::parse` skips the bytes of the fixed part that are read here.
+        // `QueryEvent::parse` skips the bytes of the fixed part that this method reads.
         let query = QueryEvent::parse(EventType::EXECUTE_LOAD_QUERY, body, format)?;
         let mut cursor = ByteCursor::new(WHAT, body);
         cursor.skip(Self::FILE_ID_OFFSET)?;

@@ -66,7 +66,10 @@ impl<'a> PartialRowData<'a> {
         let mut cursor = ByteCursor::new(WHAT, body);
         let (fragments, fragment) = (cursor.u32()?, cursor.u32()?);
         if !(1..=fragments).contains(&fragment) {
-            return Err(WireError::malformed(WHAT, format!("it is fragment {fragment} of {fragments}")));
+            return Err(WireError::malformed(
+                WHAT,
+                format!("the event is fragment {fragment} of {fragments}"),
+            ));
         }
         let event_bytes = match cursor.u8()? {
             0 => None,

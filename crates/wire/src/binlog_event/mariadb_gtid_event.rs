@@ -23,7 +23,8 @@ pub struct MariadbGtidEvent<'a> {
     pub xid: Option<Xid<'a>>,
     /// The `EXTRA_*` bits.
     pub flags_extra: u8,
-    /// The number of storage engines besides the first, with [`Self::EXTRA_MULTI_ENGINE`].
+    /// The number of storage engines in addition to the first. Present only with the flag
+    /// [`Self::EXTRA_MULTI_ENGINE`].
     pub extra_engines: u8,
     /// The sequence number of the `START ALTER` that this event group commits or rolls back.
     pub start_alter_sequence: Option<u64>,
@@ -67,7 +68,7 @@ impl<'a> MariadbGtidEvent<'a> {
     ///
     /// # Errors
     /// [`WireError::Truncated`]; [`WireError::Malformed`] for an invalid XID; [`WireError::Unsupported`] for
-    /// an unknown extra flag, which may have fields of unknown length.
+    /// an unknown extra flag, because its fields may have an unknown length.
     pub fn parse(
         header: &EventHeader,
         body: &'a [u8],
@@ -91,7 +92,7 @@ impl<'a> MariadbGtidEvent<'a> {
         if cursor.is_empty() {
             return Ok(event);
         }
-        // In a padded body, this byte is zero: no flags.
+        // In a padded body, this byte is zero, so it means "no extra flags".
         event.flags_extra = cursor.u8()?;
         let has_extra = |flag| event.flags_extra & flag != 0;
         let unknown = event.flags_extra & !0x1f;
@@ -129,8 +130,8 @@ impl<'a> MariadbGtidEvent<'a> {
         self.flags & flag != 0
     }
 
-    /// Returns the body without a checksum. The fields that are present determine what is written, not the
-    /// flags.
+    /// Returns the body without a checksum. Writes the fields that are present, even if the flags do not
+    /// announce them.
     pub fn to_body(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(Self::BODY_BYTES_MIN + 19);
         body.extend_from_slice(&self.gtid.sequence.to_le_bytes());

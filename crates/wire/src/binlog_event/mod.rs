@@ -1,7 +1,8 @@
 //! Binlog events: the common 19-byte header, and the event bodies.
 //!
-//! [`BinlogEvent::parse`] parses a complete event into an [`EventBody`]; each body also has its own parser.
-//! [`crate::row_event`] parses table maps and row images. Bodies borrow from the bytes of the event.
+//! [`BinlogEvent::parse`] parses a complete event into an [`EventBody`]. Each type of body also has a parser
+//! of its own. [`crate::row_event`] parses table maps and row images. Bodies borrow from the bytes of the
+//! event.
 
 pub mod checksum;
 pub mod compressed_event;

@@ -9,8 +9,8 @@ use crate::gtid::{MYSQL_NUMBER_MAX, MYSQL_TAG_CHARACTERS_MAX, MysqlGtid};
 const WHAT: &str = "gtid event";
 const WHAT_TAGGED: &str = "tagged gtid event";
 
-/// The type code of the logical clock. Servers before 5.7.5 wrote other clocks, with other codes, that cannot
-/// be compared with it.
+/// The type code of the logical clock. Servers before 5.7.5 wrote other clocks under other codes, and those
+/// clocks cannot be compared with it.
 const LOGICAL_CLOCK: u8 = 2;
 
 /// The event that opens a MySQL transaction.
@@ -50,8 +50,8 @@ impl GtidEvent {
     /// In `flags`: the transaction may hold statements, not only rows.
     pub const FLAG_MAY_HAVE_STATEMENTS: u8 = 1;
 
-    /// This constant and the next one are the highest bits of the time field and the version field. If the
-    /// bit is set, the value of the original server follows.
+    /// The highest bit of the time field. The constant after it is the highest bit of the version field. If
+    /// the bit is set, the value of the original server follows.
     const TIME_MARK: u64 = 1 << 55;
     const VERSION_MARK: u32 = 1 << 31;
     /// The number that servers write if the version is unknown.
@@ -81,7 +81,8 @@ impl GtidEvent {
             last_committed: cursor.u64()?.cast_signed(),
             sequence_number: cursor.u64()?.cast_signed(),
         });
-        // Newer servers added fields at the end, so the body may end after any of the following fields.
+        // Newer servers have added fields at the end. So the body of an older server may end after any of the
+        // following fields.
         if cursor.remaining() < 7 {
             return Ok(event);
         }
@@ -135,7 +136,8 @@ impl GtidEvent {
                 9 => event.immediate_server_version = known_version(message.uint32()?),
                 10 => event.original_server_version = known_version(message.uint32()?),
                 11 => event.commit_group_ticket = Some(message.uint()?).filter(|ticket| *ticket != 0),
-                // The fields of newer servers come last, and the header of this message allows skipping them.
+                // Unknown fields of newer servers come last, and the header of this message allows readers to
+                // skip them.
                 _ => break,
             }
         }
@@ -167,8 +169,9 @@ impl GtidEvent {
 
     /// Returns the body of an event of type 33 or 34, without checksum. These types have no tag.
     ///
-    /// The first `None` field and all fields after it are omitted, as older servers do. Times and versions
-    /// are truncated to 55 and 31 bits, their size in these types. Tagged events have more bits.
+    /// As in older servers, the first `None` field and all fields after it are omitted. Times are truncated
+    /// to 55 bits and versions to 31 bits, because these event types have no more bits for them. Tagged
+    /// events have more bits.
     pub fn to_body(&self) -> Vec<u8> {
         let mut body = vec![self.flags];
         let (uuid, number) = self.gtid.as_ref().map_or(([0; 16], 0), |gtid| (gtid.uuid, gtid.number));
@@ -259,7 +262,7 @@ mod tests {
         longer.extend_from_slice(&[12 << 1, 0x55, 0x66]);
         longer[1] = (longer.len() as u8) << 1;
         assert!(GtidEvent::parse_tagged(&longer).is_ok());
-        // The head holds the number of the last required field, counted from 1.
+        // Change the head, which holds the number of the last required field, counted from 1.
         longer[2] = 13 << 1;
         assert!(matches!(GtidEvent::parse_tagged(&longer), Err(WireError::Unsupported { .. })));
         longer[2] = 12 << 1;

@@ -1,4 +1,4 @@
-//! MySQL's self-describing message format (`mysql::serialization`), used by tagged GTID events.
+//! MySQL's self-describing message format (`mysql::serialization`). Tagged GTID events use it.
 //!
 //! A message consists of a format version, its size, the id of the last field that a reader must know, and
 //! the fields. Each field is an id and a value; the ids ascend. Integers have 1..=9 bytes. The number of
@@ -29,19 +29,19 @@ impl<'a> SerializedMessage<'a> {
         if size != bytes.len() as u64 {
             return Err(WireError::malformed(
                 what,
-                format!("it states a size of {size} bytes, but there are {}", bytes.len()),
+                format!("the message states a size of {size} bytes, but has {}", bytes.len()),
             ));
         }
         let last_required = uint(&mut cursor)?;
         if last_required > known_fields {
-            let detail = format!("field {} is required, but unknown", last_required - 1);
+            let detail = format!("the message requires the field {}, which is unknown", last_required - 1);
             return Err(WireError::unsupported(what, detail));
         }
         Ok(Self { cursor, what, next_id_min: 0 })
     }
 
-    /// Returns the id of the next field. The caller must read its value before the next call. An unknown id
-    /// ends the message for the caller, because the length of its value is unknown.
+    /// Returns the id of the next field. The caller must read the field's value before the next call. After
+    /// an unknown id the caller must stop, because the length of the value is unknown.
     pub(crate) fn next_field(&mut self) -> Result<Option<u64>, WireError> {
         if self.cursor.is_empty() {
             return Ok(None);
@@ -85,7 +85,9 @@ impl<'a> SerializedMessage<'a> {
         let length = self.uint()?;
         match usize::try_from(length) {
             Ok(length) if length <= bytes_max => self.cursor.bytes(length),
-            _ => Err(WireError::malformed(self.what, format!("it states a string of {length} bytes"))),
+            _ => {
+                Err(WireError::malformed(self.what, format!("the message states a string of {length} bytes")))
+            }
         }
     }
 }
@@ -94,8 +96,8 @@ fn uint(cursor: &mut ByteCursor<'_>) -> Result<u64, WireError> {
     let first = cursor.u8()?;
     let following = first.trailing_ones() as usize;
     let high = cursor.uint(following)?;
-    // In an integer of nine bytes, the first byte holds no bits of the value. In shorter integers, the bits
-    // above the length bits are the lowest bits of the value.
+    // In an integer of nine bytes, the first byte does not hold bits of the value. In a shorter integer, the
+    // bits of the first byte above the length bits are the lowest bits of the value.
     Ok(match following {
         8 => high,
         _ => u64::from(first) >> (following + 1) | high << (7 - following),

@@ -34,7 +34,7 @@ pub struct QueryEvent<'a> {
 impl<'a> QueryEvent<'a> {
     /// Parses the event body, which must not include the checksum.
     ///
-    /// A truncated body is accepted if it ends within the statement. Then `query` is incomplete.
+    /// Accepts a truncated body that ends within the statement. In this case `query` is incomplete.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if the body ends before the statement; [`WireError::Malformed`] if no zero
@@ -76,7 +76,7 @@ impl<'a> QueryEvent<'a> {
         StatusVars::parse(self.status_vars_bytes)
     }
 
-    /// Returns the text of the statement, decompressed if needed.
+    /// Returns the text of the statement. Decompresses it if necessary.
     ///
     /// # Errors
     /// As [`compressed::decompress`]. [`WireError::TooLarge`] if the text is longer than `bytes_max`.

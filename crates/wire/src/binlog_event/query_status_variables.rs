@@ -6,7 +6,7 @@ use crate::byte_cursor::ByteCursor;
 
 const WHAT: &str = "query status variables";
 
-/// The status variables of an event. A variable that the event does not hold is `None`.
+/// The status variables of an event. If the event does not contain a variable, its field is `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StatusVars<'a> {
     /// Session options as bits: see the `OPTION_*` constants.
@@ -27,7 +27,8 @@ pub struct StatusVars<'a> {
     pub charset_database: Option<u16>,
     /// For a multi-table update, one bit per table: set if the statement changes the table.
     pub table_map_for_update: Option<u64>,
-    /// The length of the event on the source, if the replica that wrote the relay log changed it (MySQL 5.0).
+    /// The length that the event had on the source, if the replica that wrote the relay log has changed the
+    /// length (MySQL 5.0).
     pub master_data_written: Option<u32>,
     /// The account that is the default definer of objects that the statement creates.
     pub invoker: Option<Invoker<'a>>,
@@ -96,7 +97,7 @@ pub struct Invoker<'a> {
 pub enum UpdatedDatabases<'a> {
     /// The statement changes only these databases.
     Named(Vec<&'a [u8]>),
-    /// The statement changes more databases than the event can name (16).
+    /// The statement changes more than 16 databases, the maximum that the event can name.
     TooMany,
 }
 
@@ -130,14 +131,14 @@ impl<'a> StatusVars<'a> {
 
     /// The maximum number of databases that servers name in the event.
     const UPDATED_DATABASES_MAX: u8 = 16;
-    /// Bits of [`GtidFlags::flags_extra`] after which a sequence number follows: `EXTRA_COMMIT_ALTER |
-    /// EXTRA_ROLLBACK_ALTER`.
+    /// If one of these bits of [`GtidFlags::flags_extra`] is set, a sequence number follows:
+    /// `EXTRA_COMMIT_ALTER | EXTRA_ROLLBACK_ALTER`.
     const GTID_FLAGS_WITH_SEQUENCE: u8 = 0x04 | 0x08;
 
     /// Parses the variables.
     ///
-    /// The length of an unknown variable is unknown, so parsing ends there, as it does in the servers.
-    /// [`StatusVars::unknown`] holds the rest, and the caller decides what to do with it.
+    /// The length of an unknown variable cannot be known. So parsing ends at the first unknown variable, as
+    /// it does in the servers. [`StatusVars::unknown`] contains the rest of the bytes for the caller.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if a known variable ends early.
@@ -162,7 +163,7 @@ impl<'a> StatusVars<'a> {
             1 => self.sql_mode = Some(cursor.u64()?),
             2 => {
                 self.catalog = Some(short_bytes(cursor)?);
-                // Only this form of a catalog, the oldest one, ends with a zero byte.
+                // This is the oldest form of a catalog name. Only this form ends with a zero byte.
                 cursor.skip(1)?;
             }
             3 => {

@@ -40,13 +40,13 @@ impl<'a> Rotate<'a> {
     }
 }
 
-/// `HEARTBEAT_LOG_EVENT` and `HEARTBEAT_LOG_EVENT_V2`: the source's current position. A source sends it if it
-/// has no event to send for a while.
+/// `HEARTBEAT_LOG_EVENT` and `HEARTBEAT_LOG_EVENT_V2`: the source's current position. A source sends a
+/// heartbeat if it has had no event to send for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heartbeat<'a> {
     /// The name of the file that the source is sending, without a folder.
     pub file_name: &'a [u8],
-    /// The offset in that file.
+    /// The offset in the file `file_name`.
     pub position: u64,
 }
 
@@ -57,8 +57,8 @@ impl<'a> Heartbeat<'a> {
 
     /// Parses the body of `HEARTBEAT_LOG_EVENT`, without its checksum.
     ///
-    /// The position is in the event header. If it does not fit there, MariaDB writes 0 in the header and puts
-    /// the position before the file name.
+    /// The position is in the event header. If the position does not fit into the header, MariaDB writes 0
+    /// there and puts the position before the file name.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if the body ends early; [`WireError::Malformed`] if the file name is missing
@@ -88,7 +88,7 @@ impl<'a> Heartbeat<'a> {
                     let mut value = ByteCursor::new(WHAT, cursor.lenenc_bytes()?);
                     heartbeat.position = value.lenenc_int()?;
                 }
-                // A field of a newer server. It states its length, so that readers can skip it.
+                // Skip a field of a newer server. Each field states its length.
                 _ => drop(cursor.lenenc_bytes()?),
             }
         }

@@ -59,14 +59,15 @@ pub struct RowsEvent<'a> {
     pub table_id: u64,
     /// The `FLAG_*` bits.
     pub flags: u16,
-    /// Tagged fields of version 2 (NDB, partition ids), without their length; empty in version 1.
+    /// The tagged fields of version 2 (NDB, partition ids), without the length before them. Empty in version
+    /// 1.
     pub extra_data: &'a [u8],
-    /// The number of columns, which equals that of the table map.
+    /// The number of columns. It equals the number of columns in the table map.
     pub column_count: usize,
-    /// One bit per column, lowest bit first: which columns the before image (update, delete) or the only
-    /// image (write) holds.
+    /// One bit per column, lowest bit first. The bit is set if the before image (update, delete) or the only
+    /// image (write) contains the column.
     pub columns_present: &'a [u8],
-    /// Which columns the after image of an update holds. For other kinds, the same slice as
+    /// One bit per column for the after image of an update. For other kinds of events, the same slice as
     /// `columns_present`.
     pub columns_present_after: &'a [u8],
     /// The row images as they are in the event: see [`RowsEvent::images`].
@@ -84,8 +85,9 @@ impl<'a> RowsEvent<'a> {
     pub const FLAG_RELAXED_UNIQUE_CHECKS: u16 = 0x0004;
     /// The row images hold all columns.
     pub const FLAG_COMPLETE_ROWS: u16 = 0x0008;
-    /// The server logs the cascades of foreign keys too, as row events before those of the parent table
-    /// (MySQL 9.7, unless `innodb_native_foreign_keys` is on). Without this flag cascades are in no binlog.
+    /// The server also logs the cascades of foreign keys, as row events before the row events of the parent
+    /// table (MySQL 9.7, unless `innodb_native_foreign_keys` is on). Without this flag, the binlog does not
+    /// contain cascades.
     pub const FLAG_SQL_FOREIGN_KEYS: u16 = 0x0010;
     /// The session that changed the rows had `check_constraint_checks` off (MariaDB).
     pub const FLAG_NO_CHECK_CONSTRAINT_CHECKS: u16 = 0x0080;
@@ -97,7 +99,7 @@ impl<'a> RowsEvent<'a> {
     ///
     /// # Errors
     /// [`WireError::Truncated`]; [`WireError::Malformed`]; [`WireError::Unsupported`] if the type is not a
-    /// row event, or is a row event of a 5.1 version before GA.
+    /// row event, or is a row event of MySQL 5.1 before GA.
     pub fn parse(
         event_type: EventType,
         body: &'a [u8],
@@ -116,7 +118,7 @@ impl<'a> RowsEvent<'a> {
                 let Some(length) = length.checked_sub(2) else {
                     return Err(WireError::malformed(
                         WHAT,
-                        format!("it states extra data of {length} bytes"),
+                        format!("the event states extra data of {length} bytes"),
                     ));
                 };
                 cursor.bytes(length)?
@@ -151,7 +153,7 @@ impl<'a> RowsEvent<'a> {
         self.flags & Self::FLAG_STATEMENT_END != 0
     }
 
-    /// Returns the concatenated row images: `rows`, decompressed if needed.
+    /// Returns the concatenated row images. Decompresses `rows` if necessary.
     ///
     /// # Errors
     /// As [`compressed::decompress`]. [`WireError::TooLarge`] if the images are longer than `bytes_max`.
@@ -180,7 +182,7 @@ fn read_table_id_and_flags(
     cursor: &mut ByteCursor<'_>,
     format: &FormatDescription,
 ) -> Result<(u64, u16), WireError> {
-    // Early 5.1 versions have table ids of four bytes, and a fixed part of six bytes.
+    // Early versions of MySQL 5.1 write a table id of four bytes in a fixed part of six bytes.
     let table_id = match format.post_header_length(event_type) {
         Some(6) => u64::from(cursor.u32()?),
         _ => cursor.u48()?,

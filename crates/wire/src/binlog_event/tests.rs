@@ -1,4 +1,5 @@
-//! Tests that bodies survive a round trip, that payloads can arrive in chunks, and that no parser panics.
+//! Tests that event bodies survive a round trip, that transaction payloads can arrive in chunks, and that no
+//! parser panics.
 
 use proptest::prelude::*;
 
@@ -169,7 +170,7 @@ fn a_payload_must_have_its_stated_length() {
 
 #[test]
 fn a_decompression_bomb_stops_at_the_limit() {
-    // A header that states 4 GiB, and 64 MiB of zeros that compress to a few KiB.
+    // The header states 4 GiB. The content is 64 MiB of zeros, which compress to a few KiB.
     let mut bomb = inner(EventType::WRITE_ROWS_V2, &vec![0; 64 << 20]);
     bomb[9..13].copy_from_slice(&u32::MAX.to_le_bytes());
     let body = payload_body(&[bomb.clone()], PayloadCompression::Zstd, None);
@@ -180,7 +181,8 @@ fn a_decompression_bomb_stops_at_the_limit() {
     let payload = TransactionPayload::parse(&body).unwrap();
     let mut events = payload.events(limits).unwrap();
     assert!(matches!(events.next_event(), Err(WireError::TooLarge { size_max: 0x80_0000, .. })));
-    // Many small events also stop at the limit, if the head states a wrong total length.
+    // Decompression of many small events also stops at the limit, even if the head states a wrong total
+    // length.
     let many = vec![inner(EventType::XID, &[0; 8]); 100_000];
     let body = payload_body(&many, PayloadCompression::Zstd, Some(1000));
     assert!(matches!(unpack(&body, PayloadLimits::default()), Err(WireError::TooLarge { .. })));

@@ -27,7 +27,7 @@ pub enum PayloadCompression {
 pub struct TransactionPayload<'a> {
     /// How the payload is compressed.
     pub compression: PayloadCompression,
-    /// Length of the decompressed events in bytes, if the event states it.
+    /// Total length of the decompressed events in bytes, if the event states this length.
     pub uncompressed_bytes: Option<u64>,
     /// Length of the payload in the event, in bytes.
     pub payload_bytes: u64,
@@ -116,13 +116,14 @@ impl<'a> TransactionPayload<'a> {
 pub struct PayloadLimits {
     /// The maximum length of one event inside, in bytes. It also bounds the memory.
     pub event_bytes_max: u64,
-    /// The maximum length of all events inside together, in bytes. The length that the event states is a
-    /// limit too.
+    /// The maximum total length of all events inside, in bytes. The length that the event states is another
+    /// limit.
     pub total_bytes_max: u64,
 }
 
 impl Default for PayloadLimits {
-    /// 1 GiB for one event, which is the maximum of `max_allowed_packet`, and 1 TiB for all events together.
+    /// Returns limits of 1 GiB for one event, which is the maximum of `max_allowed_packet`, and 1 TiB for all
+    /// events together.
     fn default() -> Self {
         Self { event_bytes_max: 1 << 30, total_bytes_max: 1 << 40 }
     }
@@ -154,11 +155,11 @@ impl PayloadEvents<'_> {
 pub struct PayloadDecoder {
     /// `None` if the payload is not compressed.
     zstd: Option<Zstd<'static>>,
-    /// Whether zstd is between two frames. The payload may end only there.
+    /// Whether zstd is between two frames. The payload may end only between two frames.
     at_frame_end: bool,
     /// The current event. Its memory grows with the bytes received, not with the stated length.
     event: Vec<u8>,
-    /// The full length of `event`, known when its header is complete.
+    /// The full length of `event`. `None` until the event's header is complete.
     event_length: Option<usize>,
     limits: PayloadLimits,
     payload_left: u64,
@@ -176,8 +177,8 @@ impl std::fmt::Debug for PayloadDecoder {
 }
 
 impl PayloadDecoder {
-    /// The maximum window of a zstd stream in bytes, as a power of two. It is the window of the highest level
-    /// of MySQL's `binlog_transaction_compression_level_zstd`, and bounds the decoder's memory.
+    /// The maximum window size of a zstd stream, as an exponent of two. This is the window at the highest
+    /// level of MySQL's `binlog_transaction_compression_level_zstd`. It bounds the decoder's memory.
     const WINDOW_LOG_MAX: u32 = 27;
 
     /// The number of bytes by which the buffer of an event grows. So the memory depends on the received
@@ -219,8 +220,8 @@ impl PayloadDecoder {
         })
     }
 
-    /// Returns the next event, with its header. It reads from the start of `chunk` and advances `chunk`.
-    /// Returns `None` if the event continues in the next chunk. Call it with the same chunk until it returns
+    /// Returns the next event, with its header. Reads from the start of `chunk` and advances `chunk`. Returns
+    /// `None` if the event continues in the next chunk. Call this method with the same chunk until it returns
     /// `None`.
     ///
     /// # Errors
@@ -245,8 +246,8 @@ impl PayloadDecoder {
             let target = self.event_length.unwrap_or(EVENT_HEADER_BYTES);
             if self.event.len() < target {
                 let made = self.make((target - self.event.len()).min(Self::STEP_BYTES), chunk)?;
-                // zstd made no output and has no input left. It can hold back output only if the buffer was
-                // full.
+                // zstd made no output and has no input left. It holds back output only if the buffer was
+                // full, so there is no more output.
                 if made == 0 && chunk.is_empty() {
                     return Ok(false);
                 }
@@ -317,7 +318,8 @@ impl PayloadDecoder {
     pub fn finish(&self) -> Result<(), WireError> {
         let at_event_end = self.event.len() == self.event_length.unwrap_or(0);
         if !at_event_end || !self.at_frame_end || self.payload_left != 0 {
-            let reason = format!("{} bytes are missing after {} bytes", self.payload_left, self.made);
+            let reason =
+                format!("the payload ends {} bytes too early, after {} bytes", self.payload_left, self.made);
             return Err(WireError::malformed(WHAT, reason));
         }
         if let Some(stated) = self.uncompressed_bytes
@@ -325,7 +327,10 @@ impl PayloadDecoder {
         {
             return Err(WireError::malformed(
                 WHAT,
-                format!("it holds {} bytes, but states {stated}", self.made),
+                format!(
+                    "the decompressed payload has {} bytes, but its stated length is {stated}",
+                    self.made
+                ),
             ));
         }
         Ok(())

@@ -9,7 +9,7 @@ const XID_PART_BYTES_MAX: u32 = 64;
 /// The identifier of an XA transaction, as the client gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Xid<'a> {
-    /// The format id. It is 1 if the client gave none.
+    /// The format id. It is 1 if the client did not give a format id.
     pub format_id: u32,
     /// The id of the global transaction, up to 64 bytes.
     pub gtrid: &'a [u8],
@@ -27,7 +27,10 @@ impl<'a> Xid<'a> {
     ) -> Result<Self, WireError> {
         for length in lengths {
             if length > XID_PART_BYTES_MAX {
-                return Err(WireError::malformed(what, format!("it states an XID part of {length} bytes")));
+                return Err(WireError::malformed(
+                    what,
+                    format!("the event states an XID part of {length} bytes"),
+                ));
             }
         }
         let [gtrid, bqual] = lengths.map(|length| length as usize);
@@ -35,8 +38,8 @@ impl<'a> Xid<'a> {
     }
 }
 
-/// `XA_PREPARE_LOG_EVENT`: the last event of an XA transaction that is now prepared, or committed in one
-/// phase.
+/// `XA_PREPARE_LOG_EVENT`: the last event of an XA transaction. It prepares the transaction, or commits it in
+/// one phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XaPrepare<'a> {
     /// True for `XA COMMIT ... ONE PHASE`: the transaction is committed, not only prepared.

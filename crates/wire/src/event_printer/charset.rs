@@ -16,12 +16,12 @@ enum Encoding {
         big_endian: bool,
     },
     Utf32,
-    /// Another character set whose first 128 characters are ASCII.
+    /// A character set that is not listed above and whose first 128 characters are ASCII.
     OverAscii,
 }
 
-/// The characters 0x80..=0x9f of the servers' latin1. They are those of Windows-1252, with control characters
-/// in its five gaps.
+/// The characters 0x80..=0x9f of the character set latin1 of MySQL and MariaDB. They are the characters of
+/// Windows-1252, with control characters in its five gaps.
 const LATIN1_HIGH_CONTROLS: [u16; 32] = [
     0x20ac, 0x81, 0x201a, 0x0192, 0x201e, 0x2026, 0x2020, 0x2021, 0x02c6, 0x2030, 0x0160, 0x2039, 0x0152,
     0x8d, 0x017d, 0x8f, 0x90, 0x2018, 0x2019, 0x201c, 0x201d, 0x2022, 0x2013, 0x2014, 0x02dc, 0x2122, 0x0161,
@@ -46,8 +46,8 @@ fn encoding(collation: u32) -> Encoding {
     }
 }
 
-/// Decodes the bytes of a column. Returns `None` if the bytes are binary or invalid, or if the character set
-/// is not supported here. Bytes without a collation are UTF-8.
+/// Decodes the bytes of a column. Returns `None` if the bytes are binary or invalid, or if this module does
+/// not support the character set. Without a collation, the bytes are taken as UTF-8.
 pub(super) fn to_text(bytes: &[u8], collation: Option<u32>) -> Option<String> {
     match collation.map_or(Encoding::Utf8, encoding) {
         Encoding::Binary => None,
@@ -77,9 +77,9 @@ pub(super) fn is_over_ascii(collation: u32) -> bool {
     matches!(encoding(collation), Encoding::Utf8 | Encoding::Latin1)
 }
 
-/// One line per collation, sorted by number: number, character set, name on MariaDB, name on MySQL. The last
-/// name is `=` if it is the same, and `-` represents a flavour that does not have the collation. From the
-/// servers' `information_schema` (MariaDB 10.11 and 11.8, MySQL 9.7).
+/// One line per collation, sorted by number: number, character set, name on MariaDB, name on MySQL. If both
+/// names are equal, the last is `=`. If a flavour does not have the collation, its name is `-`. The data
+/// comes from the servers' `information_schema` (MariaDB 10.11 and 11.8, MySQL 9.7).
 const COLLATIONS: &str = include_str!("collations.tsv");
 
 struct CollationNames {

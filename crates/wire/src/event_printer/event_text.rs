@@ -11,16 +11,16 @@ use crate::row_event::temporal_value::Timestamp;
 use crate::sql_quote::put_identifier;
 use crate::{Flavour, WireError};
 
-/// In the header of a statement: the statement does not depend on the default database.
+/// A flag in the header of a query event: the statement does not depend on the default database.
 const FLAG_SUPPRESS_USE: u16 = 0x0008;
 
-/// In a row event of MySQL 9: the server checks foreign keys itself, not the storage engine.
+/// A flag in a row event of MySQL 9: the server, and not the storage engine, checks foreign keys.
 const FLAG_USE_SQL_FOREIGN_KEY: u16 = 0x0010;
 
 /// Appends a time such as `261121 19:43:05` in UTC. The hour has no leading zero, as in the output of the
 /// servers' tools.
 pub(super) fn put_time(out: &mut Vec<u8>, seconds: u32) {
-    // In a column, 0 is the zero TIMESTAMP. In a header, 0 is the beginning of 1970.
+    // In a column, 0 would mean the zero TIMESTAMP. In an event header, 0 means the beginning of 1970.
     let utc = match seconds {
         0 => Timestamp { seconds: 86_400, micros: 0 }.to_utc(),
         seconds => Timestamp { seconds, micros: 0 }.to_utc(),
@@ -78,7 +78,7 @@ pub(super) fn put_rows_head(out: &mut Vec<u8>, event: &RowsEvent<'_>, flavour: F
     out.push(b'\n');
 }
 
-/// Appends the partitions of a row event of MySQL 8, which its extra data holds.
+/// Appends the partitions of a row event of MySQL 8. The extra data of the event contains them.
 pub(super) fn put_partition(out: &mut Vec<u8>, event: &RowsEvent<'_>) {
     const PARTITION: u8 = 1;
     match (event.extra_data, event.kind) {
@@ -126,7 +126,8 @@ pub(super) fn put_use(out: &mut Vec<u8>, database: &[u8]) {
     out.extend_from_slice(b"/*!*/;\n");
 }
 
-/// Appends the text of all bodies that need no other event, with the `use` before a statement.
+/// Appends the text of an event body that can be printed without other events. Before a statement, also
+/// appends its `use`.
 pub(super) fn put_body(
     out: &mut Vec<u8>,
     event: &BinlogEvent<'_>,

@@ -15,7 +15,7 @@ pub(super) fn column_name(column: &BinlogColumn, index: usize) -> String {
     column.name.clone().unwrap_or_else(|| format!("@{}", index + 1))
 }
 
-/// Prints a row image as an object. Partial updates change documents of the image `before`.
+/// Prints a row image as a JSON object. Partial updates are applied to the documents of the image `before`.
 pub(super) fn put_image(
     json: &mut JsonWriter,
     image: &Image<'_>,

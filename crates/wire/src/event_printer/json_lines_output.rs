@@ -1,10 +1,10 @@
 //! Prints events as JSON, one object per line: one line for each event, and for row events one line for each
 //! row.
 //!
-//! Columns have their names if the source logged them (`binlog_row_metadata=FULL`), otherwise `@1`, `@2`, ...
-//! Values are exact. DECIMAL is a string of its digits, TIMESTAMP is in UTC, and binary bytes are `{"base64":
-//! "..."}`. A partial update of a document is applied to the before image. If the before image lacks the
-//! document, the update is printed as `{"json_diff": [...]}`.
+//! Columns have their names if the source logged them (`binlog_row_metadata=FULL`). Otherwise they are `@1`,
+//! `@2`, ... Values are exact. A DECIMAL is a string of its digits, a TIMESTAMP is in UTC, and binary bytes
+//! are `{"base64": "..."}`. A partial update is applied to the document in the before image. If the before
+//! image lacks the document, the update is printed as `{"json_diff": [...]}`.
 
 use std::fmt::Display;
 use std::io;
@@ -37,8 +37,8 @@ impl JsonPrinter {
         Self::default()
     }
 
-    /// Creates a printer for the rows of some tables. It leaves out events of other tables, and statements
-    /// that change none of these tables. It prints all other events.
+    /// Creates a printer for the rows of some tables. The printer leaves out row events of other tables, and
+    /// statements that change none of the selected tables. It prints all other events.
     pub fn with_filter(filter: TableFilter) -> Self {
         Self { filter, ..Self::default() }
     }
@@ -186,7 +186,7 @@ impl EventPrinter for JsonPrinter {
     }
 }
 
-/// The current line: a JSON object that begins with the members that all events have.
+/// The line that is being written: a JSON object that begins with the members that all events have.
 struct JsonLine {
     json: JsonWriter,
 }
@@ -209,7 +209,7 @@ impl JsonLine {
         self.json.string(text);
     }
 
-    /// Adds bytes that should be text.
+    /// Adds bytes that are expected to be text.
     fn bytes(&mut self, key: &str, bytes: &[u8]) {
         self.json.key(key);
         self.json.string_or_base64(bytes);

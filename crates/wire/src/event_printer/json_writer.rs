@@ -50,7 +50,7 @@ impl JsonWriter {
         let _ = serde_json::to_writer(&mut self.out, text);
     }
 
-    /// Writes a value whose text is valid JSON, such as a number, `true`, or a document.
+    /// Writes a value whose text is already valid JSON, such as a number, `true`, or a document.
     pub(super) fn plain(&mut self, text: impl Display) {
         let _ = write!(self.out, "{text}");
     }
@@ -59,7 +59,7 @@ impl JsonWriter {
     /// represent.
     pub(super) fn float(&mut self, number: impl Into<f64> + Debug + Copy) {
         match number.into().is_finite() {
-            // For numbers where `Display` would print hundreds of digits, the `Debug` form uses an exponent.
+            // `Debug` uses an exponent for numbers for which `Display` would print hundreds of digits.
             true => self.plain(format_args!("{number:?}")),
             false => self.plain("null"),
         }

@@ -1,9 +1,9 @@
 //! Prints binlog events: as text like `mysqlbinlog -vv`, as JSON with one object per line, and as SQL that a
 //! standard client replays.
 //!
-//! All printers take complete events in the order of the file. They keep what later events need: the format
-//! description and the table maps of the current statement. They decompress compressed transactions and
-//! events. They write row by row, so memory is bounded by the largest event, not by the length of its text.
+//! All printers take complete events in the order of the file. They keep the format description and the table
+//! maps of the current statement, because later events need them. They decompress compressed transactions and
+//! events. They write row by row. So the largest event bounds the memory, and not the length of its text.
 
 pub mod charset;
 mod event_text;
@@ -31,8 +31,8 @@ pub fn charset_name(collation: u32) -> Option<&'static str> {
     charset::character_set(collation)
 }
 
-/// Decodes bytes in a collation's character set. Returns `None` if they are binary or invalid, or if the
-/// character set is not supported here.
+/// Decodes bytes in a collation's character set. Returns `None` if the bytes are binary or invalid, or if
+/// this crate does not support the character set.
 pub fn text_in(bytes: &[u8], collation: u32) -> Option<String> {
     charset::to_text(bytes, Some(collation))
 }
@@ -53,7 +53,7 @@ pub struct SkippedEvent<'a> {
     pub place: EventLocation<'a>,
     /// The bytes of the event: header, body and checksum.
     pub event: &'a [u8],
-    /// Why it was not printed.
+    /// Why the event was not printed.
     pub error: &'a PrintError,
 }
 
@@ -74,8 +74,8 @@ pub trait EventPrinter {
     /// Prints one event. `event` holds its header, body and checksum.
     ///
     /// # Errors
-    /// [`PrintError::Event`] if the event cannot be parsed. A part of it may have been printed. The printer
-    /// can continue with the next event.
+    /// [`PrintError::Event`] if the event cannot be parsed. The printer may have printed a part of the event.
+    /// It can continue with the next event.
     fn event(
         &mut self,
         place: EventLocation<'_>,
@@ -83,8 +83,8 @@ pub trait EventPrinter {
         out: &mut dyn io::Write,
     ) -> Result<(), PrintError>;
 
-    /// Prints that an event was left out, so that the rest of the output stays valid. The SQL printer rolls
-    /// back the whole transaction of the event.
+    /// Prints that an event was left out, and keeps the rest of the output valid. The SQL printer rolls back
+    /// the whole transaction of the event.
     ///
     /// # Errors
     /// [`PrintError::Output`].
@@ -106,13 +106,13 @@ pub trait EventPrinter {
 /// Selects the tables whose rows are printed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableFilter {
-    /// The selected schemas and tables. `None` selects all tables of the schema. An empty list selects every
-    /// table.
+    /// The selected schemas and tables. If the table is `None`, all tables of the schema are selected. An
+    /// empty list selects every table.
     pub tables: Vec<(String, Option<String>)>,
 }
 
 impl TableFilter {
-    /// Returns whether the filter excludes any table.
+    /// Returns whether the filter excludes at least one table.
     pub fn is_active(&self) -> bool {
         !self.tables.is_empty()
     }
@@ -135,7 +135,7 @@ pub enum PrintError {
     /// The output cannot be written.
     #[error("cannot write the printed events")]
     Output(#[from] io::Error),
-    /// The event has no exact form in SQL, and approximate SQL is not printed.
+    /// The event has no exact form in SQL. The printer does not print approximate SQL.
     #[error("{what} cannot be written exactly as SQL: {reason}")]
     NotExact {
         /// The event or value that has no exact form.

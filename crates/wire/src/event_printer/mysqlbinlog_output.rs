@@ -1,7 +1,8 @@
 //! Prints events as text like `mysqlbinlog -vv --base64-output=decode-rows`.
 //!
-//! Rows look exactly as in the tool of the source's flavour; headers and statements look almost the same. The
-//! output is for reading only. It does not restore session variables, so do not replay it. Times are in UTC.
+//! Rows look exactly as in the output of the flavour's own tool (`mysqlbinlog` or `mariadb-binlog`). Headers
+//! and statements look almost the same. The output is only for reading. It does not restore session
+//! variables, so do not replay it. Times are in UTC.
 
 use std::io;
 
@@ -32,8 +33,8 @@ impl TextPrinter {
         Self::default()
     }
 
-    /// Creates a printer for the rows of some tables. It leaves out events of other tables, and statements
-    /// that change none of these tables. It prints all other events.
+    /// Creates a printer for the rows of some tables. The printer leaves out row events of other tables, and
+    /// statements that change none of the selected tables. It prints all other events.
     pub fn with_filter(filter: TableFilter) -> Self {
         Self { filter, ..Self::default() }
     }
@@ -314,7 +315,10 @@ mod tests {
             let line = String::from_utf8(out.split_off(start)).unwrap();
             assert!(line.starts_with(begin) && line.ends_with('\n') && line.lines().count() == 1, "{line}");
             assert!(line.contains("Unknown(238) event at binlog") && line.contains("TW-WIRE-0003"), "{line}");
-            assert!(printer.event(place, &head, &mut out).is_ok(), "the printer continues");
+            assert!(
+                printer.event(place, &head, &mut out).is_ok(),
+                "the printer must continue after a skipped event"
+            );
         }
     }
 }

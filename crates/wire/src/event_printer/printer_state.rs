@@ -9,7 +9,7 @@ use crate::row_event::{BinlogColumn, TableMap};
 use crate::{Flavour, WireError};
 
 /// The maximum memory for the table maps of one statement, in bytes. A join of 61 tables with 4096 columns
-/// each takes a quarter of it.
+/// each takes a quarter of this.
 const TABLES_BYTES_MAX: usize = 128 << 20;
 
 /// The state of a stream of events.
@@ -25,8 +25,8 @@ pub(super) struct PrintState {
 #[derive(Debug)]
 struct PrintedTable {
     table: TableMap,
-    /// The approximate memory of the table map in bytes. A column takes far more memory than its bytes in the
-    /// event.
+    /// The approximate memory of the table map in bytes. A column takes much more memory than its bytes in
+    /// the event.
     bytes: usize,
 }
 
@@ -48,12 +48,12 @@ impl PrintState {
     /// Parses an event. `inside` is true for an event inside a transaction payload.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if no format description came before the event; otherwise as
+    /// [`WireError::Malformed`] if no format description came before the event; otherwise the errors of
     /// [`BinlogEvent::parse`].
     pub(super) fn parse<'a>(&mut self, bytes: &'a [u8], inside: bool) -> Result<BinlogEvent<'a>, WireError> {
         let header = EventHeader::parse(bytes)?;
         if header.event_type == EventType::FORMAT_DESCRIPTION {
-            // The parser ignores the given format for a format description event.
+            // For a format description event, the parser ignores the format that is passed here.
             let event = BinlogEvent::parse(
                 bytes,
                 &FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off),
@@ -66,12 +66,15 @@ impl PrintState {
             return Ok(event);
         }
         let Some(formats) = &self.format else {
-            return Err(WireError::malformed("event stream", "no format description event precedes it"));
+            return Err(WireError::malformed(
+                "event stream",
+                "no format description event precedes the event",
+            ));
         };
         let event = BinlogEvent::parse(bytes, if inside { &formats.inside } else { &formats.outside })?;
         if matches!(event.body, EventBody::Gtid(_) | EventBody::MariadbGtid(_)) {
-            // If the last row event of a statement could not be parsed, the table maps of that statement are
-            // still here.
+            // If the last row event of the previous statement could not be parsed, `tables` still contains
+            // the table maps of that statement.
             self.tables.clear();
         }
         Ok(event)
@@ -112,7 +115,7 @@ impl PrintState {
             None if event.table_id == RowsEvent::TABLE_ID_DUMMY => Ok(None),
             None => Err(WireError::malformed(
                 "rows event",
-                format!("no table map for table id {}", event.table_id),
+                format!("no table map precedes the rows of table id {}", event.table_id),
             )),
         }
     }

@@ -1,8 +1,8 @@
 //! Prints rows as the servers' own tools do with `-vv`: `###   @1=1 /* INT meta=0 nullable=0 is_null=0 */`.
 //!
 //! `mysqlbinlog` and `mariadb-binlog` have a common origin, but differ. Values and escapes are printed as the
-//! tool of the source's flavour does. In two cases this printer prints more: `mysqlbinlog` aborts an event at
-//! a GEOMETRY value, and `mariadb-binlog` at a type that only MySQL has.
+//! tool of the source's flavour does. In two cases this printer prints more than the tools: `mysqlbinlog`
+//! stops printing an event at a GEOMETRY value, and `mariadb-binlog` at a type that only MySQL has.
 
 use std::io::Write as _;
 
@@ -106,7 +106,8 @@ fn write_value(
         BinlogValue::Bit { bits, value } => {
             put(out, format_args!("b'{value:0width$b}'", width = usize::from(bits)))
         }
-        // Both tools add 1900 to the stored byte, even to 0, which represents the year 0000.
+        // Both tools add 1900 to the stored byte. They do so even for the byte 0, which represents the year
+        // 0000.
         BinlogValue::Year(year) => put(out, format_args!("{:04}", year.max(1900))),
         BinlogValue::Date(date) => {
             put(out, format_args!("'{:04}:{:02}:{:02}'", date.year, date.month, date.day))
@@ -138,7 +139,8 @@ fn write_value(
         BinlogValue::Compressed(compressed) => quote(out, compressed.stored()),
         BinlogValue::Enum(ordinal) => put(out, format_args!("{ordinal}")),
         BinlogValue::Set(_) => {
-            // The bytes are printed in the order of the event, so the first eight members come first.
+            // The bytes are printed in their order in the event, so the byte of the first eight members comes
+            // first.
             out.extend_from_slice(b"b'");
             raw.iter().for_each(|byte| put(out, format_args!("{byte:08b}")));
             out.push(b'\'');
@@ -157,8 +159,8 @@ fn write_value(
     Ok(())
 }
 
-/// Prints a signed number. A negative number is followed by its unsigned value, because the tools do not know
-/// whether the column is unsigned.
+/// Prints a signed number. After a negative number, also prints its unsigned value, because the servers'
+/// tools do not know whether the column is unsigned.
 fn write_integer(out: &mut Vec<u8>, raw: &[u8]) {
     let unsigned = raw.iter().rev().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
     let shift = 64 - 8 * raw.len().clamp(1, 8) as u32;
@@ -181,8 +183,9 @@ fn fraction(column_type: ColumnType) -> u8 {
     }
 }
 
-/// Prints bytes in quotes. MySQL's tool escapes with the letters of string literals where they exist.
-/// MariaDB's tool escapes with numbers only, and does not escape quotes and backslashes.
+/// Prints bytes in quotes. MySQL's tool escapes a character with a letter, as in string literals, if there is
+/// such an escape. MariaDB's tool escapes characters only with numbers, and does not escape quotes and
+/// backslashes.
 fn write_quoted(out: &mut Vec<u8>, bytes: &[u8], flavour: Flavour) {
     out.push(b'\'');
     for byte in bytes {

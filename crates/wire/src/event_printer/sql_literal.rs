@@ -8,21 +8,22 @@ use crate::row_event::row_image::ImageCell;
 use crate::row_event::table_map_column::{BinlogColumn, CHARSET_BINARY, ColumnType};
 use crate::row_event::{BinlogValue, Image, JsonBinary, TableMap};
 
-/// What a literal is used for.
+/// How a statement uses a literal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LiteralUse {
     /// The literal is stored in a column.
     Assigned,
-    /// The literal is compared with a column, by bytes rather than by collation.
+    /// The literal is compared with a column. The comparison uses the bytes and not the collation.
     Compared,
 }
 
-/// The maximum depth of MySQL's documents. The printed expression is nested as deeply as the document.
+/// The maximum nesting depth of MySQL's JSON documents. The printed SQL expression is nested as deeply as the
+/// document.
 const JSON_DEPTH_MAX: usize = 100;
 
-/// Appends a column value as a literal. Partial updates change documents of the image `before`.
+/// Appends a column value as a literal. Partial updates are applied to the documents of the image `before`.
 ///
-/// The bytes of text are not converted, because the literal has the character set of its column. The
+/// The literal of a text has the character set of its column, so the server does not convert its bytes. The
 /// session's time zone must be UTC.
 ///
 /// # Errors
@@ -53,7 +54,7 @@ pub fn put_value(
         BinlogValue::Null => text.extend_from_slice(b"NULL"),
         BinlogValue::Int(int) if int < 0 && column.unsigned.is_none() => {
             return Err(refused(format!(
-                "the binlog does not tell whether {int} is negative or a big unsigned number; set binlog_row_metadata"
+                "the binlog does not show whether {int} is negative or a big unsigned number; set binlog_row_metadata"
             )));
         }
         BinlogValue::Int(int) => put(text, format_args!("{int}")),
@@ -65,7 +66,8 @@ pub fn put_value(
             put(text, format_args!("{int}"))
         }
         BinlogValue::Enum(ordinal) => put(text, format_args!("{ordinal}")),
-        // Every FLOAT is exact as a DOUBLE, and servers store the FLOAT that is nearest to a DOUBLE.
+        // A DOUBLE can represent every FLOAT exactly, and servers store the FLOAT that is nearest to the
+        // DOUBLE. So print the value as a DOUBLE.
         BinlogValue::Float(float) if float.is_finite() => put(text, format_args!("{:e}", f64::from(float))),
         BinlogValue::Double(double) if double.is_finite() => put(text, format_args!("{double:e}")),
         BinlogValue::Float(_) | BinlogValue::Double(_) => {
@@ -123,8 +125,8 @@ fn in_column(error: PrintError, refused: &impl Fn(String) -> PrintError) -> Prin
     }
 }
 
-/// Appends bytes as plain text if that is the same in every character set, otherwise in hexadecimal. So no
-/// bytes are converted on input, and comparisons are exact.
+/// Appends bytes as plain text if they mean the same in every character set, otherwise in hexadecimal. So the
+/// server does not convert the bytes, and comparisons are exact.
 fn put_bytes(text: &mut Vec<u8>, bytes: &[u8], column: &BinlogColumn, how: LiteralUse) {
     let plain = how == LiteralUse::Assigned
         && column
@@ -153,7 +155,7 @@ pub fn put_hex(text: &mut Vec<u8>, bytes: &[u8]) {
 /// Appends the changes of a partial update, as a MySQL expression that changes the document in `column` (a
 /// quoted name).
 ///
-/// The server reports no error if a change does not fit the document.
+/// If a change does not fit the document, the server does not report an error.
 ///
 /// # Errors
 /// [`PrintError::NotExact`] for a value without an expression; [`PrintError::Event`] if the changes are
@@ -182,7 +184,7 @@ pub fn put_changes(text: &mut Vec<u8>, column: &str, diffs: JsonDiffs<'_>) -> Re
     Ok(())
 }
 
-/// Appends a document. It is written as text if the text represents all its values exactly, otherwise as
+/// Appends a document as text, if the text represents all its values exactly. Otherwise appends it as
 /// function calls.
 fn put_document(text: &mut Vec<u8>, document: JsonBinary<'_>) -> Result<(), PrintError> {
     let document_text = document.to_text()?;
@@ -202,17 +204,17 @@ fn refused(what: &str, reason: &str) -> PrintError {
 fn deeper(depth: usize) -> Result<usize, PrintError> {
     match depth < JSON_DEPTH_MAX {
         true => Ok(depth + 1),
-        false => Err(refused("a JSON document", "it is nested too deeply")),
+        false => Err(refused("a JSON document", "the document is nested too deeply")),
     }
 }
 
-/// Returns whether parsing the text of the document gives the same document.
+/// Returns whether a server that parses the text of the document gets the same document.
 fn is_plain(value: JsonValue<'_>, depth: usize) -> Result<bool, PrintError> {
     Ok(match value.decode()? {
         JsonNode::Null | JsonNode::Bool(_) | JsonNode::Int(_) | JsonNode::Double(_) | JsonNode::String(_) => {
             true
         }
-        // The server parses a smaller number as signed.
+        // The server parses a number that fits into a signed integer as signed.
         JsonNode::UInt(int) => i64::try_from(int).is_err(),
         JsonNode::Array(array) => {
             let depth = deeper(depth)?;

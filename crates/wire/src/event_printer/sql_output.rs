@@ -1,15 +1,14 @@
 //! Prints events as SQL that a standard client replays: row events as INSERT, UPDATE and DELETE, and
 //! statements with the session variables that they ran with.
 //!
-//! A replay of the output restores exactly the source's data. The printer refuses what cannot be restored
-//! exactly. Some values have no exact SQL form. For some, the binlog lacks what SQL needs, such as column
-//! names or whether a number is negative. The printer refuses them with [`PrintError::NotExact`]. Statements
-//! end with `/*!*/;`, as in `mysqlbinlog`'s output. They may hold zero bytes, so run the client with
-//! `--binary-mode`.
+//! A replay of the output restores exactly the source's data. Some values have no exact SQL form. For others,
+//! the binlog lacks data that SQL needs, such as column names, or whether a number is negative. The printer
+//! refuses such values with [`PrintError::NotExact`]. Statements end with `/*!*/;`, as in `mysqlbinlog`'s
+//! output. They may hold zero bytes, so run the client with `--binary-mode`.
 //!
-//! Values that are not plain ASCII are written in hexadecimal, so that no character set is converted. The
-//! WHERE clause finds a row by its primary key if the table map holds it, otherwise by all columns with
-//! `LIMIT 1`.
+//! Values that are not plain ASCII are written in hexadecimal, so that no character set is converted. If the
+//! table map names the primary key, the WHERE clause finds a row by its primary key. Otherwise it compares
+//! all columns and has `LIMIT 1`.
 
 use std::io;
 
@@ -31,8 +30,9 @@ use crate::sql_quote::put_identifier;
 /// The end of each statement: the delimiter that the output sets.
 const END: &[u8] = b"\n/*!*/;\n";
 
-/// An `sql_mode` that accepts every value: invalid dates, and zero for an AUTO_INCREMENT column. It is not
-/// strict, because a source may hold values that a strict server refuses (an ENUM of 0).
+/// Sets an `sql_mode` that accepts every value, such as invalid dates, and zero in an AUTO_INCREMENT column.
+/// The mode is not strict, because a source may hold values that a strict server refuses (such as an ENUM of
+/// 0).
 const ROW_MODE: &str = "SET @@session.sql_mode=_utf8mb4'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES', \
                         @@session.time_zone=_utf8mb4'+00:00', @@session.character_set_client=utf8mb4";
 
@@ -45,13 +45,13 @@ pub struct SqlPrinter {
     preamble_written: bool,
     /// The default database of the client at this point of the output.
     database: Vec<u8>,
-    /// The flags of the row event that the client's session variables are set for; `None` if they are set for
-    /// a statement.
+    /// The flags of the row event for which the client's session variables are set at this point of the
+    /// output. `None` if the variables are set for a statement.
     row_session: Option<u16>,
     /// Whether the output has an open transaction.
     is_open: bool,
-    /// Whether an event of the current transaction was left out. Then the rest of the transaction is left out
-    /// too.
+    /// Whether an event of the current transaction was left out. If so, the printer also leaves out the rest
+    /// of the transaction.
     leaves_out: bool,
     /// Whether a GTID event precedes each transaction.
     has_gtids: bool,
@@ -82,8 +82,8 @@ impl SqlPrinter {
         }
         self.has_gtids |= matches!(event.body, EventBody::Gtid(_) | EventBody::MariadbGtid(_));
         if self.leaves_out {
-            // Events are left out up to the end of the transaction. Without GTID events, only the last event
-            // of a transaction shows its end.
+            // Leave out events up to the end of the transaction. Without GTID events, only the last event of
+            // a transaction shows where it ends.
             self.leaves_out = !begins_transaction(&event.body) && !ends_transaction(&event.body);
             if !begins_transaction(&event.body) {
                 return Ok(());
@@ -117,7 +117,7 @@ impl SqlPrinter {
                 if gtid.xid.is_some() {
                     return Err(refused(
                         "an XA transaction",
-                        "it must outlive the connection that replays the statements",
+                        "the transaction must outlive the connection that replays the statements",
                     ));
                 }
                 put_comment(&mut text, &gtid.gtid.to_string(), place, &event.header);
@@ -135,8 +135,8 @@ impl SqlPrinter {
         Ok(())
     }
 
-    /// Returns whether an event outside a transaction is a complete transaction: a statement that does not
-    /// start one.
+    /// Returns whether an event outside a transaction is a complete transaction. This is the case for a
+    /// statement that does not start a transaction.
     fn is_whole_transaction(&mut self, event: &[u8]) -> bool {
         let Ok(event) = self.stream.parse(event, false) else { return false };
         let EventBody::Query(query) = &event.body else { return false };
@@ -156,7 +156,7 @@ impl SqlPrinter {
         if statement.starts_with(b"XA ") {
             return Err(refused(
                 "an XA transaction",
-                "it must outlive the connection that replays the statements",
+                "the transaction must outlive the connection that replays the statements",
             ));
         }
         // `BEGIN`, `COMMIT` and `ROLLBACK` do not depend on session variables.
@@ -166,8 +166,10 @@ impl SqlPrinter {
             return Ok(());
         }
         if query.error_code != 0 {
-            let reason =
-                format!("it failed with error {} on its source after it had changed data", query.error_code);
+            let reason = format!(
+                "the statement failed with error {} on the source after it had changed data",
+                query.error_code
+            );
             return Err(refused("a statement", &reason));
         }
         if event_text::changes_database(header, query) && query.database != self.database {
@@ -231,7 +233,7 @@ impl EventPrinter for SqlPrinter {
             out.write_all(b"ROLLBACK")?;
             out.write_all(END)?;
         }
-        // Without GTID events, an event after a standalone statement belongs to another transaction.
+        // Without GTID events, the event after a standalone statement belongs to the next transaction.
         self.leaves_out = self.has_gtids || is_open || !self.is_whole_transaction(left_out.event);
         Ok(())
     }
@@ -260,7 +262,7 @@ fn ends_transaction(body: &EventBody<'_>) -> bool {
     }
 }
 
-/// The flags of a row event that say which checks were off in the session that wrote the rows.
+/// The flags of a row event that show which checks were off in the session that wrote the rows.
 const SESSION_FLAGS: u16 = RowsEvent::FLAG_NO_FOREIGN_KEY_CHECKS
     | RowsEvent::FLAG_RELAXED_UNIQUE_CHECKS
     | RowsEvent::FLAG_NO_CHECK_CONSTRAINT_CHECKS;
@@ -281,18 +283,19 @@ fn put_comment(text: &mut Vec<u8>, gtid: &str, place: EventLocation<'_>, header:
     put(text, format_args!(" UTC, server_id {}\n", header.server_id));
 }
 
-/// Appends a name as an identifier. Its bytes must be UTF-8.
+/// Appends a name as an identifier. The bytes of the name must be UTF-8.
 fn put_name(text: &mut Vec<u8>, name: &[u8], what: &str) -> Result<(), PrintError> {
     match std::str::from_utf8(name) {
         Ok(name) => {
             put_identifier(text, name.as_bytes());
             Ok(())
         }
-        Err(_) => Err(refused(what, "it is not UTF-8")),
+        Err(_) => Err(refused(what, "the name is not UTF-8")),
     }
 }
 
-/// Appends the SQL of bodies that need no other event. Bodies without an SQL form are errors.
+/// Appends the SQL of an event body that can be printed without other events. Returns an error for a body
+/// without an SQL form.
 fn put_other(text: &mut Vec<u8>, body: &EventBody<'_>, flavour: Flavour) -> Result<(), PrintError> {
     match body {
         EventBody::Xid(_) => put_statement(text, b"COMMIT"),
@@ -315,13 +318,13 @@ fn put_other(text: &mut Vec<u8>, body: &EventBody<'_>, flavour: Flavour) -> Resu
         | EventBody::DeleteFile(_) => {
             return Err(refused(
                 "LOAD DATA as a statement",
-                "its file is in the binlog, not in the statement",
+                "the content of the loaded file is in the binlog, not in the statement",
             ));
         }
         EventBody::XaPrepare(_) => {
             return Err(refused(
                 "an XA transaction",
-                "it must outlive the connection that replays the statements",
+                "the transaction must outlive the connection that replays the statements",
             ));
         }
         EventBody::Incident(incident) => {
@@ -359,14 +362,14 @@ fn put_user_value(text: &mut Vec<u8>, value: &UserVarValue<'_>, flavour: Flavour
         }
         UserVarValue::String { bytes, collation } => {
             let Some(charset) = super::charset::character_set(*collation) else {
-                let reason = format!("collation {collation} is not known here");
+                let reason = format!("Tailwater does not know the collation {collation}");
                 return Err(refused("a user variable", &reason));
             };
             put(text, format_args!("_{charset} X'"));
             bytes.iter().for_each(|byte| put(text, format_args!("{byte:02X}")));
             text.push(b'\'');
-            // If the target's flavour does not have the collation, the default collation of the character set
-            // is used.
+            // If the target's flavour does not have the collation, leave it out. The target then uses the
+            // default collation of the character set.
             if let Some(collation) = super::charset::collation_name(*collation, flavour) {
                 put(text, format_args!(" COLLATE `{collation}`"));
             }
@@ -387,8 +390,8 @@ pub fn variable_statement(event: &EventBody<'_>, flavour: Flavour) -> Result<Vec
     Ok(text)
 }
 
-/// Appends the session variables for row statements. They accept every value, and have the checks of the
-/// source's session.
+/// Appends the session variables for row statements. With them, the server accepts every value and makes the
+/// same checks as the source's session.
 fn put_row_session(text: &mut Vec<u8>, event: &RowsEvent<'_>, flavour: Flavour) {
     let on = |flag: u16| u8::from(event.flags & flag == 0);
     put(
@@ -500,16 +503,16 @@ fn put_where(text: &mut Vec<u8>, before: &Image<'_>) -> Result<(), PrintError> {
     Ok(())
 }
 
-/// Returns the columns of the primary key. Returns `None` if the key is not known, has prefix columns, or the
-/// image does not hold all of its columns.
+/// Returns the columns of the primary key. Returns `None` if the key is not known or has prefix columns, or
+/// if the image lacks one of its columns.
 fn key_of(image: &Image<'_>) -> Option<Vec<usize>> {
     let key = image.table().metadata.primary_key.as_ref()?;
     let whole = key.iter().all(|part| part.prefix == 0 && image.has(usize::from(part.column)));
     whole.then(|| key.iter().map(|part| usize::from(part.column)).collect())
 }
 
-/// Returns whether the column can be written. MySQL stores the arrays of multi-valued indexes in hidden
-/// columns, which cannot.
+/// Returns whether a statement can write the column. It cannot write the hidden columns in which MySQL stores
+/// the arrays of multi-valued indexes.
 fn is_written(column: &BinlogColumn) -> bool {
     !matches!(column.column_type, ColumnType::TypedArray { .. })
 }
@@ -522,7 +525,7 @@ fn put_column(text: &mut Vec<u8>, table: &TableMap, column: &BinlogColumn) -> Re
         }
         None => Err(refused(
             &named(table),
-            "the binlog does not hold the names of its columns; set binlog_row_metadata=FULL on the source",
+            "the binlog does not hold the names of the table's columns; set binlog_row_metadata=FULL on the source",
         )),
     }
 }
@@ -563,7 +566,8 @@ mod tests {
         Ok(String::from_utf8_lossy(&out).into_owned())
     }
 
-    /// Returns the output for a log without GTID events. Statements that fail are left out.
+    /// Returns the output for a binlog without GTID events. The printer leaves out statements that failed on
+    /// the source.
     fn printed_without_gtids(statements: &[&[u8]]) -> String {
         let mut builder = EventBuilder::new(ServerId(7), ChecksumAlgorithm::Off);
         let format = FormatDescription::assumed(Flavour::MySql, ChecksumAlgorithm::Off);

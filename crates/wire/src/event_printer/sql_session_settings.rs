@@ -1,8 +1,9 @@
 //! The session variables of a statement, as a `SET` statement.
 //!
-//! The replication thread of a server takes the session variables from the event. It also has some checks
-//! off, because it accepts what its source accepted. The session of a client needs both set explicitly.
-//! String literals name their character set, because that of the session may be UCS-2.
+//! The replication thread of a server takes the session variables from the event. It also turns off some
+//! checks, because it accepts everything that its source accepted. In the session of a client, the output
+//! must set both explicitly. String literals name their character set, because the character set of the
+//! session may be UCS-2.
 
 use super::row_text::put;
 use super::sql_output::refused;
@@ -12,8 +13,8 @@ use crate::binlog_event::{QueryEvent, SessionCharset, StatusVars};
 
 /// Returns the statement that sets the session variables on which `query` depends. `source` is the flavour of
 /// the server that logged the query, and `target` that of the server that runs the statement. `timestamp` is
-/// in seconds since 1970. The statement sets neither the default database nor `default_table_encryption`, for
-/// which an account needs more privileges.
+/// in seconds since 1970. The statement does not set the default database. It also does not set
+/// `default_table_encryption`, because an account needs more privileges for that.
 ///
 /// # Errors
 /// [`PrintError::NotExact`] if the statement depends on state that has no SQL form; [`PrintError::Event`].
@@ -25,7 +26,10 @@ pub fn session_statement(
 ) -> Result<Vec<u8>, PrintError> {
     let vars = query.status_vars()?;
     if !vars.unknown.is_empty() {
-        let reason = format!("it depends on session variable {}, which is not known here", vars.unknown[0]);
+        let reason = format!(
+            "the statement depends on the session variable {}, which Tailwater does not know",
+            vars.unknown[0]
+        );
         return Err(refused("a statement", &reason));
     }
     let mut text = Vec::new();
@@ -46,11 +50,13 @@ pub fn session_statement(
     }
     if let Some(zone) = vars.time_zone {
         let zone = std::str::from_utf8(zone).ok().filter(|zone| !zone.contains(['\'', '\\', '\n']));
-        let Some(zone) = zone else { return Err(refused("a statement", "its time zone has no name")) };
+        let Some(zone) = zone else {
+            return Err(refused("a statement", "the time zone of the statement has no name"));
+        };
         put_variable(&mut text, "time_zone", format_args!("_utf8mb4'{zone}'"));
     } else {
-        // Servers do not log the time zone for a `CREATE EVENT` that has no times, but store it with the
-        // event. A replica stores its own time zone.
+        // For a `CREATE EVENT` without times, servers do not log the time zone, although they store it with
+        // the event. A replica stores its own time zone.
         put_variable(&mut text, "time_zone", "DEFAULT");
     }
     put_variable(&mut text, "lc_time_names", vars.lc_time_names.unwrap_or(0));
@@ -90,10 +96,10 @@ fn put_flags(text: &mut Vec<u8>, vars: &StatusVars<'_>) {
 }
 
 fn put_charset(text: &mut Vec<u8>, charset: &SessionCharset) {
-    // The number is that of a collation, but the server accepts only the default collation of a character
-    // set.
+    // The event has the number of a collation, but the server accepts only the default collation of a
+    // character set. So set the name of the character set.
     match charset::character_set(u32::from(charset.client)) {
-        // The name `binary` is a keyword, so names are quoted.
+        // Quote the names, because the name `binary` is a keyword.
         Some(name) => put_variable(text, "character_set_client", format_args!("_utf8mb4'{name}'")),
         None => put_variable(text, "character_set_client", charset.client),
     }
@@ -142,7 +148,8 @@ fn put_default_collations(text: &mut Vec<u8>, vars: &StatusVars<'_>) -> Result<(
             charset::collation_name(u32::from(*collation), Flavour::MariaDb),
         );
         let (Some(set), Some(collation)) = names else {
-            let reason = format!("its default collation {collation} is not known here");
+            let reason =
+                format!("Tailwater does not know the default collation {collation} of the statement");
             return Err(refused("a statement", &reason));
         };
         pairs.push(format!("{set}={collation}"));
@@ -173,7 +180,7 @@ mod tests {
 
     #[test]
     fn every_collation_can_be_a_default_and_every_client_charset_is_known() {
-        // `character_set_client` is cp1251, by a collation that is not its default.
+        // `character_set_client` is cp1251, given as a collation that is not the default collation of cp1251.
         // `character_set_collations` sets the default collation of latin1.
         let vars = b"\x04\x32\0\x32\0\x08\0\x83\x01\x08\0\x2f\0";
         let text = statement(vars, Flavour::MariaDb, Flavour::MariaDb).unwrap();

@@ -1,4 +1,4 @@
-//! Finds out whether a transaction changes certain tables before the transaction is printed.
+//! Finds out, before a transaction is printed, whether it changes certain tables.
 
 use super::printer_state::PrintState;
 use super::{TableFilter, UNPACKED_BYTES_MAX};
@@ -29,8 +29,8 @@ impl TableScan {
         self.look(event, false)
     }
 
-    /// Returns whether the transaction changes one of the tables, or names no table (as DDL does). Resets the
-    /// scan.
+    /// Returns whether the transaction changes one of the tables of the filter. Also returns true if the
+    /// transaction has no table maps, as with DDL. Resets the scan.
     pub fn finish(&mut self) -> bool {
         let (has_rows, found) = (self.has_rows, self.found);
         (self.has_rows, self.found) = (false, false);

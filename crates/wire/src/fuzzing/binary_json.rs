@@ -25,7 +25,7 @@ pub(super) fn check_document(document: JsonBinary<'_>) {
     let Ok(text) = document.to_text() else { return };
     // The largest expansions are control characters (from 1 byte to 6) and doubles (from 11 bytes to 24).
     let bytes = document.bytes().len();
-    assert!(text.len() <= 8 * bytes + 64, "{} bytes of text from a document of {bytes} bytes", text.len());
+    assert!(text.len() <= 8 * bytes + 64, "the text of a document of {bytes} bytes has {} bytes", text.len());
     let mut finite = true;
     visit(document.root(), &mut finite);
     if finite && let Ok(text) = std::str::from_utf8(&text) {
@@ -33,25 +33,28 @@ pub(super) fn check_document(document: JsonBinary<'_>) {
         assert!(parsed.is_ok(), "{parsed:?}: {text}");
     }
     let mut unquoted = Vec::new();
-    document.write_text(&mut unquoted, false).expect("it was printed with quotes");
+    document
+        .write_text(&mut unquoted, false)
+        .expect("the text of a string document begins and ends with a quote");
     assert!(unquoted.len() <= text.len());
 }
 
 /// Visits all values of a printable document, and clears `finite` if a number is not finite.
 fn visit(value: JsonValue<'_>, finite: &mut bool) {
-    match value.decode().expect("a document that was printed is valid") {
+    match value.decode().expect("every value of a printed document can be decoded") {
         JsonNode::Double(double) => *finite &= double.is_finite(),
         JsonNode::Array(array) => {
             for index in 0..array.len() {
-                visit(array.get(index).expect("a document that was printed is valid"), finite);
+                visit(array.get(index).expect("every value of a printed document can be decoded"), finite);
             }
             assert!(array.get(array.len()).is_err());
         }
         JsonNode::Object(object) => {
             for index in 0..object.len() {
-                let (key, member) = object.member(index).expect("a document that was printed is valid");
-                // A hostile document may have unsorted keys, so the lookup may not find them. It must not
-                // fail.
+                let (key, member) =
+                    object.member(index).expect("every value of a printed document can be decoded");
+                // A hostile document may have unsorted keys, so the lookup may not find the key. But the
+                // lookup must not panic.
                 let _ = object.get(key);
                 visit(member, finite);
             }
@@ -70,6 +73,6 @@ fn edit(bytes: &[u8]) {
     let Ok(before) = JsonBinary::parse(document) else { return };
     if let Ok(after) = diffs.apply(before, DOCUMENT_BYTES_MAX) {
         assert!(after.len() <= DOCUMENT_BYTES_MAX);
-        check_document(JsonBinary::parse(&after).expect("an edited document is valid"));
+        check_document(JsonBinary::parse(&after).expect("the result of an edit is a valid document"));
     }
 }

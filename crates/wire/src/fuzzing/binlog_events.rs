@@ -44,7 +44,8 @@ fn built(description: &[u8]) {
     let checksum = format.checksum.unwrap_or(ChecksumAlgorithm::Off);
     let mut builder = EventBuilder::new(ServerId(1), checksum);
     let flags = u16::from_le_bytes([flags_low, flags_high]);
-    let event = builder.event(EventType(event_type), flags, body).expect("the event is short");
+    let event =
+        builder.event(EventType(event_type), flags, body).expect("the event is short enough to be built");
     assert_eq!(builder.position(), 4 + event.len() as u64);
     match BinlogEvent::parse(&event, &format) {
         Ok(parsed) => {
@@ -80,7 +81,7 @@ fn check_format(format: &FormatDescription) {
     }
 }
 
-/// Checks the properties of a parsed body.
+/// Checks the properties of a parsed event body.
 fn whole(event: &BinlogEvent<'_>, format: &FormatDescription) {
     let header = &event.header;
     match &event.body {
@@ -131,8 +132,8 @@ fn whole(event: &BinlogEvent<'_>, format: &FormatDescription) {
     }
 }
 
-/// The writer omits all fields after the first missing one. So the results of the first and a second round
-/// trip must be equal.
+/// The writer omits all fields after the first missing field. So compare the result of the first round trip
+/// with that of a second.
 fn check_gtid_event(gtid: &GtidEvent) {
     if gtid.gtid.as_ref().is_some_and(|gtid| !gtid.tag.is_empty()) {
         return;
@@ -162,7 +163,7 @@ fn inflate(part: &[u8]) {
     if decompress(part, INFLATED_BYTES_MAX, &mut out).is_ok() {
         assert!(out.starts_with(b"kept") && out.len() <= 4 + INFLATED_BYTES_MAX);
     }
-    assert!(out.capacity() <= 2 * INFLATED_BYTES_MAX, "the buffer holds {} bytes", out.capacity());
+    assert!(out.capacity() <= 2 * INFLATED_BYTES_MAX, "the decoder buffers {} bytes", out.capacity());
 }
 
 fn payload(body: &[u8]) {
@@ -205,12 +206,12 @@ fn all_events(events: &mut PayloadEvents<'_>) -> (Vec<usize>, Result<(), WireErr
     }
 }
 
-/// Checks that a payload in chunks gives the same events as the whole payload.
+/// Checks that decoding a payload in chunks gives the same events as decoding the whole payload.
 fn check_payload_in_chunks(payload: &TransactionPayload<'_>, step: usize) {
     let Ok(mut events) = payload.events(PAYLOAD_LIMITS) else { return };
     let (lengths, end) = all_events(&mut events);
     let mut decoder = PayloadDecoder::new(payload, PAYLOAD_LIMITS)
-        .expect("a decoder was created for the whole payload before");
+        .expect("creating a decoder succeeds, because it succeeded for the whole payload");
     let mut chunked = Vec::new();
     let mut error = None;
     'chunks: for mut chunk in payload.payload.chunks(step) {
@@ -229,7 +230,7 @@ fn check_payload_in_chunks(payload: &TransactionPayload<'_>, step: usize) {
     assert_eq!(
         chunked_end.is_ok(),
         end.is_ok(),
-        "the result is {chunked_end:?} in chunks of {step} bytes, but {end:?} at once"
+        "the result for a payload in chunks of {step} bytes is {chunked_end:?}, but for the whole payload {end:?}"
     );
     if end.is_ok() {
         assert_eq!(chunked, lengths);

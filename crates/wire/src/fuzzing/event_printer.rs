@@ -7,7 +7,8 @@ use crate::event_printer::{
     EventLocation, EventPrinter, PrintError, json_lines_output, mysqlbinlog_output, sql_output,
 };
 
-/// The maximum output per input, in bytes: a compressed transaction can be much longer than the input.
+/// The maximum number of printed bytes per input. Without it, a compressed transaction could print much more
+/// than the input.
 const PRINTED_BYTES_MAX: usize = 1 << 20;
 
 /// A writer that fails after a number of bytes.
@@ -51,8 +52,8 @@ pub(super) fn check(data: &[u8]) {
     if !json_is_whole {
         return;
     }
-    let printed = std::str::from_utf8(&json_page.bytes).expect("JSON is UTF-8");
-    assert!(printed.is_empty() || printed.ends_with('\n'), "an unfinished line of JSON");
+    let printed = std::str::from_utf8(&json_page.bytes).expect("printed JSON is UTF-8");
+    assert!(printed.is_empty() || printed.ends_with('\n'), "a line of JSON must end with a line end");
     for line in printed.lines() {
         let parsed: Result<serde_json::Value, _> = serde_json::from_str(line);
         assert!(parsed.is_ok_and(|value| value.is_object()), "{line}");

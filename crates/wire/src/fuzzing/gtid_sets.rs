@@ -45,7 +45,7 @@ fn check_mysql_set(set: &MysqlGtidSet) {
             let order = (previous_uuid, previous_tag).cmp(&(uuid, tag));
             assert!(
                 order.is_lt() || order.is_eq() && before.last + 1 < interval.first,
-                "intervals out of order in {set}"
+                "the intervals of {set} are out of order"
             );
         }
         previous = Some((uuid, tag, interval));
@@ -102,7 +102,10 @@ fn check_gtid(flavour: Flavour, text: &str) {
     let mut set = GtidSet::empty(flavour);
     set.insert(&gtid).expect("a parsed GTID is in range");
     assert!(set.contains(&gtid));
-    assert_eq!(set, GtidSet::parse(flavour, &gtid.to_string()).expect("one GTID is a set"));
+    assert_eq!(
+        set,
+        GtidSet::parse(flavour, &gtid.to_string()).expect("a single GTID can be parsed as a set")
+    );
 }
 
 /// Checks the laws of set operations for any two sets of one flavour.

@@ -9,8 +9,8 @@ use crate::{Flavour, ServerId};
 
 /// Calls `visit` with the flavour, the current format, and each complete event.
 ///
-/// The first byte selects the form of the rest. It is either a description of events, so that the fuzzer need
-/// not guess lengths and checksums, or a raw binlog file.
+/// The first byte selects the form of the rest. One form is a raw binlog file. The other form is a
+/// description of events, with which the fuzzer need not guess lengths and checksums.
 pub(super) fn for_each_event(data: &[u8], mut visit: impl FnMut(Flavour, &FormatDescription, &[u8])) {
     match split_mode(data, 8) {
         Some((mode @ 0..=3, events)) => described(mode, events, visit),
@@ -27,7 +27,7 @@ fn described(choice: u8, mut rest: &[u8], mut visit: impl FnMut(Flavour, &Format
     let format = super::binlog_events::format(choice);
     let flavour = format.flavour();
     let mut builder = EventBuilder::new(ServerId(1), ChecksumAlgorithm::Off);
-    let head = builder.format_description(&format, 0).expect("the event is short");
+    let head = builder.format_description(&format, 0).expect("the event is short enough to be built");
     visit(flavour, &format, &head);
     while let Some((&[event_type, flags_low, flags_high, length_low, length_high], remaining)) =
         rest.split_first_chunk()
@@ -35,7 +35,8 @@ fn described(choice: u8, mut rest: &[u8], mut visit: impl FnMut(Flavour, &Format
         let length = usize::from(u16::from_le_bytes([length_low, length_high])).min(remaining.len());
         let (body, next) = remaining.split_at(length);
         let flags = u16::from_le_bytes([flags_low, flags_high]);
-        let event = builder.event(EventType(event_type), flags, body).expect("the event is short");
+        let event =
+            builder.event(EventType(event_type), flags, body).expect("the event is short enough to be built");
         visit(flavour, &format, &event);
         rest = next;
     }

@@ -32,7 +32,7 @@ pub(super) fn check(data: &[u8]) {
     }
 }
 
-/// Checks that framing a payload again gives the same packets.
+/// Checks that the payload of a frame, if it is framed again, gives the same packets.
 fn framing(bytes: &[u8]) {
     let Some((&[sequence, limit_low, limit_high], bytes)) = bytes.split_first_chunk() else { return };
     let payload_bytes_max = usize::from(u16::from_le_bytes([limit_low, limit_high])) << 4;
@@ -49,12 +49,12 @@ fn framing(bytes: &[u8]) {
         Ok(Frame::Incomplete { needed }) => {
             assert!(
                 needed >= 1 && needed <= payload_bytes_max + PACKET_HEADER_BYTES,
-                "the payload needs {needed} more bytes"
+                "a complete payload is reported as incomplete: {needed} more bytes needed"
             );
         }
         Err(_) => {}
     }
-    // A wrong length gives an error. It never gives more bytes than the input holds.
+    // If a length is wrong, joining returns an error. It never returns more bytes than the input holds.
     if let Ok(payload) = packet::join(bytes) {
         assert!(payload.len() <= bytes.len());
     }
@@ -82,7 +82,8 @@ fn client_answer(payload: &[u8]) {
             assert!(response.attributes.len() <= payload.len());
             let mut bytes = Vec::new();
             response.encode(&mut bytes).expect("a parsed answer can be encoded");
-            // If the capabilities announce a database but none is given, the writer writes an empty name.
+            // If the capabilities announce a database but the answer has none, the writer writes an empty
+            // name.
             let announced = response.capabilities.has(Capabilities::CONNECT_WITH_DB);
             let database = response.database.clone().or_else(|| announced.then(String::new));
             let expected = HandshakeResponse { database, ..response };
@@ -109,7 +110,7 @@ fn ok(payload: &[u8]) {
 fn err(payload: &[u8]) {
     let Ok(err) = ErrPacket::parse(payload) else { return };
     assert!(err.message.len() <= 3 * MESSAGE_BYTES_MAX);
-    // Replaced invalid UTF-8 may make texts longer than their fields.
+    // Invalid UTF-8 was replaced, so a text may now be longer than its field. Then skip the round trip.
     if err.message.len() <= MESSAGE_BYTES_MAX && err.sql_state.len() == 5 {
         let mut bytes = Vec::new();
         err.encode(&mut bytes);
@@ -189,8 +190,8 @@ fn semi_sync(payload: &[u8]) {
     if let Ok(ack) = Ack::parse(payload) {
         let mut bytes = Vec::new();
         ack.encode(&mut bytes).expect("a parsed acknowledgement can be encoded");
-        // The parser removes one final zero byte of the file name. So a name that ends in another zero byte
-        // would change.
+        // The parser removes one final zero byte of the file name. A name that ends in another zero byte
+        // would change, so skip it.
         if ack.file.last() != Some(&0) {
             assert_eq!(Ack::parse(&bytes).as_ref(), Ok(&ack));
         }
@@ -212,7 +213,7 @@ fn proofs(bytes: &[u8]) {
         *to = *from;
     }
     authentication_plugin::ed25519_verify(answer, &[7; 32], &public_key);
-    // The input as the text of a stored hash.
+    // Parse the input as the text of a stored hash.
     if let Ok(hash) = Sha256Crypt::parse(bytes) {
         let mut again = Vec::new();
         hash.encode(&mut again);

@@ -40,7 +40,7 @@ pub(super) fn check(data: &[u8]) {
     }
 }
 
-/// Checks that counting the rows in pieces gives the same number as iterating over them.
+/// Checks that counting the rows of an event in pieces gives the same number as iterating over the rows.
 fn check_count(table: &TableMap, event: &RowsEvent<'_>, changes: RowChangeIter<'_>, images: &[u8]) {
     let counter = RowLayout::new(table).and_then(|shape| RowCounter::new(&shape, event));
     let Ok(mut counter) = counter else { return };
@@ -56,7 +56,7 @@ fn check_count(table: &TableMap, event: &RowsEvent<'_>, changes: RowChangeIter<'
 fn check_changes(changes: RowChangeIter<'_>, images: &[u8]) {
     let mut covered = 0;
     for (index, change) in changes.enumerate() {
-        assert!(index <= images.len(), "the event has more rows than bytes");
+        assert!(index <= images.len(), "the event has more rows than it has bytes");
         let Ok(change) = change else { return };
         assert!(change.before.is_some() || change.after.is_some());
         for image in [change.before, change.after].into_iter().flatten() {
@@ -89,7 +89,7 @@ fn check_image(image: &Image<'_>, before: Option<&Image<'_>>) {
     assert_eq!(image.is_empty(), held == 0);
 }
 
-/// Checks that the output of printing and of decompressing a value stays within its limit.
+/// Checks that the printed text and the decompressed form of a value stay within their limits.
 fn check_value(value: &BinlogValue<'_>) {
     let mut text = String::new();
     match value {
@@ -114,7 +114,7 @@ fn check_value(value: &BinlogValue<'_>) {
             Err(error) => assert!(!matches!(error, WireError::Checksum { .. })),
         },
         BinlogValue::FixedBytes { stored, length } => {
-            let padded = value.padded().expect("fixed bytes have a full length");
+            let padded = value.padded().expect("a value of fixed length can be padded");
             assert!(padded.len() == usize::from(*length) && padded.starts_with(stored));
         }
         BinlogValue::Bit { bits, value } => assert!(u32::from(*bits) >= u64::BITS - value.leading_zeros()),

@@ -2,11 +2,11 @@
 
 use crate::sql_redaction::{nth_statement, private_statement, private_text, public_statement, public_text};
 
-/// The minimum length of a value that is searched for. A shorter value may occur in the surrounding words by
-/// chance.
+/// The minimum length of a value for which the check searches the output. A shorter value may occur in the
+/// other words by chance.
 const MARK_BYTES_MIN: usize = 8;
 
-/// Checks that public forms hold no value, and that every form is one printable line.
+/// Checks that public forms do not contain a value, and that every form is one printable line.
 pub(super) fn check(data: &[u8]) {
     for bytes_max in [0, 40, 400] {
         for shown in [public_statement(data, bytes_max), private_statement(data, bytes_max)] {
@@ -33,8 +33,11 @@ pub(super) fn check(data: &[u8]) {
     hides(|value| private_statement(user(value).as_bytes(), 4096), &literal);
 }
 
-/// Checks that the form of `value` does not depend on the value, or else is shorter than the value.
+/// Checks that the public form of a text with `value` does not contain the value.
 fn hides(shown_of: impl Fn(&str) -> String, value: &str) {
     let (shown, of_another) = (shown_of(value), shown_of("another"));
-    assert!(!shown.contains(value) || of_another.contains(value), "{value:?} is shown: {shown:?}");
+    assert!(
+        !shown.contains(value) || of_another.contains(value),
+        "the public form shows the value {value:?}: {shown:?}"
+    );
 }

@@ -12,7 +12,8 @@ pub(super) fn check(data: &[u8]) {
     });
 }
 
-/// Checks that the step and the state of the tracker agree, and that a prefix of the event is enough.
+/// Checks that the returned step agrees with the state of the tracker, and that a prefix of the event is
+/// enough for the tracker.
 fn observe(tracker: &mut TransactionTracker, event: &[u8], format: &FormatDescription) {
     let header = EventHeader::parse(event).expect("an event has a header");
     let body = &event[EVENT_HEADER_BYTES..];

@@ -1,6 +1,6 @@
 //! Sorted, disjoint intervals of transaction numbers.
 
-/// The numbers `first..=last`. An interval is never empty.
+/// An interval of transaction numbers, `first..=last`. It is never empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Interval {
     /// The lowest number.
@@ -22,8 +22,8 @@ impl Interval {
     }
 }
 
-/// A set of numbers as sorted intervals. Between two intervals at least one number is absent, so equal sets
-/// are equal values.
+/// A set of numbers as sorted intervals. Between two intervals at least one number is absent. So two equal
+/// sets always have the same intervals.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct IntervalSet {
     intervals: Vec<Interval>,
@@ -34,7 +34,8 @@ impl IntervalSet {
         Self { intervals: vec![interval] }
     }
 
-    /// Builds a set from intervals in any order, which may overlap. The cost is `O(n log n)` in every order.
+    /// Builds a set from intervals in any order. The intervals may overlap. The cost is `O(n log n)` for
+    /// every order.
     pub fn from_unsorted(mut intervals: Vec<Interval>) -> Self {
         intervals.sort_unstable();
         Self::from_sorted(intervals.into_iter())
@@ -75,8 +76,8 @@ impl IntervalSet {
         after > 0 && number <= self.intervals[after - 1].last
     }
 
-    /// Adds a number, and returns whether it was absent. Adding the number after the last one, the usual case
-    /// in a stream, moves no other interval.
+    /// Adds a number, and returns whether it was absent. In a stream, the new number usually follows the last
+    /// number. In this case no other interval is moved.
     pub fn insert(&mut self, number: u64) -> bool {
         if self.contains(number) {
             return false;
@@ -132,7 +133,8 @@ impl IntervalSet {
         let mut removed = &other.intervals[..];
         for interval in &self.intervals {
             let mut first = interval.first;
-            // A removed interval that ends before this interval also ends before all later intervals.
+            // Drop removed intervals that end before this interval, because they also end before all later
+            // intervals.
             while removed.first().is_some_and(|cut| cut.last < first) {
                 removed = &removed[1..];
             }

@@ -17,9 +17,9 @@ pub enum GtidSet {
 /// The difference of two sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GtidDifference {
-    /// Exactly the missing transactions.
+    /// For MySQL: exactly the missing transactions.
     MySql(MysqlGtidSet),
-    /// Ranges of sequence numbers, by domain.
+    /// For MariaDB: ranges of sequence numbers, by domain.
     MariaDb(Vec<MariadbRange>),
 }
 
@@ -68,7 +68,7 @@ impl GtidSet {
         }
     }
 
-    /// Returns whether the set holds `gtid`. It never holds a GTID of the other flavour. For MariaDB see
+    /// Returns whether the set holds `gtid`. A set never holds a GTID of the other flavour. For MariaDB see
     /// [`MariadbBinlogState::contains`].
     pub fn contains(&self, gtid: &Gtid) -> bool {
         match (self, gtid) {
@@ -81,7 +81,7 @@ impl GtidSet {
     /// Returns the union of both sets.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] for a set of the other flavour.
+    /// [`WireError::Malformed`] if `other` is of the other flavour.
     pub fn union(&self, other: &Self) -> Result<Self, WireError> {
         match (self, other) {
             (Self::MySql(a), Self::MySql(b)) => Ok(Self::MySql(a.union(b))),
@@ -93,7 +93,7 @@ impl GtidSet {
     /// Returns the transactions of this set that are not in `other`.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] for a set of the other flavour.
+    /// [`WireError::Malformed`] if `other` is of the other flavour.
     pub fn subtract(&self, other: &Self) -> Result<GtidDifference, WireError> {
         match (self, other) {
             (Self::MySql(a), Self::MySql(b)) => Ok(GtidDifference::MySql(a.subtract(b))),

@@ -40,7 +40,8 @@ impl<'a> Scanner<'a> {
         self.take_while(|byte| matches!(byte, b' ' | b'\t'..=b'\r'));
     }
 
-    /// If `wanted` is the next byte, skips it and the white space after it. Returns whether it was.
+    /// If the next byte is `wanted`, skips it and the white space after it, and returns true. Otherwise
+    /// returns false.
     pub fn accept(&mut self, wanted: u8) -> bool {
         let found = self.peek() == Some(wanted);
         if found {

@@ -54,23 +54,23 @@ impl fmt::Display for MariadbGtid {
 /// The body of a GTID_LIST event: GTIDs in the order in which the server wrote them, and flags.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MariadbGtidList {
-    /// In the list at the start of a binlog, the GTIDs are the server's binlog state at that point. In each
-    /// domain, the GTID that was written last comes after the GTIDs of other servers.
+    /// The GTIDs of the list. At the start of a binlog file, they are the server's binlog state at that
+    /// point. In each domain, the GTID that was written last comes after the GTIDs of other servers.
     pub gtids: Vec<MariadbGtid>,
     /// The highest four bits of the count: [`Self::FLAG_UNTIL_REACHED`], [`Self::FLAG_IGNORE_GTIDS`].
     pub flags: u8,
 }
 
 impl MariadbGtidList {
-    /// The stream has reached the position at which the replica asked to stop. This flag is sent, but never
-    /// stored.
+    /// The stream has reached the position at which the replica asked to stop. This flag occurs only in a
+    /// stream, never in a binlog file.
     pub const FLAG_UNTIL_REACHED: u8 = 1;
-    /// The replica must ignore the GTIDs. This flag is sent, but never stored.
+    /// The replica must ignore the GTIDs. This flag occurs only in a stream, never in a binlog file.
     pub const FLAG_IGNORE_GTIDS: u8 = 2;
 
     const GTIDS_MAX: usize = (1 << 28) - 1;
 
-    /// Parses `0-1-100,1-2-5`. White space around GTIDs is allowed, and an empty text is the empty list.
+    /// Parses `0-1-100,1-2-5`. White space around GTIDs is allowed. An empty text gives the empty list.
     ///
     /// # Errors
     /// [`WireError::Malformed`] with the offending text and its offset; [`WireError::TooLarge`] beyond
@@ -106,12 +106,13 @@ impl MariadbGtidList {
         let count_and_flags = cursor.u32()?;
         let count = count_and_flags as usize & Self::GTIDS_MAX;
         // Servers pad an empty list with two bytes, because they reject a body shorter than six bytes. This
-        // parser accepts an empty list with and without them.
+        // parser accepts an empty list with and without the padding.
         if count == 0 && matches!(cursor.remaining(), 0 | 2) {
             cursor.rest();
         }
         if cursor.remaining() != count * 16 {
-            let reason = format!("it states {count} GTIDs in {} bytes", cursor.remaining());
+            let reason =
+                format!("the list states {count} GTIDs, but has only {} bytes for them", cursor.remaining());
             return Err(WireError::malformed(WHAT, reason));
         }
         let mut gtids = Vec::with_capacity(count);
@@ -182,21 +183,22 @@ impl MariadbPosition {
     /// Parses a position such as `0-1-100,1-2-5`.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] for an invalid list or if a domain occurs twice, as in the server.
+    /// [`WireError::Malformed`] for an invalid list. As in the server, also if a domain occurs twice.
     pub fn parse(text: &str) -> Result<Self, WireError> {
         let mut position = Self::new();
         for gtid in MariadbGtidList::parse(text)?.gtids {
             if let Some(other) = position.domains.insert(gtid.domain, gtid) {
-                let reason =
-                    format!("it has both {other} and {gtid}, but a position has one GTID per domain");
+                let reason = format!(
+                    "the text has both {other} and {gtid}, but a position has only one GTID per domain"
+                );
                 return Err(WireError::malformed("mariadb GTID position", reason));
             }
         }
         Ok(position)
     }
 
-    /// Moves the position of the domain to `gtid`, even if its sequence number is lower, because the commit
-    /// order counts.
+    /// Moves the position of the domain to `gtid`, even if the sequence number of `gtid` is lower. The commit
+    /// order counts, and not the number.
     pub fn advance(&mut self, gtid: MariadbGtid) {
         self.domains.insert(gtid.domain, gtid);
     }
@@ -239,9 +241,9 @@ impl fmt::Display for MariadbPosition {
 /// The binlog state of one domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct DomainState {
-    /// The server id of the GTID that was written last. It is a key of `sequences`.
+    /// The server id of the GTID that was written last in the domain. It is a key of `sequences`.
     last_server_id: u32,
-    /// The sequence number that was written last, by server id.
+    /// For each server id, the sequence number that this server wrote last in the domain.
     sequences: BTreeMap<u32, u64>,
 }
 
@@ -252,9 +254,9 @@ impl DomainState {
 
     /// Returns the sequence number up to which the transactions of a server are present.
     ///
-    /// The entry of the server itself counts, even if other servers have higher numbers. A server without an
-    /// entry wrote its transactions before this state began. For such a server, the newest sequence number of
-    /// the domain counts.
+    /// If the server has an entry, the sequence number of this entry counts, even if other servers have
+    /// higher numbers. A server without an entry wrote its transactions before this state began. For such a
+    /// server, the newest sequence number of the domain counts.
     fn covers(&self, server_id: u32) -> u64 {
         self.sequences.get(&server_id).copied().unwrap_or_else(|| self.last_sequence())
     }
@@ -291,8 +293,8 @@ impl MariadbBinlogState {
         state
     }
 
-    /// Records that `gtid` was written. It replaces the sequence number of its server even if the new number
-    /// is lower, as the server does.
+    /// Records that `gtid` was written. As MariaDB does, replaces the sequence number of the GTID's server,
+    /// even if the new number is lower.
     pub fn update(&mut self, gtid: MariadbGtid) {
         let MariadbGtid { domain, server_id, sequence } = gtid;
         let new = || DomainState { last_server_id: server_id, sequences: BTreeMap::new() };
@@ -301,8 +303,9 @@ impl MariadbBinlogState {
         state.sequences.insert(server_id, sequence);
     }
 
-    /// Returns whether the binlog holds `gtid`. It does if `gtid` is not after the last GTID of its server in
-    /// the domain. For a server without an entry, the last GTID of the domain counts.
+    /// Returns whether the binlog holds `gtid`: this is so if `gtid` is not after the last GTID of the same
+    /// server in the domain. If that server has no entry, `gtid` is compared with the last GTID of the
+    /// domain.
     pub fn contains(&self, gtid: &MariadbGtid) -> bool {
         self.domains.get(&gtid.domain).is_some_and(|state| gtid.sequence <= state.covers(gtid.server_id))
     }
@@ -320,7 +323,7 @@ impl MariadbBinlogState {
     }
 
     /// Returns the last GTID of each domain and server, in order of domain. The newest GTID of a domain comes
-    /// after those of other servers.
+    /// after the GTIDs of other servers.
     pub fn iter(&self) -> impl Iterator<Item = MariadbGtid> {
         self.domains.iter().flat_map(|(&domain, state)| {
             let others = state.sequences.iter().filter(|(server_id, _)| **server_id != state.last_server_id);
@@ -341,7 +344,8 @@ impl MariadbBinlogState {
     }
 
     /// Returns the union of two states. The newest GTID of a domain comes from the state that is ahead. If
-    /// each state holds GTIDs that the other lacks, or both are equal, the higher sequence number decides.
+    /// each state holds GTIDs that the other lacks, or if both states are equal, the GTID with the higher
+    /// sequence number is the newest.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let mut union = self.clone();
@@ -377,7 +381,7 @@ impl MariadbBinlogState {
             let mut by_sequence: Vec<(u64, u32)> =
                 state.sequences.iter().map(|(id, seq)| (*seq, *id)).collect();
             by_sequence.sort_unstable();
-            // Each sequence number of a domain belongs to the first server whose last number is at least as
+            // Assign each sequence number of a domain to the first server whose last number is at least as
             // high.
             let mut ranged = None;
             for (last, server_id) in by_sequence {

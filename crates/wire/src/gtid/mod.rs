@@ -1,8 +1,9 @@
 //! GTIDs and GTID sets of both flavours.
 //!
-//! MySQL numbers transactions per UUID (and tag), and a set of them is a set of intervals: [`MysqlGtidSet`].
-//! MariaDB numbers transactions per replication domain in commit order, so the last GTIDs describe what a
-//! server holds: [`MariadbPosition`] and [`MariadbBinlogState`]. [`GtidSet`] is a set of either flavour.
+//! MySQL numbers transactions per UUID (and tag). A set of MySQL's GTIDs is a set of intervals:
+//! [`MysqlGtidSet`]. MariaDB numbers transactions per replication domain in commit order. So the last GTIDs
+//! describe which transactions a server holds: [`MariadbPosition`] and [`MariadbBinlogState`]. [`GtidSet`] is
+//! a set of either flavour.
 
 mod gtid_intervals;
 mod gtid_set;

@@ -10,7 +10,7 @@ use super::gtid_text_parser::Scanner;
 use crate::WireError;
 use crate::byte_cursor::ByteCursor;
 
-/// The highest transaction number. Servers stop accepting writes when they reach 2^63-1.
+/// The highest transaction number. A server that reaches 2^63-1 accepts no more writes.
 pub const MYSQL_NUMBER_MAX: u64 = i64::MAX as u64 - 1;
 
 /// The maximum length of a tag, in characters.
@@ -100,7 +100,7 @@ impl OriginNumbers {
 /// [`Display`](fmt::Display) prints the server's normal form.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct MysqlGtidSet {
-    /// Sorted by [`OriginNumbers::key`]. Each key occurs once, and none has an empty set of numbers.
+    /// Sorted by [`OriginNumbers::key`]. Each key occurs only once, and each has at least one number.
     origins: Vec<OriginNumbers>,
 }
 
@@ -110,9 +110,9 @@ impl MysqlGtidSet {
         Self::default()
     }
 
-    /// Parses the text form and accepts what MySQL 9 accepts: any order, upper or lower case, white space
-    /// between tokens, and empty elements. UUIDs may be repeated, in braces or without dashes. Intervals may
-    /// overlap or be empty (`5-3`).
+    /// Parses the text form. Like MySQL 9, accepts any order, upper or lower case, white space between
+    /// tokens, and empty elements. UUIDs may be repeated, in braces or without dashes. Intervals may overlap
+    /// or be empty (`5-3`).
     ///
     /// ```
     /// # use tailwater_wire::gtid::MysqlGtidSet;
@@ -141,11 +141,11 @@ impl MysqlGtidSet {
         }
     }
 
-    /// Adds a GTID, and returns whether it was absent.
+    /// Adds a GTID. Returns whether it was absent before.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if the number or the tag is invalid. The text of such a set could not be
-    /// parsed again.
+    /// [`WireError::Malformed`] if the number or the tag is invalid. The text of a set with such a GTID could
+    /// not be parsed again.
     pub fn insert(&mut self, gtid: &MysqlGtid) -> Result<bool, WireError> {
         if let Ok(index) = self.position(&gtid.uuid, &gtid.tag)
             && (1..=MYSQL_NUMBER_MAX).contains(&gtid.number)
@@ -270,7 +270,7 @@ impl MysqlGtidSet {
     ///
     /// # Errors
     /// [`WireError::TooLarge`] beyond [`GTID_SET_BYTES_MAX`](super::GTID_SET_BYTES_MAX);
-    /// [`WireError::Unsupported`] for a format newer than the one with tags; [`WireError::Truncated`] or
+    /// [`WireError::Unsupported`] for a format newer than the format with tags; [`WireError::Truncated`] or
     /// [`WireError::Malformed`].
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         const WHAT: &str = "mysql GTID set";
@@ -295,15 +295,17 @@ impl MysqlGtidSet {
                 Format::Untagged => String::new(),
                 Format::Tagged => decode_tag(&mut cursor)?,
             };
-            // No memory is allocated for the stated count. Each interval takes 16 bytes of input, so a wrong
-            // count soon reaches the end of the input.
+            // Allocate no memory for the stated count. Each interval takes 16 bytes of input, so with a wrong
+            // count the parser soon reaches the end of the input.
             let interval_count = cursor.u64()?;
             let mut intervals = Vec::new();
             let mut previous_end = 0;
             for _ in 0..interval_count {
                 let (first, end) = (cursor.u64()?, cursor.u64()?);
                 if first <= previous_end || end <= first || end - 1 > MYSQL_NUMBER_MAX {
-                    let reason = format!("interval {first}..{end} follows one that ends at {previous_end}");
+                    let reason = format!(
+                        "the interval {first}..{end} follows an interval that ends at {previous_end}"
+                    );
                     return Err(WireError::malformed(WHAT, reason));
                 }
                 previous_end = end;
@@ -312,13 +314,16 @@ impl MysqlGtidSet {
             set.add(uuid, tag, intervals);
         }
         if !cursor.is_empty() {
-            return Err(WireError::malformed(WHAT, format!("{} bytes follow its end", cursor.remaining())));
+            return Err(WireError::malformed(
+                WHAT,
+                format!("{} bytes follow the end of the set", cursor.remaining()),
+            ));
         }
         Ok(set.finish())
     }
 
-    /// Returns the binary form as servers write it. A set without tags is written in the form without tags,
-    /// which every version can read.
+    /// Returns the binary form as servers write it. A set without tags has the form that every version can
+    /// read.
     pub fn encode(&self) -> Vec<u8> {
         let format = if self.has_tags() { Format::Tagged } else { Format::Untagged };
         let origin_count = self.origins.len() as u64;
@@ -331,7 +336,8 @@ impl MysqlGtidSet {
         for OriginNumbers { uuid, tag, numbers } in &self.origins {
             out.extend_from_slice(uuid);
             if format == Format::Tagged {
-                // The length is a variable-length integer of one byte, so its lowest bit is 0.
+                // The length of the tag is a variable-length integer of one byte. In this encoding, the
+                // lowest bit of a one-byte integer is 0.
                 out.push((tag.len() as u8) << 1);
                 out.extend_from_slice(tag.as_bytes());
             }
@@ -363,7 +369,7 @@ impl MysqlGtidSet {
         self.position(uuid, tag).ok().map(|index| &self.origins[index].numbers)
     }
 
-    /// Returns the set with the numbers of each origin replaced.
+    /// Returns a copy of the set in which `replace` has replaced the numbers of each origin.
     fn map_numbers(&self, replace: impl Fn(&OriginNumbers) -> IntervalSet) -> Self {
         let mut origins = Vec::new();
         for origin in &self.origins {
@@ -412,8 +418,8 @@ impl fmt::Display for MysqlGtidSet {
     }
 }
 
-/// Collects intervals in any order and sorts them at the end. So input in an unfavourable order costs no more
-/// than other input.
+/// Collects intervals in any order and sorts them at the end. So the cost does not depend on the order of the
+/// input.
 #[derive(Default)]
 struct SetBuilder {
     /// The collected origins, unsorted. Keys may be repeated.
@@ -433,7 +439,8 @@ impl SetBuilder {
         if intervals.is_empty() {
             return;
         }
-        // Text with alternating keys must not cost memory for each repetition.
+        // Merge equal keys now and then. Otherwise a text in which keys alternate would cost memory for each
+        // repetition.
         if self.origins.len() >= 2 * self.compacted + 1024 {
             self.compact();
         }
@@ -521,8 +528,8 @@ fn parse_uuid(scan: &mut Scanner<'_>) -> Result<[u8; 16], WireError> {
     Ok(uuid)
 }
 
-/// Parses a tag and the white space after it, and returns the tag in lower case. Returns an empty tag and
-/// reads nothing if something other than a tag follows, such as a number.
+/// Parses a tag and the white space after it, and returns the tag in lower case. If no tag follows, but for
+/// example a number, returns an empty tag and reads nothing.
 fn parse_tag(scan: &mut Scanner<'_>) -> Result<String, WireError> {
     let start = scan.clone();
     if !scan.peek().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_') {
@@ -545,7 +552,7 @@ fn decode_tag(cursor: &mut ByteCursor<'_>) -> Result<String, WireError> {
         ));
     }
     let bytes = cursor.bytes(usize::from(length >> 1))?;
-    // The server converts tags to lower case here, as it does for text.
+    // The server also converts tags to lower case when it reads the binary form.
     match std::str::from_utf8(bytes).map(str::to_ascii_lowercase) {
         Ok(tag) if is_tag(&tag) => Ok(tag),
         _ => Err(WireError::malformed(

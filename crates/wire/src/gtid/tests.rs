@@ -1,4 +1,4 @@
-//! Compares the sets of both flavours with simple models, and tests the errors.
+//! Compares the GTID sets of both flavours with simple models, and tests the errors.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ const TAGS: [&str; 3] = ["", "a", "tag_2"];
 type Model = BTreeSet<(u8, &'static str, u64)>;
 
 fn model() -> impl Strategy<Value = Model> {
-    // Consecutive numbers, so that both short and long intervals occur.
+    // Generate consecutive numbers, so that both short and long intervals occur.
     let run = (0..3u8, prop::sample::select(&TAGS[..]), 1..=NUMBER_MAX, 0..6u64);
     prop::collection::vec(run, 0..10).prop_map(|runs| {
         let numbers = |(uuid, tag, first, length): (u8, _, u64, u64)| {
@@ -70,8 +70,8 @@ proptest! {
     #[test]
     fn mysql_set_operations_agree_with_each_other(a in model(), b in model()) {
         let (a, b) = (set_of(&a), set_of(&b));
-        // Two sets are equal only if their structure is equal. So these checks also prove that every result
-        // is in normal form.
+        // Two sets are equal only if their stored intervals are equal. So these checks also prove that every
+        // result is in normal form.
         prop_assert_eq!(a.union(&b), b.union(&a));
         prop_assert_eq!(a.intersect(&b), b.intersect(&a));
         prop_assert_eq!(a.subtract(&b).union(&a.intersect(&b)), a.clone());
@@ -110,7 +110,7 @@ proptest! {
 
     #[test]
     fn mysql_intervals_at_both_ends_of_the_range(numbers in prop::collection::vec((0..4u64, 0..4u64), 0..8)) {
-        // The same intervals at 1 and at MYSQL_NUMBER_MAX, where arithmetic could overflow.
+        // Use the same intervals near 1 and near MYSQL_NUMBER_MAX, where arithmetic could overflow.
         let (mut low, mut high) = (MysqlGtidSet::new(), MysqlGtidSet::new());
         for (first, length) in numbers {
             let interval = Interval { first: 1 + first, last: 1 + first + length };
@@ -145,7 +145,8 @@ proptest! {
 
     #[test]
     fn any_bytes_are_decoded_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..120), format in 0..3u8) {
-        // Small counts make valid input likely. Without them nearly all inputs end at the header.
+        // Make the counts small, so that valid input is likely. With random counts, parsing would nearly
+        // always fail at the header.
         for index in [1, 2, 3, 4, 5, 6, 7, 25, 26, 27, 28, 29, 30, 31] {
             if let Some(byte) = bytes.get_mut(index) {
                 *byte = if index == 7 { format } else { 0 };
@@ -261,9 +262,13 @@ fn an_error_names_the_text_and_its_offset() {
         &format!("{UUID}:{long_tag}:1"),
         &format!("expected a tag of at most 32 characters at offset 37, found {excerpt:?}"),
     );
-    let error = MariadbPosition::parse("0-1-2,0-3-4").expect_err("one domain twice").to_string();
+    let error = MariadbPosition::parse("0-1-2,0-3-4")
+        .expect_err("a position with one domain twice is refused")
+        .to_string();
     assert!(error.contains("0-1-2") && error.contains("0-3-4"), "{error}");
-    let error = Gtid::parse(Flavour::MariaDb, "0-4294967296-1").expect_err("too big").to_string();
+    let error = Gtid::parse(Flavour::MariaDb, "0-4294967296-1")
+        .expect_err("a sequence number that is too big is refused")
+        .to_string();
     assert!(error.contains("offset 2"), "{error}");
 }
 
@@ -301,7 +306,7 @@ fn binary_form_equals_that_of_the_server() {
     assert_eq!(set.to_string(), "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:9:tagg:7");
     assert_eq!(set.encode(), tagged);
     assert_eq!(MysqlGtidSet::new().encode(), [0; 8]);
-    // An origin without numbers, or an origin that occurs twice, is not an error.
+    // An origin (UUID and tag) without numbers, or an origin that occurs twice, is not an error.
     let twice = [&[2, 0, 0, 0, 0, 0, 0, 0][..], &[7; 16], &[0; 8], &[7; 16], &[0; 8]].concat();
     assert_eq!(MysqlGtidSet::decode(&twice), Ok(MysqlGtidSet::new()));
 }
@@ -314,19 +319,23 @@ fn malformed_binary_forms_are_refused() {
         change(&mut bytes);
         MysqlGtidSet::decode(&bytes).expect_err("the changed bytes are malformed").code()
     };
-    assert_eq!(refused(&|bytes| bytes[5] = 0xff), "TW-WIRE-0001", "more origins than bytes");
-    assert_eq!(refused(&|bytes| bytes[31] = 0xff), "TW-WIRE-0001", "more intervals than bytes");
-    assert_eq!(refused(&|bytes| bytes[7] = 2), "TW-WIRE-0003", "an unknown binary format");
+    assert_eq!(refused(&|bytes| bytes[5] = 0xff), "TW-WIRE-0001", "error code for more origins than bytes");
+    assert_eq!(
+        refused(&|bytes| bytes[31] = 0xff),
+        "TW-WIRE-0001",
+        "error code for more intervals than bytes"
+    );
+    assert_eq!(refused(&|bytes| bytes[7] = 2), "TW-WIRE-0003", "error code for an unknown binary format");
     assert_eq!(
         refused(&|bytes| bytes[7] = 1),
         "TW-WIRE-0002",
-        "byte 7 states tags, but there are none; byte 0 (one UUID) has the same value"
+        "error code for a set whose byte 7 states tags although there are none (byte 0, the count of UUIDs, has the same value)"
     );
-    assert_eq!(refused(&|bytes| bytes.push(0)), "TW-WIRE-0002", "one byte too many");
-    assert_eq!(refused(&|bytes| bytes[32] = 0), "TW-WIRE-0002", "the transaction number 0");
-    assert_eq!(refused(&|bytes| bytes[40] = 1), "TW-WIRE-0002", "an empty interval");
-    assert_eq!(refused(&|bytes| bytes[48] = 4), "TW-WIRE-0002", "intervals that touch");
-    assert_eq!(refused(&|bytes| bytes[63] = 0x80), "TW-WIRE-0002", "a number beyond 2^63-1");
+    assert_eq!(refused(&|bytes| bytes.push(0)), "TW-WIRE-0002", "error code for one byte too many");
+    assert_eq!(refused(&|bytes| bytes[32] = 0), "TW-WIRE-0002", "error code for the transaction number 0");
+    assert_eq!(refused(&|bytes| bytes[40] = 1), "TW-WIRE-0002", "error code for an empty interval");
+    assert_eq!(refused(&|bytes| bytes[48] = 4), "TW-WIRE-0002", "error code for intervals that touch");
+    assert_eq!(refused(&|bytes| bytes[63] = 0x80), "TW-WIRE-0002", "error code for a number beyond 2^63-1");
     let huge = vec![0; GTID_SET_BYTES_MAX + 1];
     assert_eq!(MysqlGtidSet::decode(&huge).unwrap_err().code(), "TW-WIRE-0005");
     assert_eq!(MariadbGtidList::decode(&huge).unwrap_err().code(), "TW-WIRE-0005");
@@ -349,14 +358,18 @@ fn unprintable_gtids_cannot_be_inserted() {
 
 #[test]
 fn mariadb_servers_may_write_one_domain_out_of_order() {
-    // Without gtid_strict_mode: server 2 becomes the primary and writes lower sequence numbers.
+    // Without gtid_strict_mode, a new primary (server 2) may write lower sequence numbers than the old
+    // primary.
     let state =
         MariadbBinlogState::from_gtids(MariadbGtidList::parse("0-1-99,0-1-100,0-2-90").unwrap().gtids);
     assert_eq!(state.to_string(), "0-1-100,0-2-90");
     assert_eq!(state.position().to_string(), "0-2-90");
     let contains = |text: &str| state.contains(&text.parse().unwrap());
-    assert!(contains("0-1-95"), "server 1 wrote up to 100");
-    assert!(!contains("0-2-95"), "server 2 wrote only up to 90, independent of server 1");
+    assert!(contains("0-1-95"), "server 1 wrote transactions up to 100");
+    assert!(
+        !contains("0-2-95"),
+        "server 2 wrote transactions only up to 90, so the numbers of server 1 do not count"
+    );
     assert!(
         contains("0-3-90") && !contains("0-3-91"),
         "server 3 wrote before the state began, so the last GTID of the domain counts"
@@ -394,8 +407,8 @@ fn sets_of_different_flavours_cannot_be_combined() {
 
 #[test]
 fn mariadb_list_of_a_real_server_is_parsed() {
-    // From MariaDB 11.8 after SET GLOBAL gtid_binlog_state='1-1-5,0-2-3,0-1-9,1-2-1'. The domains are in no
-    // order, but in each domain the newest GTID is the last.
+    // A list that MariaDB 11.8 wrote after SET GLOBAL gtid_binlog_state='1-1-5,0-2-3,0-1-9,1-2-1'. The
+    // domains are not sorted, but in each domain the newest GTID is the last.
     let gtid = |domain, server_id, sequence| {
         [&[domain, 0, 0, 0, server_id, 0, 0, 0, sequence][..], &[0; 7]].concat()
     };
@@ -410,7 +423,7 @@ fn mariadb_list_of_a_real_server_is_parsed() {
 }
 
 /// The results of `GTID_SUBTRACT(a, '')`, `GTID_SUBTRACT(a, b)` and `GTID_SUBSET(a, b)` on MySQL 9.7, one
-/// JSON object per line. `normal` is null where the server calls `a` malformed.
+/// JSON object per line. `normal` is null if the server refuses `a` as malformed.
 const MYSQL_ANSWERS: &str = include_str!("../../tests/fixtures/gtid/mysql-9.7-answers.jsonl");
 
 #[test]

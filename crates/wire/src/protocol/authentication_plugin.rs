@@ -94,10 +94,10 @@ impl AuthPlugin {
 
     /// Returns the client's first answer to the server's random bytes.
     ///
-    /// For [`AuthPlugin::Sha256Password`] the answer requests the public key, which is right for unprotected
+    /// For [`AuthPlugin::Sha256Password`] the answer requests the public key, so it is only for unprotected
     /// connections. On a protected connection send [`clear_password`] instead. For
-    /// [`AuthPlugin::ClearPassword`] the answer is the password itself: check [`AuthPlugin::sends_password`]
-    /// first.
+    /// [`AuthPlugin::ClearPassword`] the answer is the password itself, so check
+    /// [`AuthPlugin::sends_password`] first.
     ///
     /// # Errors
     /// [`WireError::Malformed`] if there are fewer random bytes than the plugin needs.
@@ -119,7 +119,8 @@ impl fmt::Display for AuthPlugin {
     }
 }
 
-/// Returns the random bytes without a final zero byte, if their number is what the plugin needs.
+/// Returns the random bytes without a final zero byte. Returns an error if their number is not what the
+/// plugin needs.
 fn nonce_array<const N: usize>(plugin: AuthPlugin, nonce: &[u8]) -> Result<[u8; N], WireError> {
     let bytes = match nonce {
         [bytes @ .., 0] if bytes.len() == N => bytes,
@@ -128,7 +129,7 @@ fn nonce_array<const N: usize>(plugin: AuthPlugin, nonce: &[u8]) -> Result<[u8; 
     bytes.try_into().map_err(|_| {
         WireError::malformed(
             "authentication data",
-            format!("it has {} random bytes, but {plugin} needs {N}", nonce.len()),
+            format!("the server sent {} random bytes, but {plugin} needs {N}", nonce.len()),
         )
     })
 }
@@ -152,7 +153,7 @@ impl AuthSwitchRequest {
         let mut cursor = ByteCursor::new("authentication switch request", payload);
         let first = cursor.u8()?;
         if first != SWITCH_REQUEST {
-            let reason = format!("it begins with {first:#04x}");
+            let reason = format!("the request begins with {first:#04x}");
             return Err(WireError::malformed("authentication switch request", reason));
         }
         if cursor.is_empty() {
@@ -256,8 +257,8 @@ pub fn encrypt_password<R: rsa::rand_core::CryptoRngCore>(
 }
 
 /// The key pair that MariaDB's ed25519 plugin derives from a password. It is Ed25519 as in the first
-/// reference code. The secret key is the SHA512 of the password, which may have any length, instead of a
-/// 32-byte seed.
+/// reference code, but the secret key is the SHA512 of the password instead of the SHA512 of a 32-byte seed.
+/// The password may have any length.
 struct Ed25519Key {
     scalar: Scalar,
     prefix: [u8; 32],

@@ -1,7 +1,7 @@
 //! Rows of a prepared statement in the binary protocol, and their conversion to text rows.
 //!
-//! During a dump, servers spend much time on formatting floating-point numbers. This module formats them on
-//! the client, in less time.
+//! During a dump, servers spend much time on formatting floating-point numbers. This module formats the
+//! numbers on the client in less time.
 
 use std::fmt::{self, Write};
 
@@ -16,7 +16,7 @@ const WHAT: &str = "row of values";
 /// The byte that represents NULL in a text row.
 const NULL: u8 = 0xfb;
 
-/// The number of unused bits in the NULL bitmap before the first column.
+/// The number of unused bits at the start of the NULL bitmap, before the bit of the first column.
 const BITMAP_OFFSET: usize = 2;
 
 /// The unsigned flag in `ColumnDefinition::flags`.
@@ -60,13 +60,13 @@ impl BinaryValueKind {
         let integer = |bytes| Self::Integer {
             bytes,
             is_signed: column.flags & UNSIGNED == 0,
-            // At most 255 digits: the maximum display width in the protocol.
+            // Limit the number of digits to 255, the maximum display width in the protocol.
             digits_min: if column.flags & ZEROFILL == 0 { 0 } else { column.length_max.min(255) },
         };
         Some(match column.column_type {
             type_code::TINY => integer(1),
             type_code::SHORT => integer(2),
-            // The protocol sends MEDIUMINT in four bytes too.
+            // The protocol also sends MEDIUMINT in four bytes.
             type_code::LONG | type_code::INT24 => integer(4),
             type_code::LONGLONG => integer(8),
             type_code::FLOAT => Self::Float,
@@ -92,8 +92,8 @@ impl ValueRows {
         columns.iter().map(BinaryValueKind::of).collect::<Option<_>>().map(|kinds| Self { kinds })
     }
 
-    /// Converts a binary row and appends the payload of the text row. Floating-point numbers have as many
-    /// digits as they need to be unique. A FLOAT has as many digits as its value has as a DOUBLE.
+    /// Converts a binary row and appends the payload of the text row. A floating-point number gets as many
+    /// digits as are necessary to identify its value. A FLOAT gets the digits of the same value as a DOUBLE.
     ///
     /// # Errors
     /// [`WireError::Truncated`] or [`WireError::Malformed`]. Bytes after the last value are malformed too.
@@ -101,7 +101,7 @@ impl ValueRows {
         let mut cursor = ByteCursor::new(WHAT, payload);
         match cursor.u8()? {
             0 => {}
-            other => return Err(WireError::malformed(WHAT, format!("it begins with {other:#04x}"))),
+            other => return Err(WireError::malformed(WHAT, format!("the row begins with {other:#04x}"))),
         }
         let nulls = cursor.bytes((self.kinds.len() + BITMAP_OFFSET).div_ceil(8))?;
         for (kind, bit) in self.kinds.iter().zip(BITMAP_OFFSET..) {
@@ -121,8 +121,8 @@ impl ValueRows {
     }
 }
 
-/// Appends the length of a value and the value, which `put` appends. The length is written in one byte first,
-/// because values other than text rarely exceed 250 bytes.
+/// Appends the length of a value and then the value, which `put` writes. Reserves one byte for the length,
+/// because values that are not text rarely exceed 250 bytes.
 fn put_short(
     out: &mut Vec<u8>,
     put: impl FnOnce(&mut Vec<u8>) -> Result<(), WireError>,
@@ -148,7 +148,8 @@ fn put_text(out: &mut Vec<u8>, kind: BinaryValueKind, cursor: &mut ByteCursor<'_
             let value = cursor.uint(bytes)?;
             let unused = 64 - 8 * bytes as u32;
             if is_signed {
-                // The sign bit is at the highest position. The shift to the right extends it.
+                // After the shift to the left, the sign bit is at the highest position. The shift to the
+                // right extends the sign.
                 let value = (value << unused).cast_signed() >> unused;
                 put_padded(out, itoa::Buffer::new().format(value), digits_min);
             } else {
@@ -171,7 +172,9 @@ fn put_text(out: &mut Vec<u8>, kind: BinaryValueKind, cursor: &mut ByteCursor<'_
             let time = read_time(cursor)?;
             let _ = time.write(&mut TextAppender(out), digits(decimals, time.micros));
         }
-        BinaryValueKind::Bytes => unreachable!("bytes are put with their length"),
+        BinaryValueKind::Bytes => {
+            unreachable!("values of the kind Bytes are copied elsewhere, with their length")
+        }
     }
     Ok(())
 }
@@ -233,8 +236,8 @@ fn read_micros(cursor: &mut ByteCursor<'_>) -> Result<u32, WireError> {
     }
 }
 
-/// Returns the number of digits of the fraction of a second: that of the column, or all if the column does
-/// not define it.
+/// Returns the number of digits of the fraction of a second. The column defines it. If the column does not,
+/// all digits are printed.
 fn digits(decimals: u8, micros: u32) -> u8 {
     match decimals {
         0..=6 => decimals,
@@ -266,7 +269,7 @@ mod tests {
 
     /// Returns the text of a value of the column's type, whose binary form is `bytes`.
     fn text(column: &ColumnDefinition, bytes: &[u8]) -> Result<String, WireError> {
-        let rows = ValueRows::new(std::slice::from_ref(column)).expect("a known type");
+        let rows = ValueRows::new(std::slice::from_ref(column)).expect("the column has a known type");
         let mut out = Vec::new();
         rows.put_text_row(&[&[0, 0], bytes].concat(), &mut out)?;
         let values: Vec<_> = TextRowValues::new(&out, 1).collect::<Result<_, _>>()?;
@@ -291,7 +294,7 @@ mod tests {
         assert_eq!(of(5, 0, &1.5f64.to_le_bytes()), "1.5");
         assert_eq!(of(5, 0, &(-0.0f64).to_le_bytes()), "-0");
         assert_eq!(of(5, 0, &1e300f64.to_le_bytes()), "1e+300");
-        // All digits are printed, because the value as a DOUBLE differs from 0.1.
+        // All digits are printed, because the FLOAT 0.1, as a DOUBLE, differs from 0.1.
         assert_eq!(of(4, 0, &0.1f32.to_le_bytes()), "0.10000000149011612");
         assert_eq!(of(246, 0, b"\x041.50"), "1.50");
     }

@@ -7,10 +7,10 @@ use crate::byte_cursor::{ByteCursor, put_lenenc_bytes};
 /// `STMT_BULK_FLAG_CLIENT_SEND_TYPES`: the command holds the types of the values.
 const SEND_TYPES: u16 = 128;
 
-/// `MYSQL_TYPE_BLOB`: bytes without a character set; the server converts them to the column's type.
+/// `MYSQL_TYPE_BLOB`: bytes without a character set. The server converts them to the column's type.
 const TYPE_BLOB: u8 = 252;
 
-/// The indicator byte before a value. The next constant is the indicator for NULL.
+/// The indicator byte before a value that is not NULL. The constant after it is the indicator for NULL.
 const VALUE: u8 = 0;
 const NULL: u8 = 1;
 
@@ -27,7 +27,7 @@ pub struct PrepareOk {
 }
 
 impl PrepareOk {
-    /// Parses the answer's first packet.
+    /// Parses the first packet of the answer to COM_STMT_PREPARE.
     ///
     /// # Errors
     /// [`WireError::Truncated`] or [`WireError::Malformed`].
@@ -37,13 +37,14 @@ impl PrepareOk {
             0 => Ok(Self { id: cursor.u32()?, columns: cursor.u16()?, parameters: cursor.u16()? }),
             other => Err(WireError::malformed(
                 "answer to COM_STMT_PREPARE",
-                format!("it begins with {other:#04x}"),
+                format!("the answer begins with {other:#04x}"),
             )),
         }
     }
 }
 
-/// Appends the start of COM_STMT_BULK_EXECUTE: the statement id, and the type of all values, which is bytes.
+/// Appends the start of COM_STMT_BULK_EXECUTE: the statement id and the type of the values. All values are
+/// sent as bytes.
 pub fn put_head(out: &mut Vec<u8>, statement: PrepareOk) {
     out.extend_from_slice(&statement.id.to_le_bytes());
     out.extend_from_slice(&SEND_TYPES.to_le_bytes());

@@ -17,7 +17,7 @@ macro_rules! bits {
                 self.0 & other.0 == other.0
             }
 
-            /// Returns the bits of both. Usable in constants.
+            /// Returns the bits of both values. Can be used in constants.
             pub const fn with(self, other: Self) -> Self {
                 Self(self.0 | other.0)
             }

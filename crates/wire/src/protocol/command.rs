@@ -22,7 +22,7 @@ pub const COM_STMT_CLOSE: u8 = 0x19;
 pub const COM_STMT_BULK_EXECUTE: u8 = 0xfa;
 /// The client registers as a replica.
 pub const COM_REGISTER_REPLICA: u8 = 0x15;
-/// The server sends the transactions that are missing from a GTID set (MySQL only).
+/// The server sends the transactions that are not in the client's GTID set (MySQL only).
 pub const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
 
 /// The maximum length of a binlog file name, in bytes.
@@ -42,7 +42,7 @@ impl DumpFlags {
     /// MariaDB: the server sends Annotate_rows events.
     pub const SEND_ANNOTATE_ROWS: Self = Self(0x02);
 
-    /// Returns the bits of both.
+    /// Returns the bits of both values.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -54,7 +54,7 @@ impl DumpFlags {
     }
 }
 
-/// A command of a client. Its texts are raw bytes, which are not checked.
+/// A command of a client. The texts in it are raw bytes and are not checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientCommand<'a> {
     /// End the connection. The server sends no answer.
@@ -77,7 +77,7 @@ pub enum ClientCommand<'a> {
         /// The name of the file without a folder; empty for the oldest file.
         file: &'a [u8],
     },
-    /// Send the transactions that a GTID set lacks.
+    /// Send the transactions that are not in the client's GTID set.
     BinlogDumpGtid {
         /// The flags of the dump.
         flags: DumpFlags,
@@ -108,7 +108,7 @@ pub struct RegisterReplica<'a> {
     pub host: &'a [u8],
     /// The user name that `SHOW REPLICAS` lists; may be empty.
     pub user: &'a [u8],
-    /// The password that `SHOW REPLICAS` may list; leave it empty.
+    /// The password that `SHOW REPLICAS` may list. Leave it empty, so that it is not shown.
     pub password: &'a [u8],
     /// The port that `SHOW REPLICAS` lists.
     pub port: u16,
@@ -173,7 +173,7 @@ impl<'a> ClientCommand<'a> {
                     out.extend_from_slice(text);
                 }
                 out.extend_from_slice(&replica.port.to_le_bytes());
-                // The rank and the source id. No server reads them.
+                // The replication rank and the source id. Servers ignore both.
                 out.extend_from_slice(&[0; 8]);
             }
             Self::BinlogDump { position, flags, server_id, file } => {

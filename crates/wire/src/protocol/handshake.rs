@@ -44,7 +44,7 @@ impl HandshakeV10 {
         if version != PROTOCOL_VERSION {
             return Err(WireError::unsupported(
                 "server greeting",
-                format!("protocol version {version}; only version 10 is"),
+                format!("protocol version {version}; only version 10 is supported"),
             ));
         }
         let server_version = String::from_utf8_lossy(cursor.until_nul()?).into_owned();
@@ -67,7 +67,7 @@ impl HandshakeV10 {
             }
             false => MariadbCapabilities(cursor.u32()?),
         };
-        // The second part has at least 13 bytes, the last of them zero.
+        // The second part of the authentication data has at least 13 bytes. The last of them is zero.
         auth_data.extend_from_slice(cursor.bytes(auth_data_bytes.saturating_sub(8).max(13))?);
         if auth_data.last() == Some(&0) {
             auth_data.pop();
@@ -99,7 +99,7 @@ impl HandshakeV10 {
     /// holds a zero byte.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
         let (Some((first, second)), 20) = (self.auth_data.split_at_checked(8), self.auth_data.len()) else {
-            let reason = format!("it has {} bytes of authentication data", self.auth_data.len());
+            let reason = format!("the greeting has {} bytes of authentication data", self.auth_data.len());
             return Err(WireError::malformed("server greeting", reason));
         };
         out.push(PROTOCOL_VERSION);
@@ -137,11 +137,11 @@ impl HandshakeV10 {
     }
 }
 
-/// A client's TLS request: the first 32 bytes of its answer, sent alone. The TLS handshake follows, and then
-/// the complete answer.
+/// A client's TLS request. The client sends only the first 32 bytes of its answer. Then the TLS handshake
+/// follows, and then the complete answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SslRequest {
-    /// The same as in the answer that follows, with [`Capabilities::SSL`].
+    /// The capabilities of the answer that follows, with [`Capabilities::SSL`].
     pub capabilities: Capabilities,
     /// The same as in the answer that follows.
     pub mariadb_capabilities: MariadbCapabilities,
@@ -235,7 +235,8 @@ impl ClientAnswer {
             cursor.bytes(length)?
         }
         .to_vec();
-        // These fields may be missing at the end. Servers accept that, so this parser does too.
+        // The answer may end before these fields. Servers accept such an answer, so this parser accepts it
+        // too.
         let database = match start.capabilities.has(Capabilities::CONNECT_WITH_DB) && !cursor.is_empty() {
             true => Some(text(cursor.until_nul()?)),
             false => None,
@@ -280,7 +281,7 @@ impl HandshakeResponse {
     ///
     /// # Errors
     /// [`WireError::Malformed`] if a name contains a zero byte; [`WireError::TooLarge`] if the authentication
-    /// data does not fit its length field.
+    /// data is too long for its length field.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
         SslRequest {
             capabilities: self.capabilities,
@@ -341,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_greeting_of_mysql_is_parsed() {
-        // The bytes as MySQL 9 sends them.
+        // The bytes of a greeting as MySQL 9 sends it.
         let mut payload = b"\x0a9.7.1\0\x08\0\0\0ABCDEFGH\0\xff\xff\xff\x02\0\xff\xdf\x15".to_vec();
         payload.extend_from_slice(&[0; 10]);
         payload.extend_from_slice(b"IJKLMNOPQRST\0caching_sha2_password\0");
@@ -424,7 +425,8 @@ mod tests {
         fn a_truncated_greeting_is_an_error(greeting in greetings(), cut in 0usize..50) {
             let mut out = Vec::new();
             greeting.encode(&mut out).unwrap();
-            // The name of the plugin may be truncated, because old servers omit the zero byte after it.
+            // A greeting that is cut within the plugin's name is valid, because old servers omit the zero
+            // byte after the name.
             let name = match greeting.capabilities.has(Capabilities::PLUGIN_AUTH) {
                 true => greeting.auth_plugin.len() + 1,
                 false => 0,

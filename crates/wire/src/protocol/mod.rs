@@ -1,11 +1,11 @@
 //! The client/server protocol: the packets before, during and after a binlog stream.
 //!
-//! This module holds both directions, because Tailwater is a client of its sources and a server for its
-//! replicas:
+//! This module has both sides of the protocol, because Tailwater is a client of its sources and a server for
+//! its replicas:
 //! - [`packet`]: framing of packets, and splitting of payloads of 16 MiB and more.
 //! - [`capabilities`]: capability and status flags.
 //! - [`handshake`]: the server's greeting, the client's request for TLS, and the client's answer.
-//! - [`authentication_plugin`]: authentication plugins and their scrambles; [`sha256_crypt`] and
+//! - [`authentication_plugin`]: authentication plugins and their scrambles. [`sha256_crypt`] and
 //!   [`rsa_password_key`] are the parts that only a server needs.
 //! - [`ok_err_eof_packets`]: OK, ERR and EOF packets.
 //! - [`resultset`]: column definitions and rows in text form.
@@ -14,7 +14,7 @@
 //! - [`command`]: the client's commands, binlog dumps included.
 //! - [`semi_sync`]: the header that semi-synchronous sources put before events, and the ACK of a replica.
 //!
-//! Everything works on complete payloads; the caller reads them from a socket.
+//! All functions work on complete payloads. The caller reads the payloads from a socket.
 
 pub mod authentication_plugin;
 pub mod binary_row;

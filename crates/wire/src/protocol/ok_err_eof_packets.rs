@@ -31,8 +31,8 @@ pub struct OkPacket {
 }
 
 impl OkPacket {
-    /// Parses an OK packet. The packet may begin with [`EOF`] if it replaces an EOF packet. The text after
-    /// the warnings is ignored.
+    /// Parses an OK packet. A packet that replaces an EOF packet begins with [`EOF`]. Ignores the text after
+    /// the warnings.
     ///
     /// # Errors
     /// [`WireError::Truncated`] or [`WireError::Malformed`].
@@ -40,7 +40,12 @@ impl OkPacket {
         let mut cursor = ByteCursor::new("OK packet", payload);
         match cursor.u8()? {
             OK | EOF => {}
-            other => return Err(WireError::malformed("OK packet", format!("it begins with {other:#04x}"))),
+            other => {
+                return Err(WireError::malformed(
+                    "OK packet",
+                    format!("the packet begins with {other:#04x}"),
+                ));
+            }
         }
         Ok(Self {
             affected_rows: cursor.lenenc_int()?,
@@ -66,8 +71,8 @@ impl OkPacket {
 pub struct ErrPacket {
     /// The server's error number.
     pub number: u16,
-    /// The SQL state of five characters. It is `HY000` if the server sends none, as it does before the
-    /// handshake.
+    /// The SQL state of five characters. It is `HY000` if the server sends no SQL state. Before the
+    /// handshake, servers send none.
     pub sql_state: String,
     /// The message of the server. Invalid UTF-8 is replaced.
     pub message: String,
@@ -82,7 +87,7 @@ impl ErrPacket {
         let mut cursor = ByteCursor::new("ERR packet", payload);
         let first = cursor.u8()?;
         if first != ERR {
-            return Err(WireError::malformed("ERR packet", format!("it begins with {first:#04x}")));
+            return Err(WireError::malformed("ERR packet", format!("the packet begins with {first:#04x}")));
         }
         let number = cursor.u16()?;
         let sql_state = if cursor.peek_u8() == Some(b'#') {
@@ -127,10 +132,11 @@ pub struct EofPacket {
 }
 
 impl EofPacket {
-    /// Returns whether `payload`, received where a row or a column definition can come, is the packet that
-    /// ends them.
+    /// Returns whether `payload` is the packet that ends rows or column definitions. It must have been
+    /// received in the place of a row or a column definition.
     ///
-    /// A row may also begin with `0xfe` (a value of 16 MiB or more), so the length decides.
+    /// A row may also begin with `0xfe` (if its first value has 16 MiB or more). So the length of the payload
+    /// decides.
     #[inline]
     pub fn ends(payload: &[u8], capabilities: Capabilities) -> bool {
         let bytes_max = if capabilities.has(Capabilities::DEPRECATE_EOF) {
@@ -154,12 +160,13 @@ impl EofPacket {
         let mut cursor = ByteCursor::new("EOF packet", payload);
         let first = cursor.u8()?;
         if first != EOF {
-            return Err(WireError::malformed("EOF packet", format!("it begins with {first:#04x}")));
+            return Err(WireError::malformed("EOF packet", format!("the packet begins with {first:#04x}")));
         }
         Ok(Self { warnings: cursor.u16()?, status: ServerStatus(cursor.u16()?) })
     }
 
-    /// Appends the payload of the packet, in the form that `capabilities` select.
+    /// Appends the payload of the packet. `capabilities` select between the EOF packet and the OK packet that
+    /// replaces it.
     pub fn encode(&self, capabilities: Capabilities, out: &mut Vec<u8>) {
         if capabilities.has(Capabilities::DEPRECATE_EOF) {
             OkPacket { warnings: self.warnings, status: self.status, ..OkPacket::default() }.encode(EOF, out);

@@ -1,5 +1,5 @@
 //! Packet framing: a 3-byte length and a 1-byte sequence number precede every payload. A payload of 16 MiB -
-//! 1 bytes or more is split into several packets, of which only the last is shorter than that.
+//! 1 bytes or more is split into several packets. All of them except the last have exactly this length.
 
 use crate::WireError;
 
@@ -44,7 +44,7 @@ impl PacketHeader {
 /// Whether a buffer holds a complete payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// The payload is incomplete; at least `needed` more bytes must be read.
+    /// The payload is incomplete. At least `needed` more bytes must be read.
     Incomplete {
         /// The minimum number of missing bytes, at least 1.
         needed: usize,
@@ -128,7 +128,7 @@ pub fn put_packets(out: &mut Vec<u8>, sequence: u8, payload: &[u8]) -> u8 {
         out.extend_from_slice(&header.to_bytes());
         out.extend_from_slice(part);
         sequence = sequence.wrapping_add(1);
-        // If the payload fills its last packet, an empty packet must follow.
+        // If the payload fills its last packet completely, an empty packet must follow.
         if !header.is_continued() {
             return sequence;
         }
@@ -141,11 +141,11 @@ pub fn put_packets(out: &mut Vec<u8>, sequence: u8, payload: &[u8]) -> u8 {
 #[derive(Debug)]
 pub struct PacketSplitter {
     sequence: u8,
-    /// The number of bytes of the payload that are still to be added.
+    /// The number of bytes of the payload that the caller has not added yet.
     missing: usize,
-    /// The number of bytes that are still missing in the current packet.
+    /// The number of bytes that the current packet still needs.
     packet_missing: usize,
-    /// Whether another packet must start: at the beginning, and after a full packet.
+    /// Whether another packet must start. This is so at the beginning, and after a full packet.
     continued: bool,
 }
 
@@ -155,13 +155,14 @@ impl PacketSplitter {
         Self { sequence, missing: payload_bytes, packet_missing: 0, continued: true }
     }
 
-    /// Appends the next bytes to `out`, with packet headers where needed.
+    /// Appends the next bytes of the payload to `out`, with a header at the start of each packet.
     ///
     /// # Errors
     /// [`WireError::Malformed`] if there are more bytes than `payload_bytes`.
     pub fn put(&mut self, out: &mut Vec<u8>, mut piece: &[u8]) -> Result<(), WireError> {
         if piece.len() > self.missing {
-            let reason = format!("it has {} bytes more than the stated length", piece.len() - self.missing);
+            let reason =
+                format!("the payload has {} bytes more than its stated length", piece.len() - self.missing);
             return Err(WireError::malformed("payload in pieces", reason));
         }
         while !piece.is_empty() {
@@ -183,10 +184,10 @@ impl PacketSplitter {
     /// [`WireError::Malformed`] if bytes are missing.
     pub fn finish(mut self, out: &mut Vec<u8>) -> Result<u8, WireError> {
         if self.missing > 0 {
-            let reason = format!("it has {} bytes less than the stated length", self.missing);
+            let reason = format!("the payload has {} bytes less than its stated length", self.missing);
             return Err(WireError::malformed("payload in pieces", reason));
         }
-        // If the payload fills its last packet, an empty packet must follow.
+        // If the payload fills its last packet completely, an empty packet must follow.
         if self.continued {
             self.begin_packet(out);
         }

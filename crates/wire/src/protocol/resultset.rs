@@ -21,7 +21,7 @@ pub fn parse_column_count(payload: &[u8]) -> Result<usize, WireError> {
     if count == 0 || !cursor.is_empty() {
         return Err(WireError::malformed(
             "column count",
-            format!("it is {count}, and {} bytes follow it", cursor.remaining()),
+            format!("the column count is {count}, and {} bytes follow it", cursor.remaining()),
         ));
     }
     if count > COLUMNS_MAX {
@@ -37,11 +37,11 @@ pub struct ColumnDefinition {
     pub schema: String,
     /// The alias of the table in the query.
     pub table: String,
-    /// The name of the table itself.
+    /// The real name of the table, without the alias.
     pub table_original: String,
     /// The alias of the column in the query.
     pub name: String,
-    /// The name of the column itself.
+    /// The real name of the column, without the alias.
     pub name_original: String,
     /// The collation id. It is [`super::COLLATION_BINARY`] for bytes and numbers.
     pub collation: u16,
@@ -70,7 +70,7 @@ impl ColumnDefinition {
         if fixed_bytes < 10 {
             return Err(WireError::malformed(
                 "column definition",
-                format!("it has {fixed_bytes} fixed bytes"),
+                format!("the column definition has {fixed_bytes} fixed bytes"),
             ));
         }
         Ok(Self {
@@ -105,10 +105,10 @@ impl ColumnDefinition {
 /// Parses a text row. Returns the range of each value in `payload`, or `None` for NULL.
 ///
 /// # Errors
-/// [`WireError::Truncated`] or [`WireError::Malformed`]. Bytes after the last value are malformed too.
+/// [`WireError::Truncated`] or [`WireError::Malformed`]. Bytes after the last value are also an error.
 pub fn parse_text_row(payload: &[u8], columns: usize) -> Result<Vec<Option<Range<usize>>>, WireError> {
-    // Each value takes at least one byte. So a wrong number of columns cannot cause an allocation larger than
-    // the input.
+    // Each value takes at least one byte. With this check, a wrong number of columns cannot cause an
+    // allocation larger than the input.
     if columns > payload.len() {
         let needed = columns - payload.len();
         return Err(WireError::Truncated { what: "text row", offset: payload.len(), needed });
@@ -131,7 +131,7 @@ pub fn parse_text_row(payload: &[u8], columns: usize) -> Result<Vec<Option<Range
     Ok(values)
 }
 
-/// Iterates over the values of a text row, with `None` for NULL. It builds no list of ranges. It ends after
+/// Iterates over the values of a text row, with `None` for NULL. Does not build a list of ranges. Ends after
 /// an error.
 #[derive(Debug, Clone)]
 pub struct TextRowValues<'a> {

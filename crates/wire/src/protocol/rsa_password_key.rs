@@ -45,16 +45,21 @@ impl PasswordKey {
     /// zero byte.
     ///
     /// # Errors
-    /// [`WireError::Malformed`]. The error does not state the cause, because an attacker could learn from it.
+    /// [`WireError::Malformed`]. The error does not state the cause, because an attacker could use this
+    /// information.
     pub fn decrypt<R: CryptoRngCore>(
         &self,
         secret: &[u8],
         nonce: &[u8; 20],
         random: &mut R,
     ) -> Result<Vec<u8>, WireError> {
-        let wrong =
-            || WireError::malformed("encrypted password", "it was not encrypted with the key of this server");
-        // Decryption uses blinding, so that its duration reveals nothing about the key.
+        let wrong = || {
+            WireError::malformed(
+                "encrypted password",
+                "the password was not encrypted with the key of this server",
+            )
+        };
+        // Decrypt with blinding, so that the duration reveals nothing about the key.
         let opened = self.private.decrypt_blinded(random, Oaep::new::<Sha1>(), secret);
         let mut opened = opened.map_err(|_| wrong())?;
         for (byte, mask) in opened.iter_mut().zip(nonce.iter().cycle()) {

@@ -1,9 +1,9 @@
 //! Semi-synchronous replication: the two-byte header before each event, and the ACK (acknowledgement) of a
 //! replica.
 //!
-//! The source decides at the start of the dump whether its packets have the header, and does not announce it.
-//! The first packet of the stream shows it. That packet holds an artificial rotate event with the timestamp
-//! 0, so without the header its first byte is never [`MAGIC`].
+//! The source decides at the start of the dump whether its packets have the header, and does not announce the
+//! decision. The first packet of the stream shows it. This packet holds an artificial rotate event with the
+//! timestamp 0. So if there is no header, the first byte is never [`MAGIC`].
 
 use crate::WireError;
 use crate::byte_cursor::ByteCursor;
@@ -14,7 +14,8 @@ pub const MAGIC: u8 = 0xef;
 /// The length of the semi-sync header in bytes.
 pub const HEADER_BYTES: usize = 2;
 
-/// The maximum length of a file name in an ACK, in bytes. It comes from the receive buffers of the servers.
+/// The maximum length of a file name in an ACK, in bytes. The receive buffers of MySQL and MariaDB have this
+/// limit.
 pub const FILE_NAME_BYTES_MAX: usize = 512;
 
 /// The semi-sync header before an event.
@@ -33,7 +34,7 @@ impl SemiSyncHeader {
         let mut cursor = ByteCursor::new("semi-sync header", bytes);
         let magic = cursor.u8()?;
         if magic != MAGIC {
-            return Err(WireError::malformed("semi-sync header", format!("it begins with {magic:#04x}")));
+            return Err(WireError::malformed("semi-sync header", format!("the first byte is {magic:#04x}")));
         }
         Ok(Self { ack_requested: cursor.u8()? & 1 != 0 })
     }
@@ -44,8 +45,8 @@ impl SemiSyncHeader {
     }
 }
 
-/// The ACK of a replica: it has stored all events up to a position of the source's binlog. It is sent with
-/// packet number 0.
+/// The ACK of a replica. It means that the replica has stored all events up to a position of the source's
+/// binlog. An ACK has packet number 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ack<'a> {
     /// The offset of the end of the acknowledged event.
@@ -58,18 +59,18 @@ impl<'a> Ack<'a> {
     /// Parses the payload of an ACK.
     ///
     /// # Errors
-    /// [`WireError::Truncated`]; [`WireError::Malformed`] without the magic byte; [`WireError::TooLarge`] if
-    /// the file name is longer than [`FILE_NAME_BYTES_MAX`].
+    /// [`WireError::Truncated`]; [`WireError::Malformed`] if the magic byte is missing;
+    /// [`WireError::TooLarge`] if the file name is longer than [`FILE_NAME_BYTES_MAX`].
     pub fn parse(payload: &'a [u8]) -> Result<Self, WireError> {
         let mut cursor = ByteCursor::new("semi-sync acknowledgement", payload);
         let magic = cursor.u8()?;
         if magic != MAGIC {
-            let reason = format!("it begins with {magic:#04x}");
+            let reason = format!("the first byte is {magic:#04x}");
             return Err(WireError::malformed("semi-sync acknowledgement", reason));
         }
         let position = cursor.u64()?;
         let file = cursor.rest();
-        // Some replicas send the final zero byte of the file name.
+        // Some replicas send the file name with a final zero byte.
         let file = file.strip_suffix(&[0]).unwrap_or(file);
         check_file_name(file)?;
         Ok(Self { position, file })

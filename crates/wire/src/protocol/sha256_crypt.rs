@@ -16,11 +16,11 @@ use crate::WireError;
 /// The length of the salt in bytes.
 pub const SALT_BYTES: usize = 20;
 
-/// The maximum length of a password that MySQL verifies with such a hash, in bytes. The time to verify grows
-/// with the square of the length.
+/// The maximum length of a password that MySQL verifies with such a hash, in bytes. The time for the check
+/// grows with the square of the length.
 pub const PASSWORD_BYTES_MAX: usize = 256;
 
-/// The stored text holds the number of rounds in this unit.
+/// The unit in which the stored text counts the rounds.
 const ROUNDS_UNIT: u32 = 1000;
 
 /// The length of the stored text before the salt: `$A$005$`.
@@ -31,8 +31,8 @@ const DIGEST_CHARS: usize = 43;
 
 const ALPHABET: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// The bytes of the digest that make four characters each, the highest byte first. The last two bytes make
-/// three characters.
+/// Groups of three bytes of the digest, as indexes with the highest byte first. Each group makes four
+/// characters. The two bytes that are left make three characters.
 const GROUPS: [[usize; 3]; 10] = [
     [0, 10, 20],
     [21, 1, 11],
@@ -76,22 +76,22 @@ impl Sha256Crypt {
         let wrong = |reason: &str| WireError::malformed("caching_sha2_password hash", reason);
         let bytes_due = PREFIX_BYTES + SALT_BYTES + DIGEST_CHARS;
         if text.len() != bytes_due {
-            let reason = format!("it is {} bytes long, but must be {bytes_due}", text.len());
+            let reason = format!("the hash has {} bytes, but must have {bytes_due}", text.len());
             return Err(WireError::malformed("caching_sha2_password hash", reason));
         }
         let (prefix, rest) = text.split_at(PREFIX_BYTES);
         let (salt, digest) = rest.split_at(SALT_BYTES);
         let [b'$', b'A', b'$', rounds @ .., b'$'] = prefix else {
-            return Err(wrong("it does not begin like $A$005$"));
+            return Err(wrong("the hash does not begin like $A$005$"));
         };
         let rounds = str::from_utf8(rounds).ok().and_then(|text| u32::from_str_radix(text, 16).ok());
         let rounds = rounds
             .filter(|rounds| *rounds > 0)
-            .ok_or_else(|| wrong("its number of rounds is not a number"))?;
+            .ok_or_else(|| wrong("the rounds of the hash are not a number"))?;
         let mut salt_array = [0; SALT_BYTES];
         salt_array.copy_from_slice(salt);
-        let digest =
-            decode(digest).ok_or_else(|| wrong("its digest is not in the base64 form of crypt(3)"))?;
+        let digest = decode(digest)
+            .ok_or_else(|| wrong("the digest of the hash is not in the base64 form of crypt(3)"))?;
         Ok(Self { rounds, salt: salt_array, digest })
     }
 
@@ -102,7 +102,7 @@ impl Sha256Crypt {
         encode(&self.digest, out);
     }
 
-    /// Returns whether this is the hash of `password`. It takes milliseconds by design.
+    /// Returns whether this is the hash of `password`. By design, the check takes milliseconds.
     pub fn verify(&self, password: &[u8]) -> bool {
         password.len() <= PASSWORD_BYTES_MAX
             && equal(&digest(password, &self.salt, self.rounds * ROUNDS_UNIT), &self.digest)
@@ -194,7 +194,7 @@ mod tests {
 
     use super::*;
 
-    /// The `$5$` test vector of the specification. Its salt is shorter than that of MySQL.
+    /// Checks the `$5$` test vector of the specification. Its salt is shorter than MySQL's.
     #[test]
     fn the_digest_equals_that_of_crypt() {
         let mut text = Vec::new();
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(text, b"5B8vYYiY.CVt1RlTTf8KbXBH3hsxY/GNooZaBBGWEc5");
     }
 
-    /// A hash from `mysql.user` of a MySQL 9.7 server with 10000 rounds.
+    /// Checks a hash with 10000 rounds from `mysql.user` of a MySQL 9.7 server.
     #[test]
     fn a_hash_of_a_server_is_verified() {
         let text =

@@ -10,8 +10,8 @@ use crate::byte_cursor::ByteCursor;
 
 const WHAT: &str = "row value";
 
-/// A value with the type of its column. It borrows from the event. Compressed values are decompressed on
-/// request.
+/// A value with the type of its column. The value borrows from the event. Compressed values are decompressed
+/// only on request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum BinlogValue<'a> {
     /// NULL.
@@ -45,11 +45,11 @@ pub enum BinlogValue<'a> {
     Timestamp(Timestamp),
     /// CHAR, VARCHAR and TEXT in the column's character set; VARBINARY and BLOB; MariaDB's JSON and VECTOR.
     Bytes(&'a [u8]),
-    /// BINARY(n); MariaDB's INET4, INET6 and UUID. The log does not hold zero bytes at the end of the value.
+    /// BINARY(n); MariaDB's INET4, INET6 and UUID. The binlog omits zero bytes at the end of the value.
     FixedBytes {
         /// The bytes in the event, without the zero bytes at the end.
         stored: &'a [u8],
-        /// The full length of the value in bytes; zero bytes fill the rest.
+        /// The full length of the value in bytes. Zero bytes fill the rest.
         length: u16,
     },
     /// A value of a MariaDB column with the COMPRESSED attribute.
@@ -74,15 +74,18 @@ pub fn vector_elements(bytes: &[u8]) -> impl ExactSizeIterator<Item = f32> + '_ 
 }
 
 impl<'a> BinlogValue<'a> {
-    /// Decodes `raw`, which must be exactly one value of `column` with any length prefix. `partial` is true
-    /// for a JSON column that holds diffs instead of a document.
+    /// Decodes `raw`. It must be exactly one value of `column`, including its length prefix if the type has
+    /// one. `partial` is true for a JSON column that holds diffs instead of a document.
     ///
     /// # Errors
     /// [`WireError`] if the bytes are not a value of that type.
     pub fn decode(raw: &'a [u8], column: &BinlogColumn, partial: bool) -> Result<Self, WireError> {
         let column_type = column.column_type;
         if column_type.encoded_length(raw)? != raw.len() {
-            return Err(WireError::malformed(WHAT, format!("it has {} bytes for {column_type}", raw.len())));
+            return Err(WireError::malformed(
+                WHAT,
+                format!("a value of {column_type} has {} bytes", raw.len()),
+            ));
         }
         let body = &raw[column_type.length_prefix_bytes()..];
         let unsigned = column.unsigned == Some(true);
@@ -115,7 +118,7 @@ impl<'a> BinlogValue<'a> {
                 if body.len() > usize::from(bytes_max) {
                     return Err(WireError::malformed(
                         WHAT,
-                        format!("it has {} bytes for BINARY({bytes_max})", body.len()),
+                        format!("a value of BINARY({bytes_max}) has {} bytes", body.len()),
                     ));
                 }
                 Self::FixedBytes { stored: body, length: bytes_max }
@@ -133,10 +136,7 @@ impl<'a> BinlogValue<'a> {
             ColumnType::Geometry { .. } => Self::Geometry(body),
             ColumnType::Vector { .. } => {
                 if !body.len().is_multiple_of(4) {
-                    return Err(WireError::malformed(
-                        WHAT,
-                        format!("it is a VECTOR of {} bytes", body.len()),
-                    ));
+                    return Err(WireError::malformed(WHAT, format!("a VECTOR has {} bytes", body.len())));
                 }
                 Self::Vector(body)
             }
@@ -216,8 +216,8 @@ mod tests {
         assert_eq!(value, BinlogValue::FixedBytes { stored: b"ab", length: 4 });
         assert_eq!(value.padded().as_deref(), Some(&b"ab\0\0"[..]));
         assert!(BinlogValue::decode(b"\x05abcde", &binary, false).is_err());
-        // Without the collation, the log does not define the column as binary, so the same bytes are not
-        // padded.
+        // Without the collation, the binlog does not show that the column is binary. So the same bytes are
+        // not padded.
         assert_eq!(decode(ColumnType::Char { bytes_max: 4 }, b"\x02ab"), BinlogValue::Bytes(b"ab"));
         assert_eq!(decode(ColumnType::Char { bytes_max: 256 }, b"\x02\x00ab"), BinlogValue::Bytes(b"ab"));
     }

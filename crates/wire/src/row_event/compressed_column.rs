@@ -17,7 +17,8 @@ const METHOD_STORED: u8 = 0;
 const METHOD_ZLIB: u8 = 8;
 const ZLIB_RAW: u8 = 0x08;
 
-/// Deflate expands by this factor at most. A larger stated length is wrong.
+/// The maximum expansion of a deflate stream. If the stated length is larger than this times the stream's
+/// length, it is wrong.
 const EXPANSION_MAX: u64 = 1032;
 
 /// A stored value of a compressed column.
@@ -31,7 +32,7 @@ impl<'a> CompressedBytes<'a> {
         Self { stored }
     }
 
-    /// Returns the compressed bytes of the event, which `mariadb-binlog` prints.
+    /// Returns the compressed bytes as they are in the event. `mariadb-binlog` prints these bytes.
     pub fn stored(&self) -> &'a [u8] {
         self.stored
     }
@@ -57,7 +58,10 @@ impl<'a> CompressedBytes<'a> {
                 if length > (cursor.remaining() as u64).saturating_mul(EXPANSION_MAX) {
                     return Err(WireError::malformed(
                         WHAT,
-                        format!("it states {length} bytes, but its stream has only {}", cursor.remaining()),
+                        format!(
+                            "the value states {length} bytes, but its stream has only {}",
+                            cursor.remaining()
+                        ),
                     ));
                 }
                 inflate(cursor.rest(), head & ZLIB_RAW == 0, length as usize)
@@ -69,14 +73,17 @@ impl<'a> CompressedBytes<'a> {
 
 /// Decompresses `stream`, which must give exactly `length` bytes.
 fn inflate(stream: &[u8], zlib_header: bool, length: usize) -> Result<Vec<u8>, WireError> {
-    // One byte more than stated, so that a stream that is too long is detected.
+    // Reserve one byte more than the stated length, so that a stream that is too long is detected.
     let mut out = Vec::with_capacity(length.saturating_add(1));
     let mut inflater = Decompress::new(zlib_header);
     let status = inflater
         .decompress_vec(stream, &mut out, FlushDecompress::Finish)
         .map_err(|error| WireError::malformed(WHAT, error.to_string()))?;
     if status != Status::StreamEnd || out.len() != length {
-        return Err(WireError::malformed(WHAT, format!("its stream does not end after {length} bytes")));
+        return Err(WireError::malformed(
+            WHAT,
+            format!("the stream of the value does not end after {length} bytes"),
+        ));
     }
     Ok(out)
 }

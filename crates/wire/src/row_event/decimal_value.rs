@@ -1,4 +1,4 @@
-//! DECIMAL in the form that row images and JSON documents store: big-endian groups of nine digits, with the
+//! DECIMAL values as row images and JSON documents store them: big-endian groups of nine digits, with the
 //! first bit inverted.
 
 use std::fmt;
@@ -13,7 +13,7 @@ const BYTES_OF_DIGITS: [usize; 10] = [0, 1, 1, 2, 2, 3, 3, 4, 4, 4];
 const POWERS_OF_TEN: [u32; 10] =
     [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000];
 
-/// Returns an error for an impossible precision or scale.
+/// Returns an error if the precision or scale is not possible for a DECIMAL.
 pub(super) fn check_shape(precision: u8, scale: u8) -> Result<(), WireError> {
     if precision == 0 || precision > DIGITS_MAX || scale > precision {
         return Err(WireError::malformed("decimal", format!("DECIMAL({precision},{scale})")));
@@ -45,7 +45,7 @@ impl<'a> Decimal<'a> {
         if bytes.len() != encoded_length(precision, scale) {
             return Err(WireError::malformed(
                 "decimal",
-                format!("it has {} bytes for DECIMAL({precision},{scale})", bytes.len()),
+                format!("a value of DECIMAL({precision},{scale}) has {} bytes", bytes.len()),
             ));
         }
         let decimal = Self { precision, scale, bytes };

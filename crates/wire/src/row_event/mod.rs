@@ -1,10 +1,11 @@
-//! Decodes row events: the table as it was when the rows were logged, and the typed value of every column.
+//! Decodes row events: the table's definition at the time when the rows were logged, and the typed value of
+//! every column.
 //!
 //! The caller parses a [`TableMap`] from its event and keeps it until the statement ends. [`RowChangeIter`]
 //! reads a rows event with the same table id, and returns before and after [`Image`]s. An image returns
-//! [`ImageCell`]s. Each of them is a slice of the event, which [`ImageCell::value`] decodes to a
-//! [`BinlogValue`]. Nothing is copied, and values are decoded only on request. So conflict detection can hash
-//! the bytes without decoding them.
+//! [`ImageCell`]s. Each cell is a slice of the event, and [`ImageCell::value`] decodes it to a
+//! [`BinlogValue`]. No bytes are copied, and values are decoded only on request. So conflict detection can
+//! hash the bytes without decoding them.
 
 pub mod binary_json;
 pub mod column_value;

@@ -1,8 +1,8 @@
 //! The optional metadata of a table map: signedness, character sets, names and keys. `binlog_row_metadata`
-//! determines which of them a source logs.
+//! determines which of these properties a source logs.
 //!
 //! The metadata is a list of fields. Each field has a type byte, a length and its bytes. Unknown fields are
-//! kept undecoded: the servers guarantee that readers may skip them.
+//! kept without decoding, because the servers guarantee that readers may skip them.
 
 use crate::byte_cursor::ByteCursor;
 use crate::row_event::table_map_column::{BinlogColumn, ColumnType};
@@ -32,12 +32,12 @@ const WHAT: &str = "table map metadata";
 pub struct KeyPart {
     /// Index of the column, from 0.
     pub column: u16,
-    /// For a prefix key, the length of the prefix in characters (in bytes for binary columns). 0 for the
-    /// whole column.
+    /// For a prefix key, the length of the prefix in characters, or in bytes for binary columns. 0 if the key
+    /// contains the whole column.
     pub prefix: u32,
 }
 
-/// The optional metadata that belongs to the table rather than to one column.
+/// The optional metadata that belongs to the whole table, and not to one column.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableMetadata {
     /// The columns of the primary key in key order. `None` if the source did not log them or there is no
@@ -115,9 +115,9 @@ pub(super) fn read(
     Ok(table)
 }
 
-/// Returns whether COLUMN_CHARSET and DEFAULT_CHARSET count the column. MariaDB counts GEOMETRY as binary
-/// text; MySQL does not. MySQL counts VECTOR. Neither counts MySQL's JSON. MariaDB's JSON is a LONGTEXT,
-/// which both count.
+/// Returns whether the fields COLUMN_CHARSET and DEFAULT_CHARSET count the column as a character column.
+/// MariaDB counts GEOMETRY, and MySQL does not. MySQL counts VECTOR. Neither counts MySQL's JSON. MariaDB's
+/// JSON is a LONGTEXT, and both count LONGTEXT.
 fn is_character(column: ColumnType, flavour: Flavour) -> bool {
     match column {
         ColumnType::Char { .. }
@@ -159,7 +159,7 @@ fn key_column(value: &mut ByteCursor<'_>, columns: usize) -> Result<u16, WireErr
     }
 }
 
-/// Calls a function for each column with one bit. The first column has the highest bit.
+/// Calls a function for each column, with the column's bit. The first column has the highest bit.
 fn each_bit<'c>(
     value: &mut ByteCursor<'_>,
     columns: impl Iterator<Item = &'c mut BinlogColumn>,
@@ -175,8 +175,8 @@ fn each_bit<'c>(
     Ok(())
 }
 
-/// Reads one collation for all columns that `counts` selects. Then pairs of an index (among the selected
-/// columns) and a collation follow for the exceptions.
+/// Reads one collation for all columns that `counts` selects. For the exceptions, pairs of an index (among
+/// the selected columns) and a collation follow.
 fn default_collations(
     value: &mut ByteCursor<'_>,
     columns: &mut [BinlogColumn],
@@ -195,7 +195,9 @@ fn default_collations(
             None => {
                 return Err(WireError::malformed(
                     WHAT,
-                    format!("it has a collation for character column {index}, which does not exist"),
+                    format!(
+                        "the metadata has a collation for character column {index}, which does not exist"
+                    ),
                 ));
             }
         }
@@ -221,12 +223,15 @@ fn each_members(
 ) -> Result<(), WireError> {
     for column in columns.iter_mut().filter(|column| counts(column.column_type)) {
         let count = value.lenenc_int()?;
-        // Each member takes at least its length byte. So a count higher than the number of remaining bytes is
-        // wrong.
+        // Each member takes at least one byte, its length. So a count that is higher than the number of
+        // remaining bytes is wrong.
         if count > value.remaining() as u64 {
             return Err(WireError::malformed(
                 WHAT,
-                format!("it states {count} members in {} bytes", value.remaining()),
+                format!(
+                    "the metadata states {count} members, but has only {} bytes for them",
+                    value.remaining()
+                ),
             ));
         }
         let members = (0..count).map(|_| value.lenenc_bytes().map(<[u8]>::to_vec));

@@ -1,5 +1,5 @@
-//! Counts the rows of an event. The bytes arrive in pieces of any size. They are neither buffered nor
-//! decoded.
+//! Counts the rows of an event. The bytes of the event arrive in pieces of any size. The counter neither
+//! buffers nor decodes them.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::binlog_event::{RowsEvent, RowsKind};
 
 const WHAT: &str = "row image";
 
-/// The bit in the value options of an after image that says that JSON columns may hold diffs.
+/// The bit in the value options of an after image which means that JSON columns may hold diffs.
 const VALUE_OPTION_PARTIAL_JSON: u8 = 1;
 
-/// The widths of a table's values, which are needed to skip them.
+/// The widths of a table's values. With them, the counter can skip the values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowLayout {
     columns: Arc<[Width]>,
@@ -31,7 +31,7 @@ impl RowLayout {
     /// Returns the layout of the rows that a table map describes.
     ///
     /// # Errors
-    /// None, if `table` was parsed from an event.
+    /// There is no error if `table` was parsed from an event.
     pub fn new(table: &TableMap) -> Result<Self, WireError> {
         let width = |column: &super::BinlogColumn| match column.column_type.length_prefix_bytes() {
             0 => column.column_type.encoded_length(&[]).map(|bytes| Width::Fixed(bytes as u32)),
@@ -54,9 +54,9 @@ pub struct RowCounter {
     /// Which image of the row is current, 0 or 1.
     image: usize,
     step: CounterState,
-    /// The number of value bytes that are still to be skipped.
+    /// The number of bytes of the current value that the counter must still skip.
     skip: u64,
-    /// The received part of a small piece that the current step needs completely: a bitmap, a length, or
+    /// The received part of a small field that the current step needs completely: a bitmap, a length, or
     /// options.
     piece: Vec<u8>,
     nulls: Vec<u8>,
@@ -68,9 +68,9 @@ enum CounterState {
     Image,
     /// At the options that precede the after image of a partial update.
     Options,
-    /// At the bits that say which JSON columns hold diffs.
+    /// At the bits that show which JSON columns hold diffs.
     PartialBits,
-    /// At the bits that say which columns are NULL.
+    /// At the bits that show which columns are NULL.
     Nulls,
     /// At the column with this index in `present`.
     Column(usize),
@@ -86,7 +86,7 @@ impl RowCounter {
             return Err(WireError::malformed(
                 "rows event",
                 format!(
-                    "it has {} columns, but its table map has {}",
+                    "the event has {} columns, but its table map has {}",
                     event.column_count,
                     shape.columns.len()
                 ),
@@ -140,7 +140,7 @@ impl RowCounter {
     /// # Errors
     /// [`WireError::Truncated`] if the last row is incomplete.
     pub fn finish(mut self) -> Result<u64, WireError> {
-        // The rest of the row may need no bytes: columns that are all NULL.
+        // If all remaining columns are NULL, the rest of the row needs no more bytes.
         while self.skip == 0 && !(self.step == CounterState::Image && self.image == 0) {
             if !self.advance(&mut &[][..])? {
                 break;
@@ -150,7 +150,8 @@ impl RowCounter {
             let needed = usize::try_from(self.skip).unwrap_or(usize::MAX).max(1);
             return Err(WireError::Truncated { what: WHAT, offset: self.bytes as usize, needed });
         }
-        // An insert event without bytes holds exactly one row, which has no columns: see `RowChangeIter`.
+        // An insert event without bytes holds exactly one row, and this row has no columns: see
+        // `RowChangeIter`.
         match (self.bytes, self.kind) {
             (0, RowsKind::Write) if self.present[0].is_empty() => Ok(1),
             (0, RowsKind::Write) => Err(WireError::Truncated { what: WHAT, offset: 0, needed: 1 }),
@@ -158,7 +159,7 @@ impl RowCounter {
         }
     }
 
-    /// Executes one step. Returns false if it needs more bytes.
+    /// Executes one step. Returns false if the step needs more bytes.
     fn advance(&mut self, input: &mut &[u8]) -> Result<bool, WireError> {
         match self.step {
             CounterState::Image => {
@@ -239,7 +240,10 @@ impl RowCounter {
         self.image += 1;
         if self.image == images {
             if self.present[..images].iter().all(Vec::is_empty) && self.kind != RowsKind::PartialUpdate {
-                return Err(WireError::malformed("rows event", "there are bytes after rows without columns"));
+                return Err(WireError::malformed(
+                    "rows event",
+                    "the event has bytes after rows without columns",
+                ));
             }
             self.image = 0;
             self.rows += 1;
@@ -248,7 +252,7 @@ impl RowCounter {
     }
 }
 
-/// Completes a piece of `bytes` bytes from the start of `input`. Returns false if it needs more bytes.
+/// Completes a field of `bytes` bytes with the start of `input`. Returns false if the field needs more bytes.
 fn take_piece(piece: &mut Vec<u8>, input: &mut &[u8], bytes: usize) -> bool {
     let count = bytes.saturating_sub(piece.len()).min(input.len());
     piece.extend_from_slice(&input[..count]);
@@ -340,8 +344,8 @@ mod tests {
     }
 
     proptest! {
-        /// The count equals the number of images that iteration returns, for chunks of any size. Truncated
-        /// images give the same errors too.
+        /// For chunks of any size, the count equals the number of rows that an iteration returns. For
+        /// truncated images, counting and iterating return the same errors.
         #[test]
         fn counting_equals_iterating(
             columns in proptest::collection::vec((any_column(), any::<bool>(), any::<bool>()), 1..12),

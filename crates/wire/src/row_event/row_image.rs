@@ -9,7 +9,7 @@ use crate::byte_cursor::ByteCursor;
 
 const WHAT: &str = "row image";
 
-/// The bit in the value options of an after image that says that JSON columns may hold diffs.
+/// The bit in the value options of an after image which means that JSON columns may hold diffs.
 const VALUE_OPTION_PARTIAL_JSON: u64 = 1;
 
 /// One changed row.
@@ -27,8 +27,8 @@ pub struct Image<'a> {
     table: &'a TableMap,
     /// One bit for each column of the table: set if the image holds the column.
     present: &'a [u8],
-    /// One bit for each JSON column of the table, whether or not the image holds it: set if the value is a
-    /// list of diffs.
+    /// One bit for each JSON column of the table, even for a column that the image does not hold. The bit is
+    /// set if the value is a list of diffs.
     partial: Option<&'a [u8]>,
     /// One bit for each column of the image: set if the value is NULL.
     nulls: &'a [u8],
@@ -41,7 +41,7 @@ pub struct Image<'a> {
 pub struct ImageCell<'a> {
     /// Index of the column in the table map, from 0.
     pub index: usize,
-    /// The bytes of the value in the event, with any length prefix; `None` for NULL.
+    /// The bytes of the value in the event, including the length prefix if there is one. `None` for NULL.
     pub raw: Option<&'a [u8]>,
     /// Whether a JSON column holds diffs instead of a document.
     pub partial: bool,
@@ -129,7 +129,7 @@ impl<'a> Image<'a> {
         let mut cursor = ByteCursor::new(WHAT, bytes);
         let image = Self::read(table, present, after_of_partial, &mut cursor)?;
         if !cursor.is_empty() {
-            return Err(WireError::malformed(WHAT, format!("{} bytes follow it", cursor.remaining())));
+            return Err(WireError::malformed(WHAT, format!("{} bytes follow the image", cursor.remaining())));
         }
         Ok(image)
     }
@@ -167,7 +167,7 @@ impl<'a> Image<'a> {
     }
 }
 
-/// Iterates over the [`ImageCell`]s of an image. It ends after an error.
+/// Iterates over the [`ImageCell`]s of an image. Ends after an error.
 #[derive(Debug, Clone)]
 pub struct ImageCells<'a> {
     image: Image<'a>,
@@ -211,7 +211,7 @@ impl<'a> Iterator for ImageCells<'a> {
     }
 }
 
-/// Iterates over the changed rows of a rows event. It ends after an error.
+/// Iterates over the changed rows of a rows event. Ends after an error.
 #[derive(Debug, Clone)]
 pub struct RowChangeIter<'a> {
     table: &'a TableMap,
@@ -233,7 +233,7 @@ impl<'a> RowChangeIter<'a> {
         if event.column_count != columns {
             return Err(WireError::malformed(
                 "rows event",
-                format!("it has {} columns, but its table map has {columns}", event.column_count),
+                format!("the event has {} columns, but its table map has {columns}", event.column_count),
             ));
         }
         Ok(Self {
@@ -269,8 +269,8 @@ impl<'a> Iterator for RowChangeIter<'a> {
             return None;
         }
         let start = self.cursor.position();
-        // A row without columns takes no bytes. `INSERT INTO t VALUES ()` logs such a row with a minimal row
-        // image. The event then holds only that row.
+        // A row without columns takes no bytes. With a minimal row image, the server logs such a row for
+        // `INSERT INTO t VALUES ()`. The event then holds only this row.
         if self.cursor.is_empty() && (start > 0 || self.kind != RowsKind::Write) {
             self.done = true;
             return None;
@@ -280,14 +280,14 @@ impl<'a> Iterator for RowChangeIter<'a> {
         if self.done && !self.cursor.is_empty() && row.is_ok() {
             return Some(Err(WireError::malformed(
                 "rows event",
-                "there are bytes after rows without columns",
+                "the event has bytes after rows without columns",
             )));
         }
         Some(row)
     }
 }
 
-/// Returns bit `index` of a bitmap, counted from the lowest bit. Bits after the end of the bitmap are clear.
+/// Returns bit `index` of a bitmap, counted from the lowest bit. Bits after the end of the bitmap count as 0.
 fn bit(bitmap: &[u8], index: usize) -> bool {
     bitmap.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 != 0)
 }

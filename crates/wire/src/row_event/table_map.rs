@@ -8,7 +8,7 @@ use crate::{Flavour, WireError};
 /// The maximum number of columns of a table in either flavour.
 pub const COLUMNS_MAX: usize = 4096;
 
-/// The table id that no table map has. A rows event with this id only ends its statement.
+/// A table id that no table map has. A rows event with this id has no rows and only ends its statement.
 pub const TABLE_ID_DUMMY: u64 = 0x00ff_ffff;
 
 const WHAT: &str = "table map";
@@ -18,7 +18,7 @@ const WHAT: &str = "table map";
 pub struct TableMap {
     /// The flavour of the server that logged the rows.
     pub flavour: Flavour,
-    /// The table id, which the rows events of the same statement have too.
+    /// The table id. The rows events of this table in the same statement have the same id.
     pub table_id: u64,
     /// Flag bits: see the constants of this type.
     pub flags: u16,
@@ -26,8 +26,8 @@ pub struct TableMap {
     pub schema: String,
     /// The name of the table.
     pub table: String,
-    /// The columns of the rows, in order. Columns that the server does not log (hidden ones of functional
-    /// indexes) are not among them.
+    /// The columns of the rows, in order. They do not include columns that the server does not log (hidden
+    /// columns of functional indexes).
     pub columns: Vec<BinlogColumn>,
     /// The optional metadata of the table.
     pub metadata: TableMetadata,
@@ -36,8 +36,8 @@ pub struct TableMap {
 impl TableMap {
     /// Every table map since MySQL 5.1 has this flag.
     pub const FLAG_BIT_LENGTHS_EXACT: u16 = 0x0001;
-    /// MySQL: a foreign key of the table refers to another table, or a foreign key of another table refers to
-    /// it (NDB only).
+    /// MySQL (NDB only): a foreign key of the table refers to another table, or a foreign key of another
+    /// table refers to this table.
     pub const FLAG_REFERRED_FOREIGN_KEY: u16 = 0x0002;
     /// MySQL: the first column is a generated invisible primary key.
     pub const FLAG_GENERATED_INVISIBLE_PRIMARY_KEY: u16 = 0x0004;
@@ -46,7 +46,8 @@ impl TableMap {
 
     /// Parses the body of a TABLE_MAP event, without header and checksum.
     ///
-    /// The flavour matters, because the same metadata counts GEOMETRY columns on MariaDB but not on MySQL.
+    /// The caller must pass the flavour, because some metadata fields count GEOMETRY columns on MariaDB but
+    /// not on MySQL.
     ///
     /// # Errors
     /// [`WireError`] if the bytes end early, are inconsistent, or name an unknown column type.
@@ -58,7 +59,12 @@ impl TableMap {
         let table = name(&mut cursor)?;
         let count = match usize::try_from(cursor.lenenc_int()?) {
             Ok(count) if count <= COLUMNS_MAX => count,
-            _ => return Err(WireError::malformed(WHAT, format!("it has more than {COLUMNS_MAX} columns"))),
+            _ => {
+                return Err(WireError::malformed(
+                    WHAT,
+                    format!("the table has more than {COLUMNS_MAX} columns"),
+                ));
+            }
         };
         let type_codes = cursor.bytes(count)?;
         let mut type_metadata = ByteCursor::new("column metadata", cursor.lenenc_bytes()?);
@@ -73,7 +79,7 @@ impl TableMap {
             return Err(WireError::malformed(
                 WHAT,
                 format!(
-                    "it has {} bytes of column metadata more than its columns need",
+                    "the table map has {} bytes of column metadata more than its columns need",
                     type_metadata.remaining()
                 ),
             ));
@@ -220,8 +226,8 @@ mod tests {
 
     #[test]
     fn inconsistent_table_maps_are_refused() {
-        // A key on a column that does not exist, a member count larger than the field, and a collation for a
-        // column that does not exist.
+        // The cases: a key on a column that does not exist, a member count that is larger than the field, and
+        // a collation for a column that does not exist.
         for (types, metadata, optional) in
             [(3, "", "08 01 01"), (254, "f701", "06 02 fa 00"), (254, "fe03", "02 03 08 01 08")]
         {

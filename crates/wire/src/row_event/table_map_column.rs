@@ -1,4 +1,4 @@
-//! A column of a table map: its type with all parameters, and the length of its values.
+//! A column of a table map: the column's type with all parameters, and the length of its values.
 
 use std::fmt;
 
@@ -62,8 +62,8 @@ pub struct BinlogColumn {
     pub metadata: u16,
     /// Whether the column may be NULL.
     pub nullable: bool,
-    /// Whether a numeric column is unsigned. `None` if the source did not log it or the column is not
-    /// numeric. The values of such a column are decoded as signed.
+    /// Whether a numeric column is unsigned. `None` if the source did not log this property, or if the column
+    /// is not numeric. With `None`, integers are decoded as signed.
     pub unsigned: Option<bool>,
     /// The collation number of a character, ENUM or SET column; [`CHARSET_BINARY`] for binary columns. `None`
     /// if the source did not log it.
@@ -101,7 +101,8 @@ impl BinlogColumn {
     }
 }
 
-/// The type of a column, with all parameters that are needed to find the end of a value and to decode it.
+/// The type of a column, with all parameters that a reader needs to find the end of a value and to decode the
+/// value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ColumnType {
     /// TINYINT, BOOL.
@@ -136,8 +137,9 @@ pub enum ColumnType {
     Date,
     /// TIME before MySQL 5.6, and TIME of MariaDB with `mysql56_temporal_format=OFF`.
     ///
-    /// Such a MariaDB column may have a fraction of a second, which takes more bytes. The log does not say so
-    /// (`mariadb-binlog` prints wrong values for such rows). Only a caller that knows the schema can set it.
+    /// Such a MariaDB column may have a fraction of a second, which takes more bytes. The binlog does not
+    /// contain this information (`mariadb-binlog` prints wrong values for such rows). Only a caller that
+    /// knows the schema can set `fraction`.
     TimeOld {
         /// Digits of the fraction of a second, 0..=6. It is 0 in a column that was parsed from a table map.
         fraction: u8,
@@ -243,7 +245,7 @@ impl ColumnType {
             code_of::INT24 => (Self::Int24, 0),
             code_of::LONG => (Self::Long, 0),
             code_of::LONGLONG => (Self::LongLong, 0),
-            // The metadata is the size of the value, which the type already determines.
+            // The metadata is the size of the value. The type already determines this size.
             code_of::FLOAT => (Self::Float, one_byte(metadata)?),
             code_of::DOUBLE => (Self::Double, one_byte(metadata)?),
             code_of::YEAR => (Self::Year, 0),
@@ -256,7 +258,7 @@ impl ColumnType {
                 if fraction > 6 {
                     return Err(WireError::malformed(
                         WHAT,
-                        format!("it states a fraction of {fraction} digits"),
+                        format!("the column states a fraction of {fraction} digits"),
                     ));
                 }
                 let column_type = match code {
@@ -279,7 +281,7 @@ impl ColumnType {
                     _ => {
                         return Err(WireError::malformed(
                             WHAT,
-                            format!("it states a BIT column of {bits} bits"),
+                            format!("the table map states a BIT column of {bits} bits"),
                         ));
                     }
                 }
@@ -308,7 +310,7 @@ impl ColumnType {
                 if !(1..=4).contains(&length_bytes) {
                     return Err(WireError::malformed(
                         WHAT,
-                        format!("it states a BLOB length field of {length_bytes} bytes"),
+                        format!("the table map states a BLOB length field of {length_bytes} bytes"),
                     ));
                 }
                 let column_type = match code {
@@ -323,10 +325,11 @@ impl ColumnType {
             code_of::TYPED_ARRAY => {
                 let element = metadata.u8()?;
                 let meta = match element {
-                    // VARCHAR is the only element type whose metadata is longer inside an array than outside.
+                    // Only VARCHAR has longer metadata as the element type of an array than as the type of a
+                    // column.
                     code_of::VARCHAR => metadata.u24()? as u16,
                     code_of::TYPED_ARRAY => {
-                        return Err(WireError::malformed(WHAT, "it states an array of arrays"));
+                        return Err(WireError::malformed(WHAT, "the table map states an array of arrays"));
                     }
                     _ => Self::read(element, metadata)?.1,
                 };
@@ -338,8 +341,8 @@ impl ColumnType {
     }
 
     /// CHAR, ENUM and SET share the type byte STRING. The high byte of the metadata distinguishes them. For a
-    /// CHAR longer than 255 bytes, bits 4 and 5 of that byte hold the two highest bits of its length,
-    /// inverted.
+    /// CHAR longer than 255 bytes, bits 4 and 5 of the high byte are the two highest bits of the CHAR's
+    /// length, inverted.
     fn from_string_metadata(high: u8, low: u8) -> Result<Self, WireError> {
         if high == 0 {
             return Ok(Self::Char { bytes_max: u16::from(low) });
@@ -365,7 +368,7 @@ impl ColumnType {
         }
     }
 
-    /// Returns the length in bytes of the value at the start of `bytes`, with its length prefix.
+    /// Returns the length in bytes of the value at the start of `bytes`, including its length prefix.
     ///
     /// # Errors
     /// [`WireError::Truncated`] if the length prefix is incomplete. The value itself may be incomplete.
@@ -389,7 +392,7 @@ impl ColumnType {
                 let prefix = self.length_prefix_bytes();
                 let length = ByteCursor::new("row value", bytes).uint(prefix)?;
                 // The length prefix has at most four bytes, so the sum fits into a 64-bit `usize`. On other
-                // platforms it is limited to the maximum.
+                // platforms the sum is limited to the maximum of `usize`.
                 usize::try_from(length).unwrap_or(usize::MAX).saturating_add(prefix)
             }
         })
@@ -417,8 +420,8 @@ impl ColumnType {
         }
     }
 
-    /// Returns whether the SIGNEDNESS metadata has a bit for the column. On both flavours YEAR has one,
-    /// although `mariadb-binlog --print-table-metadata` ignores it.
+    /// Returns whether the SIGNEDNESS metadata has a bit for the column. On both flavours YEAR has such a
+    /// bit, although `mariadb-binlog --print-table-metadata` ignores it.
     pub fn has_signedness(self) -> bool {
         matches!(
             self,
@@ -436,7 +439,7 @@ impl ColumnType {
 }
 
 impl fmt::Display for ColumnType {
-    /// Prints the SQL type as far as the log defines it. Lengths of CHAR and VARCHAR are in bytes.
+    /// Prints the SQL type as far as the binlog defines it. Lengths of CHAR and VARCHAR are in bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let blob = |f: &mut fmt::Formatter<'_>, length_bytes: u8| {
             f.write_str(match length_bytes {

@@ -1,7 +1,7 @@
 //! DATE, TIME, DATETIME and TIMESTAMP in every binary form that row images and JSON documents use.
 //!
-//! Servers accept zero dates, invalid days (`ALLOW_INVALID_DATES`) and months of zero. This module keeps them
-//! unchanged and does not check the calendar.
+//! Servers accept zero dates, invalid days (`ALLOW_INVALID_DATES`) and months of zero. This module does not
+//! change such values and does not check the calendar.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::byte_cursor::ByteCursor;
 pub struct Date {
     /// The year, 0..=9999.
     pub year: u16,
-    /// The month, 0..=15. In valid dates 1..=12.
+    /// The month, 0..=15. In valid dates it is 1..=12.
     pub month: u8,
     /// The day of the month, 0..=31.
     pub day: u8,
@@ -61,8 +61,8 @@ pub struct Timestamp {
 
 const WHAT: &str = "temporal value";
 
-/// Reads the big-endian fraction of a second that follows a temporal value and has `digits` digits. Returns
-/// microseconds.
+/// Reads the fraction of a second that follows a temporal value, a big-endian number with `digits` digits.
+/// Returns microseconds.
 fn read_fraction(cursor: &mut ByteCursor<'_>, digits: u8) -> Result<u32, WireError> {
     let size = fraction_bytes(digits);
     let raw = cursor.uint_be(size)? as u32;
@@ -113,8 +113,8 @@ impl Time {
     pub fn parse(bytes: &[u8], fraction: u8) -> Result<Self, WireError> {
         let mut cursor = ByteCursor::new(WHAT, bytes);
         // Seconds and fraction together are one big-endian number plus an offset, in the unit of the
-        // fraction. So bytes compare in the same order as times. The fraction of a negative time therefore
-        // counts up from the next lower second.
+        // fraction. So the bytes have the same order as the times. For a negative time, the fraction
+        // therefore counts up from the next lower second.
         let size = fraction_bytes(fraction);
         let bits = 8 * size as u32;
         let biased = cursor.uint_be(3 + size)? as i64;
@@ -124,7 +124,7 @@ impl Time {
         Ok(Self::from_packed(value < 0, magnitude >> bits, micros))
     }
 
-    /// Parses the 64-bit form of JSON documents: the packed time in the high bits, and 24 bits of
+    /// Parses the 64-bit form that JSON documents use: the packed time in the high bits, and 24 bits of
     /// microseconds.
     pub(super) fn from_packed_i64(packed: i64) -> Result<Self, WireError> {
         let magnitude = packed.unsigned_abs();
@@ -156,7 +156,7 @@ impl Time {
             let magnitude = value.unsigned_abs();
             let seconds = magnitude / units;
             if seconds > 1023 * 3600 {
-                return Err(WireError::malformed(WHAT, format!("it is a TIME of {seconds} seconds")));
+                return Err(WireError::malformed(WHAT, format!("the TIME has {seconds} seconds")));
             }
             return Ok(Self {
                 negative: value < 0,
@@ -187,18 +187,18 @@ impl DateTime {
     /// Parses the bytes of a DATETIME column with `fraction` digits of a second.
     ///
     /// # Errors
-    /// [`WireError`] if the bytes are too few, the sign bit means "before year 0", or the fraction is a
-    /// second or more.
+    /// [`WireError`] if there are too few bytes, if the sign bit means "before year 0", or if the fraction is
+    /// a second or more.
     pub fn parse(bytes: &[u8], fraction: u8) -> Result<Self, WireError> {
         let mut cursor = ByteCursor::new(WHAT, bytes);
         let biased = cursor.uint_be(5)?;
         let Some(packed) = biased.checked_sub(0x80_0000_0000) else {
-            return Err(WireError::malformed(WHAT, "it is a negative DATETIME"));
+            return Err(WireError::malformed(WHAT, "the DATETIME is negative"));
         };
         Ok(Self::from_packed(packed, read_fraction(&mut cursor, fraction)?))
     }
 
-    /// Parses the 64-bit form of JSON documents.
+    /// Parses the 64-bit form that JSON documents use.
     pub(super) fn from_packed_i64(packed: i64) -> Result<Self, WireError> {
         let magnitude = packed.unsigned_abs();
         Ok(Self::from_packed(magnitude >> 24, micros_of((magnitude & 0xff_ffff) as u32, 3)?))
@@ -239,7 +239,7 @@ impl DateTime {
             let (second, minute, hour) = (digit(60), digit(60), digit(24));
             let (day, month) = (digit(32), digit(13));
             let Ok(year @ 0..=9999) = u16::try_from(rest) else {
-                return Err(WireError::malformed(WHAT, format!("it is a DATETIME in the year {rest}")));
+                return Err(WireError::malformed(WHAT, format!("the DATETIME is in the year {rest}")));
             };
             let micros = (raw % units * (1_000_000 / units)) as u32;
             return Ok(Self { date: Date { year, month, day }, hour, minute, second, micros });
@@ -381,7 +381,7 @@ impl TemporalText {
         }
     }
 
-    /// Appends `.` and the first `digits` digits of `micros`; nothing if `digits` is 0.
+    /// Appends `.` and the first `digits` digits of `micros`. Appends nothing if `digits` is 0.
     fn fraction(&mut self, micros: u32, digits: u8) {
         let digits = digits.min(6);
         if digits > 0 {
@@ -395,7 +395,7 @@ impl TemporalText {
     }
 }
 
-/// Writes `.` and the first `digits` digits of `micros`; nothing if `digits` is 0.
+/// Writes `.` and the first `digits` digits of `micros`. Writes nothing if `digits` is 0.
 pub(crate) fn write_fraction(out: &mut impl fmt::Write, micros: u32, digits: u8) -> fmt::Result {
     let mut text = TemporalText::new();
     text.fraction(micros, digits);
@@ -500,7 +500,7 @@ mod tests {
 
     use super::*;
 
-    /// Truncates `micros` to the precision of `digits` digits, which are stored in pairs.
+    /// Truncates `micros` to the precision of `digits` digits. The format stores digits in pairs.
     fn cut(micros: u32, digits: u8) -> u32 {
         let unit = [1_000_000, 10_000, 100, 1][fraction_bytes(digits)];
         micros / unit * unit

@@ -1,7 +1,8 @@
 //! Redacts the error texts of servers.
 //!
-//! A text is public only if it matches a known template ([`super::error_text_templates`]), and then without
-//! its values. An unknown text may hold a row value anywhere, such as the text of a `SIGNAL` statement.
+//! The public form of a text is shown only if the text matches a known template
+//! ([`super::error_text_templates`]). Its values are then replaced. An unknown text, such as the text of a
+//! `SIGNAL` statement, may hold a row value anywhere.
 
 use super::error_text_templates::{self, TemplatePart};
 use super::{SHOWN_BYTES_MAX, private_statement, public_statement};
@@ -13,17 +14,18 @@ const HIDDEN: &str = "the text may hold values of rows and is not shown here";
 /// The start of an error text of a native replica's applier.
 const COULD_NOT_EXECUTE: &str = "Could not execute ";
 
-/// Returns the public form of an error text: without row values and secrets.
+/// Returns the public form of an error text. It has neither row values nor secrets.
 pub fn public_text(text: &str) -> String {
     let shown = public_front(text).unwrap_or_else(|| HIDDEN.to_owned());
     printable(&shown).into_owned()
 }
 
-/// Returns the private form of an error text: complete, except for possible secrets.
+/// Returns the private form of an error text. It is complete except for possible secrets.
 pub fn private_text(text: &str) -> String {
     let shown = match syntax_error(text).or_else(|| of_statement(text, private_statement, str::to_owned)) {
         Some(masked) => masked,
-        // The words of an error text itself announce no secrets, but the text may repeat a statement.
+        // The words of an error text do not announce secrets. But the text may repeat a statement, and its
+        // words may.
         None if looks_like_statement(text) => private_statement(text.as_bytes(), text.len()),
         None => text.to_owned(),
     };
@@ -44,7 +46,8 @@ fn public_front(text: &str) -> Option<String> {
         .or_else(|| of_templates(text))
 }
 
-/// Redacts `... near '<the rest of the statement>' at line 1`. The rest begins at a lexeme boundary.
+/// Redacts `... near '<the rest of the statement>' at line 1`. The rest of the statement begins at the start
+/// of a lexeme.
 fn syntax_error(text: &str) -> Option<String> {
     let start = text.find(" near '")? + " near '".len();
     let end = text.rfind("' at line ").filter(|end| *end >= start)?;
@@ -101,8 +104,8 @@ fn of_templates(text: &str) -> Option<String> {
 
 /// Returns the text with `?` for its values, if it matches this template.
 ///
-/// The text before a value is matched from the start, and the text after the value from the end. A value may
-/// contain anything, but names seldom do.
+/// The template's text before a value is matched from the start, and its text after the value from the end.
+/// So a value may contain any characters.
 fn fill(template: &'static str, text: &str) -> Option<String> {
     let parts = error_text_templates::parts(template);
     let value = parts.iter().position(|part| *part == TemplatePart::Value);

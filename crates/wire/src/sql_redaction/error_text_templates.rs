@@ -1,5 +1,5 @@
 //! Templates of the English error texts of MySQL and MariaDB. `{}` is a name, or a number that is not a row
-//! value; `{!}` may be a row value. The texts come from the servers' `share/errmsg-utf8.txt` and
+//! value. `{!}` may be a row value. The texts come from the servers' `share/errmsg-utf8.txt` and
 //! `messages_to_clients.txt`.
 
 /// A part of a template.
@@ -157,7 +157,7 @@ pub(super) const ALL: &[&str] = &[
     "The {} command cannot be used with {}",
     "No database selected",
     "Query was empty",
-    // Errors about accounts. The account is the one that logs in, or one that the statement names.
+    // Errors about accounts: the account that logs in, or an account that the statement names.
     "Access denied for user {} to database '{}'",
     "Access denied for user {}",
     "Access denied; you need {} for this operation",

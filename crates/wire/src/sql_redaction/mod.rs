@@ -4,13 +4,13 @@
 //! - **public**, for logs, metrics, endpoints without a token, and status output. It holds the names of
 //!   objects, columns and keys, and error numbers. It holds no row values and no secrets.
 //!   [`public_statement`], [`public_text`].
-//! - **private**, for an operator who is logged in to the server or owns the control socket, and requests it.
-//!   It also holds row values, but no secrets: passwords, password hashes and keys. [`private_statement`],
-//!   [`private_text`].
+//! - **private**, for an operator who requests it, and who is logged in to the server or owns the control
+//!   socket. It also holds row values, but no secrets: no passwords, password hashes or keys.
+//!   [`private_statement`], [`private_text`].
 //!
-//! Both forms use a lexer, as the servers do to mask passwords in their general log. The end of a string
-//! depends on the `sql_mode` and character set of the session. If the lexer is uncertain about it, the rest
-//! of the statement is omitted.
+//! Both forms use a lexer, as the servers do when they mask passwords in their general log. The end of a
+//! string depends on the `sql_mode` and character set of the session. If the lexer is uncertain about the
+//! end, it omits the rest of the statement.
 
 mod error_text_redaction;
 mod error_text_templates;
@@ -23,12 +23,12 @@ pub use statement_redaction::{private_statement, public_statement};
 /// The maximum length of a displayed statement, in bytes.
 pub const SHOWN_BYTES_MAX: usize = 200;
 
-/// How many bytes of a statement to keep for a later display. It is longer than the displayed text, because
-/// comments and blanks are removed later.
+/// How many bytes of a statement to keep for a later display. This is more than the displayed text has,
+/// because comments and blanks are removed later.
 pub const KEPT_BYTES_MAX: usize = 512;
 
-/// Returns the statement at `index` of several statements that semicolons separate. Returns an empty slice if
-/// a string before it has no certain end.
+/// Returns one of several statements that are separated by semicolons: the statement with the number `index`,
+/// from 0. Returns an empty slice if a string before this statement has no certain end.
 pub fn nth_statement(statements: &[u8], index: usize) -> &[u8] {
     let mut lexer = sql_lexer::Lexer::new(statements);
     for _ in 0..index {
@@ -39,7 +39,7 @@ pub fn nth_statement(statements: &[u8], index: usize) -> &[u8] {
     lexer.rest()
 }
 
-/// Truncates `text` to `bytes_max` bytes. ` ...` replaces the rest.
+/// Truncates `text` to `bytes_max` bytes. Puts ` ...` in the place of the rest.
 fn shorten(text: &mut String, bytes_max: usize) {
     if text.len() > bytes_max {
         let end = (0..=bytes_max).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);

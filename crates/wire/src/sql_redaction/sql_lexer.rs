@@ -14,8 +14,8 @@ pub(super) enum Lexeme<'a> {
     Number(&'a [u8]),
     /// Any other byte.
     Mark(u8),
-    /// The rest of the statement is uncertain: a string does not end, or it ends elsewhere in another
-    /// `sql_mode`.
+    /// The rest of the statement is uncertain: a string does not end, or it would end at another place in
+    /// another `sql_mode`.
     Uncertain,
 }
 
@@ -88,8 +88,9 @@ impl<'a> Lexer<'a> {
             match bytes.get(at..) {
                 Some([first, second, ..]) if *first == quote && *second == quote => at += 2,
                 Some([first, ..]) if *first == quote => break,
-                // The quote may be escaped or not, depending on `NO_BACKSLASH_ESCAPES`. Or the backslash may
-                // be the second byte of a character, depending on the character set.
+                // It is unknown whether the backslash escapes the quote. This depends on
+                // `NO_BACKSLASH_ESCAPES`, and on the character set: the backslash may be the second byte of a
+                // character.
                 Some([b'\\', second, ..]) if quote != b'`' && matches!(second, b'\'' | b'"') => {
                     return self.uncertain();
                 }

@@ -4,14 +4,14 @@ use super::shorten;
 use super::sql_lexer::{LexedToken, Lexeme, Lexer};
 use crate::display_escape::printable;
 
-/// Returns the public form of the start of a statement, on one line: names and keywords, `?` for each value,
-/// no comments.
+/// Returns the public form of the start of a statement on one line. It has the names and keywords, `?` for
+/// each value, and no comments.
 pub fn public_statement(statement: &[u8], bytes_max: usize) -> String {
     render(statement, bytes_max, false)
 }
 
-/// Returns the private form of the start of a statement: with values, but `<secret>` for passwords, hashes
-/// and keys.
+/// Returns the private form of the start of a statement. It has the values, but `<secret>` for passwords,
+/// hashes and keys.
 pub fn private_statement(statement: &[u8], bytes_max: usize) -> String {
     render(statement, bytes_max, true)
 }
@@ -59,11 +59,11 @@ fn push(out: &mut String, bytes: &[u8]) {
 const OF_ACCOUNTS: [&str; 9] =
     ["CREATE", "ALTER", "DROP", "GRANT", "REVOKE", "RENAME", "SET", "CLONE", "SHOW"];
 
-/// Words that may come between a word that announces a secret and the secret.
+/// Words that may come between the word that announces a secret and the secret itself.
 const BETWEEN: [&str; 10] = ["BY", "AS", "TO", "FOR", "USING", "WITH", "VIA", "OF", "IS", "OLD"];
 
-/// Parts of words that announce a secret: `PASSPHRASE`, `MASTER_PASSWORD`, `s3_secret_key`, `user_pwd`,
-/// `auth_token`.
+/// Parts of words that announce a secret. Examples of such words: `PASSPHRASE`, `MASTER_PASSWORD`,
+/// `s3_secret_key`, `user_pwd`, `auth_token`.
 const ANNOUNCING: [&str; 9] = [
     "PASS",
     "PWD",
@@ -92,8 +92,8 @@ const FUNCTIONS: [&str; 9] = [
     "SHA2",
 ];
 
-/// Finds the secrets among the lexemes of a statement. If it is uncertain whether a lexeme is a secret, it
-/// counts as one.
+/// Finds the secrets among the lexemes of a statement. If it is uncertain whether a lexeme is a secret, the
+/// lexeme counts as a secret.
 #[derive(Default)]
 struct Secrets {
     /// The number of words of the statement read so far, up to two.
@@ -106,10 +106,10 @@ struct Secrets {
     all: bool,
     /// Whether the next value is a secret, because a word before it announces one.
     next: bool,
-    /// All values are secrets until the number of open parentheses is this number again.
+    /// If set, all values are secrets until the number of open parentheses is this number again.
     within: Option<u32>,
     depth: u32,
-    /// After `IDENTIFIED` and `BY`, the next lexeme is a secret, whatever it is.
+    /// How much of `IDENTIFIED BY` was read. The lexeme after `BY` is always a secret.
     by: By,
 }
 
@@ -166,7 +166,7 @@ impl Secrets {
                 self.is_first_set = is("SET");
                 self.is_of_accounts = is_one_of(&OF_ACCOUNTS);
             }
-            // `OR REPLACE` may come before `USER`: `CREATE OR REPLACE USER`.
+            // `OR REPLACE` may come before `USER`, as in `CREATE OR REPLACE USER`.
             2..=4 => {
                 self.all |= self.is_first_create_or_alter && is("USER");
                 self.all |= self.is_first_set && self.words == 2 && is("PASSWORD");

@@ -168,12 +168,12 @@ fn private_forms_show_values_but_no_passwords() {
     }
 }
 
-/// A marker of letters in an order that no keyword of the statements below has.
+/// A marker whose letters are in an order that does not occur in the keywords of the statements below.
 fn marker() -> impl Strategy<Value = String> {
     "qzx[0-9a-z]{3,12}qzx"
 }
 
-/// Text that may surround a marker in a string. With it, the string ends at the same place in every
+/// Text that may surround a marker in a string. A string with this text ends at the same place in every
 /// `sql_mode`.
 fn filler() -> impl Strategy<Value = String> {
     "([a-z ;#(),=@\\-/*`]|''|\"|\\\\n|é){0,8}"
@@ -196,8 +196,8 @@ proptest! {
             2 => format!("CREATE USER u@h IDENTIFIED BY {list}"),
             _ => format!("CALL p(@a, {list}); UPDATE t SET a = {list}"),
         };
-        prop_assert!(!public(&statement).contains("qzx"), "{} becomes {}", statement, public(&statement));
-        // The statement is cut at any byte, because only the start of a statement is kept.
+        prop_assert!(!public(&statement).contains("qzx"), "the statement {} is shown as {}", statement, public(&statement));
+        // Cut the statement at any byte, because Tailwater keeps only the start of a statement.
         let cut = cut.min(statement.len());
         let part = statement.as_bytes().get(..cut).unwrap_or_default();
         prop_assert!(!public_statement(part, 400).contains("qzx"), "{}", public_statement(part, 400));
@@ -212,7 +212,7 @@ proptest! {
             3 => format!("CREATE SERVER s OPTIONS (USER 'u', PASSWORD {password})"),
             _ => format!("ALTER USER u IDENTIFIED WITH p BY {password} REPLACE {other}"),
         };
-        prop_assert!(!private(&statement).contains("qzx"), "{} becomes {}", statement, private(&statement));
+        prop_assert!(!private(&statement).contains("qzx"), "the statement {} is shown as {}", statement, private(&statement));
     }
 
     #[test]

@@ -7,8 +7,8 @@ use crate::binlog_event::{
 };
 use crate::gtid::Gtid;
 
-/// The number of bytes of a statement that are examined: `XA ROLLBACK`, and one more byte to see where the
-/// word ends.
+/// The number of bytes of a statement that the tracker examines. They are enough for `XA ROLLBACK` and one
+/// more byte, which shows where the word ends.
 const QUERY_FRONT_BYTES: usize = 12;
 
 pub(super) fn meaning(event: &Prefix<'_>) -> Result<EventMeaning, WireError> {
@@ -27,7 +27,7 @@ pub(super) fn meaning(event: &Prefix<'_>) -> Result<EventMeaning, WireError> {
             query_meaning(&front[..length])
         }
         EventType::TABLE_MAP | EventType::MARIADB_ANNOTATE_ROWS => EventMeaning::StatementPart,
-        // The server writes fragments of row events only inside transactions. A fragment does not end a
+        // The server writes fragments of row events only inside transactions. A fragment never ends a
         // transaction.
         EventType::MARIADB_PARTIAL_ROW_DATA => EventMeaning::StatementPart,
         event_type if rows_layout(event_type).is_some() => {
@@ -57,8 +57,8 @@ fn open(event: &MariadbGtidEvent<'_>) -> EventMeaning {
 }
 
 fn query_meaning(query: &[u8]) -> EventMeaning {
-    // The server generates these statements, so they always have this form. `ROLLBACK TO` a savepoint is
-    // longer.
+    // The server generates these statements, so they always have exactly this form. `ROLLBACK TO` a savepoint
+    // is a longer statement.
     let ends = query == b"COMMIT"
         || query == b"ROLLBACK"
         || starts_with(query, "XA COMMIT")

@@ -18,7 +18,8 @@ pub(super) fn meaning(event: &Prefix<'_>) -> Result<EventMeaning, WireError> {
             query_meaning(query.query)
         }
         EventType::TRANSACTION_PAYLOAD => EventMeaning::Whole,
-        // The text of the statement that caused the row events. It is logged before the table maps.
+        // This event holds the text of the statement that caused the row events. It comes before the table
+        // maps.
         EventType::ROWS_QUERY => EventMeaning::StatementPart,
         EventType::TABLE_MAP | EventType::VIEW_CHANGE => EventMeaning::InBlock,
         EventType::TRANSACTION_CONTEXT => EventMeaning::Anywhere,

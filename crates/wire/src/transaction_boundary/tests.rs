@@ -51,8 +51,8 @@ fn rows(statement_end: bool) -> Made {
     Made(EventType::WRITE_ROWS_V1, 0, vec![1, 0, 0, 0, 0, 0, u8::from(statement_end), 0, 1, 1])
 }
 
-/// Returns one letter per event: `o`utside, `b`egin, `i`nside, `e`nd, `a`bandoned, `!` for an error (after
-/// which it stops).
+/// Returns one letter per event: `o`utside, `b`egin, `i`nside, `e`nd, `a`bandoned, or `!` for an error. Stops
+/// after an error.
 fn steps(flavour: Flavour, events: impl IntoIterator<Item = Made>) -> String {
     let format = FormatDescription::assumed(flavour, ChecksumAlgorithm::Crc32);
     let mut tracker = TransactionTracker::new(flavour);
@@ -193,8 +193,8 @@ fn a_restarted_source_abandons_the_open_transaction() {
 #[test]
 fn the_stated_length_must_be_correct() {
     let length = |made: &Made| (EVENT_HEADER_BYTES + made.2.len() + 4) as u64;
-    // For lengths above 250, the stated length itself takes two more bytes. With this statement it always
-    // does, so the event's own length does not change.
+    // If the stated length is above 250, the field for it takes two more bytes. With this statement the
+    // length is always above 250. So the length of the event itself does not change.
     let statement = "insert into t values (".repeat(10);
     let transaction = |bytes| vec![gtid(Some(bytes)), query("BEGIN"), query(&statement), query("COMMIT")];
     let total: u64 = transaction(300).iter().map(length).sum();

@@ -1,12 +1,12 @@
-//! Edits a document. It expands only the containers that an edit changes, and encodes the result as the
+//! Edits a JSON document. Expands only the containers that an edit changes, and encodes the result as the
 //! server does.
 
 use super::json_path::PathLeg;
 use super::{DEPTH_MAX, JsonBinary, JsonNode, JsonPath, JsonValue, WHAT, is_inlined, key_order, tag};
 use crate::WireError;
 
-/// The maximum number of expanded members. It bounds the memory to about 700 MB. No document of a server
-/// reaches it with the largest `max_allowed_packet`, unless the members are tiny.
+/// The maximum number of expanded members. It limits the memory to about 700 MB. Even with the largest
+/// `max_allowed_packet`, only a document with tiny members reaches this limit.
 const MEMBERS_MAX: usize = 1 << 24;
 
 /// A document whose containers are expanded along the edited paths. All other values are unchanged.
@@ -41,7 +41,7 @@ impl<'a> JsonTree<'a> {
         }
     }
 
-    /// Inserts an object member that must not exist yet, or an array cell. Returns whether that is possible.
+    /// Inserts an object member that must not exist yet, or an array cell. Returns whether this was possible.
     pub(super) fn insert(&mut self, path: &JsonPath, value: JsonBinary<'a>) -> Result<bool, WireError> {
         let Some((leg, parents)) = path.legs.split_last() else { return Ok(false) };
         let value = JsonTreeNode::Whole(value.root());
@@ -56,8 +56,8 @@ impl<'a> JsonTree<'a> {
                 cells.insert((*index).min(cells.len()), value)
             }
             (Some(JsonTreeNode::Array(cells)), PathLeg::CellFromLast(_)) => {
-                // A distance from the last cell that is larger than the array selects the place before the
-                // first cell.
+                // If the distance from the last cell is larger than the array, the new cell becomes the first
+                // cell.
                 let index = leg.index(cells.len()).unwrap_or(0);
                 cells.insert(index, value);
             }
@@ -66,7 +66,7 @@ impl<'a> JsonTree<'a> {
         Ok(true)
     }
 
-    /// Removes the member or cell at `path`. Returns whether there is one.
+    /// Removes the member or cell at `path`. Returns whether it existed.
     pub(super) fn remove(&mut self, path: &JsonPath) -> Result<bool, WireError> {
         let Some((leg, parents)) = path.legs.split_last() else { return Ok(false) };
         Ok(match (self.seek(parents)?, leg) {
@@ -85,7 +85,7 @@ impl<'a> JsonTree<'a> {
         })
     }
 
-    /// Returns the node at the end of `legs`. It expands every container on the path, the last one too.
+    /// Returns the node at the end of `legs`. Expands every container on the path, including the last.
     fn seek(&mut self, legs: &[PathLeg]) -> Result<Option<&mut JsonTreeNode<'a>>, WireError> {
         let mut node = &mut self.root;
         node.take_apart(&mut self.members)?;
@@ -115,7 +115,7 @@ impl<'a> JsonTree<'a> {
         let tag = match encoder.node(&self.root, false, 0)? {
             Some(tag) => tag,
             // This cannot happen: only a node inside a container in the small form can give `None`, and the
-            // root is inside no container.
+            // root is not inside a container.
             None => {
                 return Err(WireError::TooLarge { what: WHAT, size: u64::MAX, size_max: bytes_max as u64 });
             }
@@ -167,8 +167,8 @@ struct JsonTreeEncoder {
 
 impl JsonTreeEncoder {
     /// Appends `node` and returns its type byte. `in_small` is true if the node is inside a container in the
-    /// small form. Then a node that does not fit the small form gives `None`, because its container must use
-    /// the large form too.
+    /// small form. If the node does not fit into the small form, returns `None`, because the container must
+    /// then use the large form too.
     fn node(
         &mut self,
         node: &JsonTreeNode<'_>,
@@ -185,7 +185,10 @@ impl JsonTreeEncoder {
             JsonTreeNode::Object(_) => (tag::SMALL_OBJECT, tag::LARGE_OBJECT),
         };
         if depth >= DEPTH_MAX {
-            return Err(WireError::malformed(WHAT, format!("it is nested deeper than {DEPTH_MAX}")));
+            return Err(WireError::malformed(
+                WHAT,
+                format!("the document is nested deeper than {DEPTH_MAX}"),
+            ));
         }
         let start = self.out.len();
         if self.container(node, false, depth)? {
@@ -220,7 +223,10 @@ impl JsonTreeEncoder {
             let mut offset = 2 * width + count * (width + 2 + width + 1);
             for (key, _) in members {
                 let Ok(length) = u16::try_from(key.len()) else {
-                    return Err(WireError::malformed(WHAT, format!("it has a key of {} bytes", key.len())));
+                    return Err(WireError::malformed(
+                        WHAT,
+                        format!("the document has a key of {} bytes", key.len()),
+                    ));
                 };
                 if !fits(offset, large) {
                     return Ok(false);
@@ -274,7 +280,7 @@ impl JsonTreeEncoder {
                 let mut content = [0; 4];
                 let bytes = whole.encoded()?;
                 content[..bytes.len()].copy_from_slice(bytes);
-                // A signed number is extended to the size of the entry.
+                // Extend the sign of a negative number to the size of the entry.
                 if whole.tag == tag::INT16 && bytes[1] & 0x80 != 0 {
                     content[2..].fill(0xff);
                 }
@@ -308,7 +314,7 @@ impl JsonTreeEncoder {
     }
 }
 
-/// Returns whether the form can represent a count, offset or size.
+/// Returns whether the small or the large form can represent a count, offset or size.
 fn fits(number: usize, large: bool) -> bool {
     number <= if large { u32::MAX as usize } else { usize::from(u16::MAX) }
 }

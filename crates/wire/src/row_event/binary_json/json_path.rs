@@ -15,8 +15,8 @@ pub enum PathLeg {
 }
 
 impl PathLeg {
-    /// Returns the index of the leg in an array of `length` cells. Returns `None` for a member, or if the
-    /// cell would be before the first.
+    /// Returns the index to which this step refers in an array of `length` cells. Returns `None` for a
+    /// member, or if the cell would be before the first cell.
     pub fn index(&self, length: usize) -> Option<usize> {
         match self {
             Self::Member(_) => None,
@@ -29,7 +29,7 @@ impl PathLeg {
 /// A path from the root of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonPath {
-    /// The legs of the path, outermost first.
+    /// The steps of the path, outermost first.
     pub legs: Vec<PathLeg>,
 }
 
@@ -81,7 +81,8 @@ impl<'a> Parser<'a> {
             let name = self.take_until(|byte| matches!(byte, b'.' | b'[' | b'*' | b' '));
             return (!name.is_empty()).then(|| PathLeg::Member(name.to_vec()));
         }
-        // A quoted key is a JSON string. This finds its end, past any escapes, and then parses it as JSON.
+        // A quoted key is a JSON string. Find the end of the string, skipping escapes, and then parse the
+        // string as JSON.
         let mut end = 1;
         while *self.rest.get(end)? != b'"' {
             end += if self.rest[end] == b'\\' { 2 } else { 1 };

@@ -10,12 +10,12 @@ use crate::row_event::table_map_column::type_code;
 impl JsonBinary<'_> {
     /// Appends the document's text to `out`.
     ///
-    /// If `quoted` is true, a document that is a string is printed in double quotes, as in the server.
-    /// `mysqlbinlog` prints it without them.
+    /// If `quoted` is true, a document that is a string is printed in double quotes, as the server prints it.
+    /// `mysqlbinlog` prints it without quotes.
     ///
     /// # Errors
-    /// [`WireError`] if the document is malformed, deeper than [`DEPTH_MAX`], or has members that share their
-    /// values. `out` is then incomplete.
+    /// [`WireError`] if the document is malformed, is nested deeper than [`DEPTH_MAX`], or has members that
+    /// share their values. After an error, `out` is incomplete.
     pub fn write_text(&self, out: &mut Vec<u8>, quoted: bool) -> Result<(), WireError> {
         let mut writer = JsonTextWriter { out, budget: self.bytes.len() };
         writer.value(self.root, quoted, 0)
@@ -34,7 +34,7 @@ impl JsonBinary<'_> {
 
 struct JsonTextWriter<'o> {
     out: &'o mut Vec<u8>,
-    /// The number of bytes of the document that may still be visited.
+    /// The number of bytes of the document that the printer may still visit.
     budget: usize,
 }
 
@@ -45,7 +45,7 @@ impl JsonTextWriter<'_> {
                 self.budget = left;
                 Ok(())
             }
-            None => Err(WireError::malformed(WHAT, "it has members that share their values")),
+            None => Err(WireError::malformed(WHAT, "the document has members that share their values")),
         }
     }
 
@@ -100,7 +100,10 @@ impl JsonTextWriter<'_> {
 
     fn enter(&self, depth: usize) -> Result<(), WireError> {
         if depth >= DEPTH_MAX {
-            return Err(WireError::malformed(WHAT, format!("it is nested deeper than {DEPTH_MAX}")));
+            return Err(WireError::malformed(
+                WHAT,
+                format!("the document is nested deeper than {DEPTH_MAX}"),
+            ));
         }
         Ok(())
     }
@@ -149,18 +152,19 @@ impl JsonTextWriter<'_> {
     }
 }
 
-/// Returns the shortest digits that parse to the same double. Like the servers, it chooses between plain and
-/// exponent form.
+/// Returns the shortest digits that parse to the same double. Chooses between plain and exponent form as the
+/// servers do.
 fn double_text(double: f64) -> String {
     if !double.is_finite() {
-        // No server writes an infinite number or NaN into a document. The server would print it like this.
+        // No server writes an infinite number or NaN into a document. If a document had one, the server would
+        // print it as 0.0.
         return "0.0".to_owned();
     }
     let shortest = format!("{double:e}");
     let Some((mantissa, exponent)) = shortest.split_once('e') else { return shortest };
     let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |rest| ("-", rest));
     let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
-    // The number of digits before the decimal point.
+    // The number of digits before the decimal point in the plain form.
     let point = exponent.parse::<i32>().unwrap_or(0) + 1;
     let count = digits.len() as i32;
     if point < -14 || (point > 15 && count <= point) {
@@ -184,7 +188,7 @@ mod tests {
 
     #[test]
     fn doubles_as_the_server_prints_them() {
-        // The results of `SELECT CAST(CAST('<number>' AS JSON) AS CHAR)` on MySQL 9.7.
+        // The expected texts are results of `SELECT CAST(CAST('<number>' AS JSON) AS CHAR)` on MySQL 9.7.
         for (double, text) in [
             (0.0, "0.0"),
             (-0.0, "-0.0"),

@@ -1,15 +1,15 @@
-//! MySQL's binary JSON: reading it without decoding the whole document, its text as the server prints it, and
-//! the diffs of partial updates.
+//! MySQL's binary JSON. Reads values without decoding the whole document, prints a document as the server
+//! does, and applies the diffs of partial updates.
 //!
 //! A document is a type byte and a value. A container holds a count, its own size, and entries of fixed size.
-//! A key entry (only in objects) holds the offset and length of a key. A value entry holds the type of a
-//! value and its offset; a small scalar is stored in the entry instead of its offset. Offsets count from the
-//! start of the container. The "small" form stores them in two bytes, the "large" form in four. Keys are
-//! sorted by length, then by bytes.
+//! A key entry (only in objects) holds the offset and length of a key. A value entry holds the type and the
+//! offset of a value. For a small scalar, the entry holds the value itself instead of the offset. Offsets
+//! count from the start of the container. The "small" form stores offsets in two bytes, the "large" form in
+//! four. Keys are sorted by length, then by bytes.
 //!
 //! In a hostile document, many entries can share one value on every level. The text of such a document is
-//! exponentially larger than the document. So code that visits a whole document counts the bytes it visits:
-//! in a valid document it never visits more bytes than the document has.
+//! exponentially larger than the document. So code that visits a whole document counts the bytes that it
+//! visits. In a valid document, it never visits more bytes than the document has.
 
 pub(crate) mod base64;
 mod document_edit;
@@ -57,9 +57,9 @@ pub struct JsonBinary<'a> {
 }
 
 impl<'a> JsonBinary<'a> {
-    /// Wraps `bytes`: the value of a JSON column without its length. It checks only the type byte.
+    /// Wraps `bytes`, the value of a JSON column without its length. Checks only the type byte.
     ///
-    /// Empty bytes mean `null`. A statement with IGNORE stores them in a column without a value.
+    /// Empty bytes mean `null`. A statement with IGNORE stores empty bytes in a column that gets no value.
     ///
     /// # Errors
     /// [`WireError::Malformed`] if the type byte is unknown.
@@ -136,7 +136,7 @@ impl<'a> JsonValue<'a> {
         }
     }
 
-    /// Decodes the value. For a container, it checks that the entries are inside the container.
+    /// Decodes the value. For a container, checks that the entries are inside the container.
     ///
     /// # Errors
     /// [`WireError`] if the bytes end early or are not a value of their type.
@@ -201,7 +201,7 @@ impl<'a> JsonValue<'a> {
 }
 
 /// Reads bytes whose length precedes them. The length is in groups of seven bits, the lowest first. The high
-/// bit of each byte says whether another group follows.
+/// bit of each byte shows whether another group follows.
 fn variable_bytes<'a>(cursor: &mut ByteCursor<'a>) -> Result<&'a [u8], WireError> {
     let mut length = 0u64;
     for shift in [0, 7, 14, 21, 28] {
@@ -210,7 +210,9 @@ fn variable_bytes<'a>(cursor: &mut ByteCursor<'a>) -> Result<&'a [u8], WireError
         if byte & 0x80 == 0 {
             return match usize::try_from(length) {
                 Ok(length) if length <= u32::MAX as usize => cursor.bytes(length),
-                _ => Err(WireError::malformed(WHAT, format!("it states a length of {length} bytes"))),
+                _ => {
+                    Err(WireError::malformed(WHAT, format!("the document states a length of {length} bytes")))
+                }
             };
         }
     }
@@ -251,10 +253,13 @@ impl<'a> Container<'a> {
         let size = cursor.uint(width)? as usize;
         let bytes = ByteCursor::new(WHAT, data).bytes(size)?;
         let container = Self { bytes, count, object, large };
-        // Both numbers are at most 2^32, so the result does not overflow.
+        // The count and the size are at most 2^32, so the result does not overflow.
         let entries = 2 * width as u64 + count as u64 * container.entry_bytes() as u64;
         if entries > size as u64 {
-            return Err(WireError::malformed(WHAT, format!("it states {count} entries in {size} bytes")));
+            return Err(WireError::malformed(
+                WHAT,
+                format!("a container states {count} entries in {size} bytes"),
+            ));
         }
         Ok(container)
     }
@@ -263,7 +268,8 @@ impl<'a> Container<'a> {
         if self.large { 4 } else { 2 }
     }
 
-    /// Returns the size of the entries of one member: that of its key (in objects) plus that of its value.
+    /// Returns the size of the entries of one member: the entry of its key (in objects) plus the entry of its
+    /// value.
     fn entry_bytes(&self) -> usize {
         self.width() + 1 + if self.object { self.width() + 2 } else { 0 }
     }
@@ -278,7 +284,7 @@ impl<'a> Container<'a> {
         if index >= self.count {
             return Err(WireError::malformed(
                 WHAT,
-                format!("there is no member {index} among {}", self.count),
+                format!("the container has no member {index}, but only {} members", self.count),
             ));
         }
         Ok(())
@@ -379,7 +385,7 @@ impl<'a> JsonObject<'a> {
     }
 }
 
-/// Compares two keys in the order of the keys of an object.
+/// Compares two keys by the order that the keys of an object have.
 fn key_order(one: &[u8], other: &[u8]) -> std::cmp::Ordering {
     one.len().cmp(&other.len()).then_with(|| one.cmp(other))
 }

@@ -6,7 +6,7 @@ use super::{JsonBinary, JsonPath, WHAT};
 use crate::WireError;
 use crate::byte_cursor::ByteCursor;
 
-/// A list of changes to apply in order. The changes are parsed during iteration.
+/// A list of changes of a document, which are applied in order. The changes are parsed during iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct JsonDiffs<'a> {
     bytes: &'a [u8],
@@ -17,7 +17,8 @@ pub struct JsonDiffs<'a> {
 pub enum JsonDiffOperation {
     /// Replaces the value at the path with a new one.
     Replace,
-    /// Adds a missing member to an object, or adds a cell to an array: before another cell or at the end.
+    /// Adds a missing member to an object, or a cell to an array. The new cell comes before another cell or
+    /// at the end.
     Insert,
     /// Removes the member or cell at the path.
     Remove,
@@ -46,8 +47,8 @@ pub struct JsonDiff<'a> {
 }
 
 impl<'a> JsonDiffs<'a> {
-    /// Wraps `bytes`: the value of a JSON column in an after image, if the partial bit of the column is set.
-    /// `bytes` does not include the length prefix.
+    /// Wraps `bytes`, the value of a JSON column whose partial bit is set in an after image. `bytes` does not
+    /// include the length prefix.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
@@ -57,7 +58,7 @@ impl<'a> JsonDiffs<'a> {
         self.bytes
     }
 
-    /// Iterates over the changes in order. It ends after an error.
+    /// Iterates over the changes in order. Ends after an error.
     pub fn iter(&self) -> impl Iterator<Item = Result<JsonDiff<'a>, WireError>> + use<'a> {
         let mut cursor = ByteCursor::new("JSON diff", self.bytes);
         std::iter::from_fn(move || {
@@ -75,8 +76,8 @@ impl<'a> JsonDiffs<'a> {
     /// Applies the changes to `before` and returns the resulting document in binary form.
     ///
     /// # Errors
-    /// [`WireError::Malformed`] if a change does not fit the document, because the before image differs from
-    /// the source's document; [`WireError::TooLarge`] if the result would exceed `bytes_max`.
+    /// [`WireError::Malformed`] if a change does not fit the document: then the before image differs from the
+    /// source's document; [`WireError::TooLarge`] if the result would exceed `bytes_max`.
     pub fn apply(&self, before: JsonBinary<'a>, bytes_max: usize) -> Result<Vec<u8>, WireError> {
         let mut tree = JsonTree::new(before);
         for diff in self.iter() {

@@ -229,8 +229,8 @@ fn nesting_depth_is_limited() {
 
 #[test]
 fn shared_values_do_not_make_the_text_explode() {
-    // Each array holds the next array many times. The text of this document of a few kilobytes would hold
-    // 20^30 numbers.
+    // Each array holds the next array many times. The document has only a few kilobytes, but its text would
+    // hold 20^30 numbers.
     let (levels, width) = (30usize, 20usize);
     let size = 4 + 3 * width;
     let mut body = Vec::new();
@@ -332,7 +332,8 @@ proptest! {
         prop_assert!(document.to_text().is_ok());
     }
 
-    /// The text is valid JSON. Its content equals that of the document, as far as JSON can represent it.
+    /// The text of a document is valid JSON, and its content equals the content of the document as far as
+    /// JSON can represent it.
     #[test]
     fn the_text_is_json_with_the_same_content(tree in any_tree()) {
         let bytes = encode(&tree, false);
@@ -340,11 +341,11 @@ proptest! {
         same(&tree, &parsed)?;
     }
 
-    /// If all of a document is expanded and encoded again, the bytes do not change.
+    /// If a document is completely expanded and encoded again, its bytes do not change.
     #[test]
     fn encoding_equals_the_servers(tree in any_tree()) {
         let before = encode(&tree, false);
-        // The edit replaces the first member of the root with the same value, if there is a member.
+        // If the root has a member, the edit replaces the first member with the same value.
         let (path, value) = match &tree {
             Tree::Array(cells) if !cells.is_empty() => ("$[0]".to_owned(), cells[0].clone()),
             Tree::Object(members) if !members.is_empty() => {
@@ -369,7 +370,7 @@ proptest! {
         let _ = JsonDiffs::new(&bytes).apply(JsonBinary::parse(&[]).unwrap(), 1 << 16);
     }
 
-    /// A damaged document gives an error or another document, but never a panic.
+    /// Reading a damaged document returns an error or another document. It never panics.
     #[test]
     fn damaged_documents_never_panic(tree in any_tree(), at: prop::sample::Index, value: u8) {
         let mut bytes = encode(&tree, false);
@@ -390,7 +391,8 @@ fn same(tree: &Tree, parsed: &serde_json::Value) -> Result<(), TestCaseError> {
         Tree::Int(value) => prop_assert_eq!(parsed.as_i64(), Some(*value)),
         Tree::UInt(value) => prop_assert_eq!(parsed.as_u64(), Some(*value)),
         Tree::Double(value) => {
-            // serde_json parses floats with an error of a few units in the last place.
+            // Compare with a tolerance, because serde_json parses floats with an error of a few units in the
+            // last place.
             let parsed = parsed.as_f64().unwrap();
             prop_assert!(parsed.is_sign_negative() == value.is_sign_negative());
             prop_assert!(parsed.to_bits().abs_diff(value.to_bits()) <= 4, "{} {}", parsed, value);
