@@ -306,7 +306,9 @@ mod tests {
             segment(6, "b.1", 1200, 1500, 1),
         ]);
         assert_eq!(names(&catalog), [("b.1", 1500)]);
-        let check = |position, expected| assert_eq!(catalog.locate("b.1", position), expected, "{position}");
+        let check = |position, expected| {
+            assert_eq!(catalog.locate("b.1", position), expected, "wrong result for {position}")
+        };
         check(3, Err(LocateError::BeforeFirst));
         check(4, Ok(at(4, 4)));
         check(126, Ok(at(4, 126)));

@@ -85,7 +85,7 @@ fn first_event(reader: &mut LogReader) -> Result<Vec<u8>> {
 fn ours(log: &Log, request: &ClientDumpRequest, server_id: u32) -> Result<Vec<Vec<u8>>> {
     let begin = match stream_start::decide(request, log) {
         StartDecision::Begin(begin) => begin,
-        other => bail!("{other:?}"),
+        other => bail!("unexpected value: {other:?}"),
     };
     let from = begin.from;
     let mut filter = StreamFilter::new(request, begin, log.flavour, ServerId(server_id));

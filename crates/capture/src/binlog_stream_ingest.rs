@@ -361,7 +361,7 @@ mod tests {
             ("binlog.", false),
             ("", false),
         ] {
-            assert_eq!(is_binlog_name(name), expected, "{name:?}");
+            assert_eq!(is_binlog_name(name), expected, "wrong result for {name:?}");
         }
     }
 }

@@ -382,7 +382,10 @@ mod tests {
         let mut track = StreamTracker::new(StreamKind::FilePosition, tail("b.1", 700, Some((500, 700))));
         track.rotate("b.1".into(), 500);
         let result = feed(&mut track, (EventType::GTID, 800, 300, false));
-        assert!(matches!(result, Err(CaptureError::Diverged { position: 500, .. })), "{result:?}");
+        assert!(
+            matches!(result, Err(CaptureError::Diverged { position: 500, .. })),
+            "unexpected result: {result:?}"
+        );
     }
 
     #[test]
@@ -390,7 +393,10 @@ mod tests {
         let mut track = StreamTracker::new(StreamKind::FilePosition, tail("b.1", 700, None));
         track.rotate("b.1".into(), 700);
         let result = feed(&mut track, (EventType::GTID, 900, 80, false));
-        assert!(matches!(result, Err(CaptureError::Gap { expected: 700, found: 820, .. })), "{result:?}");
+        assert!(
+            matches!(result, Err(CaptureError::Gap { expected: 700, found: 820, .. })),
+            "unexpected result: {result:?}"
+        );
     }
 
     #[test]
@@ -407,7 +413,7 @@ mod tests {
         assert_eq!(start, EventAction::StartSegment { file: "b.2".into(), position: 4, preamble });
         assert_eq!(feed(&mut track, (EventType::XID, 267, 31, true)).unwrap(), EventAction::Append);
         let result = feed(&mut track, (EventType::GTID, 900, 80, false));
-        assert!(matches!(result, Err(CaptureError::Gap { .. })), "{result:?}");
+        assert!(matches!(result, Err(CaptureError::Gap { .. })), "unexpected result: {result:?}");
     }
 
     #[test]
@@ -460,6 +466,6 @@ mod tests {
         track.rotate("b.1".into(), 4);
         feed(&mut track, (EventType::FORMAT_DESCRIPTION, 126, 122, false)).unwrap();
         let result = feed(&mut track, (EventType::GTID, 126, 79, false));
-        assert!(matches!(result, Err(CaptureError::Stream { .. })), "{result:?}");
+        assert!(matches!(result, Err(CaptureError::Stream { .. })), "unexpected result: {result:?}");
     }
 }

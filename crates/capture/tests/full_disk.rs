@@ -55,7 +55,7 @@ async fn full(kind: ServerKind) -> Result<()> {
         "{}: {error}",
         error.code()
     );
-    ensure!(error.to_string().contains(&*folder.path().to_string_lossy()), "{error}");
+    ensure!(error.to_string().contains(&*folder.path().to_string_lossy()), "unexpected error: {error}");
 
     // No commit of a client may complete without an ACK.
     tokio::time::sleep(Duration::from_millis(300)).await;

@@ -62,7 +62,7 @@ fn check_acknowledged_commits(source: &Source) -> Result<()> {
         check.file(&segment.path)?;
     }
     let report = check.finish();
-    ensure!(report.missing_in_log.count == 0 && report.acknowledged > 0, "{report:?}");
+    ensure!(report.missing_in_log.count == 0 && report.acknowledged > 0, "unexpected report: {report:?}");
     Ok(())
 }
 
@@ -82,7 +82,10 @@ async fn stops_permanently(kind: ServerKind) -> Result<()> {
     wait_until_acknowledged(&load, 60).await?;
     let stopped = acker.stop(5).await?;
     let acks = capture.status.snapshot().acks;
-    ensure!(stopped.orders.stopped.is_some_and(|stop| stop.token == 5) && stopped.durable, "{stopped:?}");
+    ensure!(
+        stopped.orders.stopped.is_some_and(|stop| stop.token == 5) && stopped.durable,
+        "unexpected state after the order: {stopped:?}"
+    );
     until_waiting(&source.server).await?;
     ensure!(capture.status.snapshot().acks == acks);
     check_acknowledged_commits(&source)?;
@@ -160,7 +163,7 @@ async fn stop_does_not_fence_an_asynchronous_source(source: &mut Source, acker: 
     let after = source.server.semi_sync_status().await?;
     ensure!(
         after.acknowledged > before.acknowledged && after.unacknowledged == before.unacknowledged,
-        "{after:?}"
+        "unexpected state: {after:?}"
     );
     Ok(())
 }
@@ -247,7 +250,10 @@ async fn follows(kind: ServerKind) -> Result<()> {
     ensure!(acker.read()?.orders.follows.as_deref() == Some("stand-in"));
     source.write(40).await?;
     let status = source.server.semi_sync_status().await?;
-    ensure!(status.acknowledged > 0 && status.unacknowledged == 0 && status.on, "{status:?}");
+    ensure!(
+        status.acknowledged > 0 && status.unacknowledged == 0 && status.on,
+        "unexpected status: {status:?}"
+    );
     check_equal(&by_gtid, &source.server, &source.ledger).await?;
     check_healthy(&by_gtid).await?;
     let files = tailwater.sql("SHOW BINARY LOGS").await?;
@@ -267,9 +273,9 @@ async fn follows(kind: ServerKind) -> Result<()> {
     let acker = tailwater.running()?.acker();
     let error = match acker.follow(2, "log", PATIENCE).await {
         Err(error @ CaptureError::NotFollowing { .. }) => error.to_string(),
-        other => bail!("{other:?}"),
+        other => bail!("unexpected value: {other:?}"),
     };
-    ensure!(error.contains("the source is behind the log"), "{error}");
+    ensure!(error.contains("the source is behind the log"), "unexpected error: {error}");
     ensure!(matches!(tailwater.running()?.status.snapshot().state, CaptureState::Refused(_)));
     acker.follow(3, "stand-in", PATIENCE).await?;
     source.write(10).await?;

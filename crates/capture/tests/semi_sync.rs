@@ -139,7 +139,7 @@ fn a_source_without_binlog_or_of_another_flavour_is_refused() -> Result<()> {
         let mut with = without;
         with.server.restart(Some(Vec::new())).await?;
         let error = Running::start(options)?.refusal().await?;
-        ensure!(error.code() == "TW-RELAY-0006", "{error}");
+        ensure!(error.code() == "TW-RELAY-0006", "unexpected error: {error}");
         Ok(())
     })
 }

@@ -110,7 +110,10 @@ async fn missing_start(source: &Source) -> Result<()> {
     let mut nowhere = source.options("nowhere", 15);
     nowhere.start = StartPolicy::Position { file: "binlog.999999".into(), position: 4 };
     let error = Running::start(nowhere)?.refusal().await?;
-    ensure!(error.code() == "TW-RELAY-0013" && error.to_string().contains("binlog.999999:4"), "{error}");
+    ensure!(
+        error.code() == "TW-RELAY-0013" && error.to_string().contains("binlog.999999:4"),
+        "unexpected error: {error}"
+    );
     Ok(())
 }
 

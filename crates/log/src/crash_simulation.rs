@@ -431,7 +431,7 @@ fn failed_writes_and_syncs_poison_and_lose_no_durable_transaction() {
                 DiskFailure::Io => "TW-LOG-0005",
                 DiskFailure::Full => "TW-LOG-0004",
             };
-            assert_eq!(error.code(), expected, "{error}");
+            assert_eq!(error.code(), expected, "unexpected error: {error}");
         }
         let power_cut = world.random.one_in(2);
         let disk = if power_cut { world.cut_power(&disk) } else { disk.after_kill() };
@@ -460,7 +460,7 @@ fn a_full_disk_is_reported_and_more_space_fixes_it() {
         });
         let writer = open(&disk).unwrap();
         let Ended::Failed(error) = world.work(writer, 1_000) else { panic!("the disk never became full") };
-        assert!(matches!(error, LogError::DiskFull { .. }), "{error}");
+        assert!(matches!(error, LogError::DiskFull { .. }), "unexpected error: {error}");
         let disk = disk.after_kill();
         let writer = world.check_after_crash(&disk);
         assert!(matches!(world.work(writer, 50), Ended::Done(_)));
@@ -575,6 +575,6 @@ async fn a_failed_background_sync_stops_writer_and_readers() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(error, LogError::Poisoned { .. }), "{error}");
+    assert!(matches!(error, LogError::Poisoned { .. }), "unexpected error: {error}");
     assert_eq!(reader.position(), durable);
 }

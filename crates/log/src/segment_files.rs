@@ -257,7 +257,7 @@ mod tests {
             "x",
             "000000004x.binlog",
         ] {
-            assert_eq!(parse_segment_name(name), None, "{name}");
+            assert_eq!(parse_segment_name(name), None, "wrong result for {name}");
         }
     }
 }

@@ -121,13 +121,15 @@ fn a_damaged_segment_is_refused_with_its_offset_and_not_changed() {
     bytes[source.file.len() - 700] ^= 0x20;
     fs::write(&path, &bytes).unwrap();
     let error = LogWriter::open(directory.path(), options()).unwrap_err();
-    let LogError::Corrupt { path: damaged, offset, reason } = &error else { panic!("{error}") };
+    let LogError::Corrupt { path: damaged, offset, reason } = &error else {
+        panic!("unexpected error: {error}")
+    };
     assert_eq!(damaged, &path);
     assert!(
         (*offset as usize) < source.file.len() - 700 && *offset as usize > source.file.len() - 1_500,
         "{offset}"
     );
-    assert!(reason.contains("checksum"), "{reason}");
+    assert!(reason.contains("checksum"), "unexpected reason: {reason}");
     assert_eq!(error.code(), "TW-LOG-0003");
     assert!(fs::read(&path).unwrap() == bytes);
 }
@@ -140,7 +142,10 @@ fn a_missing_segment_is_reported() {
         let path = directory.path().join(format!("{missing:010}.binlog"));
         fs::remove_file(&path).unwrap();
         let error = LogWriter::open(directory.path(), options()).unwrap_err();
-        assert!(matches!(&error, LogError::Corrupt { path: named, .. } if named == &path), "{error}");
+        assert!(
+            matches!(&error, LogError::Corrupt { path: named, .. } if named == &path),
+            "unexpected error: {error}"
+        );
     }
 }
 
@@ -165,7 +170,7 @@ fn a_lost_control_file_stops_writers_and_a_damaged_one_stops_all() {
                 let log = reading.unwrap();
                 assert!(read_log(&log) == transactions);
                 let problems = log.verify(|_| ()).unwrap().problems;
-                assert!(problems.len() == 1 && problems[0].path == path, "{problems:?}");
+                assert!(problems.len() == 1 && problems[0].path == path, "unexpected problems: {problems:?}");
                 assert!(!path.exists());
             }
             (Some(_), reading) => assert!(is_named(reading.err()), "{left:?}"),

@@ -33,7 +33,10 @@ fn fill(directory: &Path) {
         assert!(durable < 10_000, "no operation failed although the disk space is limited");
     };
     assert!(matches!(error, LogError::DiskFull { .. }), "{}: {error}", error.code());
-    assert!(error.to_string().contains("disk full") && error.to_string().contains("make room"), "{error}");
+    assert!(
+        error.to_string().contains("disk full") && error.to_string().contains("make room"),
+        "unexpected error: {error}"
+    );
     assert_eq!(handle.durable().state, LogState::Poisoned);
     // The log must refuse everything after the failure.
     for result in [
@@ -45,8 +48,8 @@ fn fill(directory: &Path) {
         begin_file(&mut writer, &mut source),
     ] {
         let error = result.unwrap_err();
-        assert_eq!(error.code(), "TW-LOG-0006", "{error}");
-        assert!(error.to_string().contains("TW-LOG-0004"), "{error}");
+        assert_eq!(error.code(), "TW-LOG-0006", "unexpected error: {error}");
+        assert!(error.to_string().contains("TW-LOG-0004"), "unexpected error: {error}");
     }
     std::fs::write(directory.join("durable"), durable.to_string()).unwrap();
 }

@@ -323,7 +323,7 @@ fn the_last_transaction_can_be_read_whether_written_or_buffered() {
             writer.read_last_transaction(expected.len() as u64 - 50, &mut end).unwrap();
             assert!(end == expected[expected.len() - 50..]);
             let error = writer.read_last_transaction(expected.len() as u64 - 49, &mut end).unwrap_err();
-            assert!(matches!(error, LogError::Sequence { .. }), "{error}");
+            assert!(matches!(error, LogError::Sequence { .. }), "unexpected error: {error}");
         }
     }
 }

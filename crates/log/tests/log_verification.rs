@@ -106,6 +106,6 @@ fn a_missing_or_foreign_segment_is_reported() {
     }
     let reasons: Vec<String> =
         verify(directory.path()).problems.into_iter().map(|problem| problem.reason).collect();
-    assert!(reasons.iter().any(|reason| reason.contains("missing")), "{reasons:#?}");
-    assert!(reasons.iter().any(|reason| reason.contains("GTIDs")), "{reasons:#?}");
+    assert!(reasons.iter().any(|reason| reason.contains("missing")), "unexpected reasons: {reasons:#?}");
+    assert!(reasons.iter().any(|reason| reason.contains("GTIDs")), "unexpected reasons: {reasons:#?}");
 }

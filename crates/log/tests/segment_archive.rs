@@ -208,7 +208,7 @@ fn unarchived_segments_are_not_purged() {
     assert_eq!((purge.segments.as_slice(), purge.not_archived), ([].as_slice(), Some(1)));
     let error = handle.purge_to(3).unwrap_err();
     assert_eq!(error.code(), "TW-LOG-0016");
-    assert!(error.to_string().contains("not archived"), "{error}");
+    assert!(error.to_string().contains("not archived"), "unexpected error: {error}");
     world.upload(NO_RETRY).unwrap();
     // This simulates that another process has removed the segment from the archive again.
     world.store.remove("orders/0000000003.index");
@@ -232,7 +232,7 @@ fn a_failing_store_is_retried_and_a_partial_upload_does_not_count() {
             _ => "TW-LOG-0014",
         };
         assert_eq!(error.code(), code, "{fault:?}: {error}");
-        assert!(error.to_string().contains("memory://archive/orders"), "{error}");
+        assert!(error.to_string().contains("memory://archive/orders"), "unexpected error: {error}");
         assert!(!world.store.names().iter().any(|name| name.ends_with(".index")), "{fault:?}");
         assert_eq!(LogDir::open_archive(&world.archive()).unwrap_err().code(), "TW-LOG-0013");
         assert!(world.handle().purge(SystemTime::now()).unwrap().segments.is_empty());
@@ -281,7 +281,7 @@ fn wrong_bytes_in_the_archive_are_reported() {
             Err(error) => break error,
         }
     };
-    assert!(error.code() == "TW-LOG-0003" && error.to_string().contains(object), "{error}");
+    assert!(error.code() == "TW-LOG-0003" && error.to_string().contains(object), "unexpected error: {error}");
     world.store.change(object, |bytes| *bytes = right);
 
     world.store.remove(object);
@@ -301,7 +301,10 @@ fn the_archive_of_another_log_is_refused() {
     other.store = world.store.clone();
     let error = other.upload(RETRY).unwrap_err();
     assert_eq!(error.code(), "TW-LOG-0015");
-    assert!(error.to_string().contains("configure another archive for this log"), "{error}");
+    assert!(
+        error.to_string().contains("configure another archive for this log"),
+        "unexpected error: {error}"
+    );
     let plan = other.open().plan_purge(PurgeLimit::To(2), Some(&other.archive()));
     assert_eq!(plan.unwrap_err().code(), "TW-LOG-0015");
     let archive = Some(other.archive());

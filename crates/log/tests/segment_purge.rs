@@ -34,15 +34,15 @@ fn a_size_limit_purges_the_oldest_and_keeps_the_newest_segment() {
     let handle = writer.handle();
     let purge = handle.purge(SystemTime::now()).unwrap();
     assert_eq!(purge.segments, [1, 2, 3]);
-    assert!(purge.bytes > 300_000, "{purge:?}");
+    assert!(purge.bytes > 300_000, "unexpected purge: {purge:?}");
     assert_eq!(numbers(&handle), [4, 5]);
     assert!(handle.purge(SystemTime::now()).unwrap().segments.is_empty());
     let error = handle.reader(LogPosition { segment: 2, offset: 4 }).unwrap_err();
-    assert!(matches!(error, LogError::Purged { segment: 2, first: 4, .. }), "{error}");
+    assert!(matches!(error, LogError::Purged { segment: 2, first: 4, .. }), "unexpected error: {error}");
     assert_eq!(handle.reader(LogPosition::ZERO).unwrap().try_next().unwrap().unwrap().position.segment, 4);
     // Purged transactions still count as captured, now and after a restart.
     let gtids = writer.gtid_set().unwrap().to_string();
-    assert!(gtids.ends_with(":1-5"), "{gtids}");
+    assert!(gtids.ends_with(":1-5"), "unexpected GTIDs: {gtids}");
     drop(writer);
     let writer = open(directory.path());
     assert_eq!(writer.gtid_set().unwrap().to_string(), gtids);
@@ -115,7 +115,10 @@ fn an_operator_purge_removes_all_or_nothing() {
     let watermark = handle.register_reader("replica db2", LogPosition { segment: 3, offset: 4 });
     let error = handle.purge_to(4).unwrap_err();
     assert_eq!(error.code(), "TW-LOG-0016");
-    assert!(error.to_string().contains("replica db2") && error.to_string().contains("3:4"), "{error}");
+    assert!(
+        error.to_string().contains("replica db2") && error.to_string().contains("3:4"),
+        "unexpected error: {error}"
+    );
     assert_eq!(numbers(&handle), [1, 2, 3, 4, 5]);
     assert_eq!(handle.purge_to(3).unwrap().segments, [1, 2]);
     drop(watermark);

@@ -12,7 +12,7 @@ fn a_second_writer_is_refused_until_the_first_closes() {
     let writer = open(directory.path());
     let error = LogWriter::open(directory.path(), options()).unwrap_err();
     assert_eq!(error.code(), "TW-LOG-0001");
-    assert!(error.to_string().contains("in use by another writer"), "{error}");
+    assert!(error.to_string().contains("in use by another writer"), "unexpected error: {error}");
     drop(writer);
     open(directory.path()).close().unwrap();
 }
@@ -25,7 +25,7 @@ fn events_of_the_other_flavour_are_refused() {
     let error = begin_file(&mut writer, &mut Source::new(Flavour::MariaDb)).unwrap_err();
     assert!(
         matches!(error, LogError::FlavourMismatch { found: Flavour::MySql, expected: Flavour::MariaDb, .. }),
-        "{error}"
+        "unexpected error: {error}"
     );
 }
 
@@ -45,6 +45,9 @@ fn a_newer_format_is_refused_and_not_changed() {
     let path = directory.path().join("control.json");
     std::fs::write(&path, &text).unwrap();
     let error = LogWriter::open(directory.path(), options()).unwrap_err();
-    assert!(matches!(error, LogError::FormatVersion { found: 99, known: 1, .. }), "{error}");
+    assert!(
+        matches!(error, LogError::FormatVersion { found: 99, known: 1, .. }),
+        "unexpected error: {error}"
+    );
     assert_eq!(std::fs::read_to_string(path).unwrap(), text);
 }

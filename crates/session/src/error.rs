@@ -563,9 +563,12 @@ mod tests {
             "the server refused while running a statement: error 1062 (23000): Duplicate entry '?' for key 'PRIMARY'; the \
              statement begins: INSERT INTO t (a) VALUES (?)"
         );
-        assert!(!format!("{error:?}").contains("geheim"), "{error:?}");
+        assert!(!format!("{error:?}").contains("geheim"), "unexpected error: {error:?}");
         let detail = error.private_detail().unwrap();
-        assert!(detail.contains("'geheim' for key") && detail.contains("VALUES ('geheim')"), "{detail}");
+        assert!(
+            detail.contains("'geheim' for key") && detail.contains("VALUES ('geheim')"),
+            "unexpected detail: {detail}"
+        );
 
         // Neither `Display` nor `private_detail` contains passwords.
         let error = ServerError {
@@ -575,7 +578,7 @@ mod tests {
         };
         let statement = StatementPrefix::of(b"CREATE USER u IDENTIFIED BY 'geheim'");
         let error = SessionError::Server { doing: "running a statement", error, statement };
-        assert!(error.to_string().ends_with("CREATE USER u IDENTIFIED BY ?"), "{error}");
+        assert!(error.to_string().ends_with("CREATE USER u IDENTIFIED BY ?"), "unexpected error: {error}");
         assert!(!error.private_detail().unwrap_or_default().contains("geheim"));
     }
 
@@ -584,7 +587,10 @@ mod tests {
         let user = "root\n2026-01-01 login ok\x1b[2J'".to_owned();
         let peer = ([127, 0, 0, 1], 3306).into();
         let printed = SessionError::LoginRefused { peer, user, reason: "unknown user" }.to_string();
-        assert!(!printed.contains(['\n', '\x1b']) && printed.contains("127.0.0.1:3306"), "{printed}");
+        assert!(
+            !printed.contains(['\n', '\x1b']) && printed.contains("127.0.0.1:3306"),
+            "unexpected output: {printed}"
+        );
     }
 
     #[test]

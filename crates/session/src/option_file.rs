@@ -463,7 +463,7 @@ mod tests {
             ("password=\"", "\""),
         ] {
             let options = load(&format!("[client]\n{line}\n"), &[]).unwrap();
-            assert_eq!(options.password.unwrap().expose(), expected, "{line}");
+            assert_eq!(options.password.unwrap().expose(), expected, "wrong result for {line}");
         }
     }
 
@@ -499,7 +499,7 @@ mod tests {
             ("ssl-ca=ca.pem\nssl-mode=DISABLED", TlsMode::Off),
         ] {
             let options = load(&format!("[client]\n{lines}"), &[]).unwrap();
-            assert_eq!(options.connect_options().tls.mode, mode, "{lines}");
+            assert_eq!(options.connect_options().tls.mode, mode, "wrong result for {lines}");
         }
         let mut options = load("[client]\nssl-verify-server-cert=0\nssl-ca=ca.pem", &[]).unwrap();
         options
@@ -517,7 +517,11 @@ mod tests {
             ("port=3307", Endpoint::tcp("127.0.0.1", 3307)),
             ("", Endpoint::tcp("127.0.0.1", 3306)),
         ] {
-            assert_eq!(load(&format!("[client]\n{lines}"), &[]).unwrap().endpoint(), endpoint, "{lines}");
+            assert_eq!(
+                load(&format!("[client]\n{lines}"), &[]).unwrap().endpoint(),
+                endpoint,
+                "wrong result for {lines}"
+            );
         }
         let over = load("[client]\nsocket=/run/s.sock", &[("TAILWATER_HOST", "localhost")]).unwrap();
         assert_eq!(over.endpoint(), Endpoint::tcp("localhost", 3306));
@@ -540,7 +544,7 @@ mod tests {
         ] {
             match load(file, &[]) {
                 Err(SessionError::OptionFile { line: found, reason: text, .. }) => {
-                    assert_eq!(found, line, "{file}");
+                    assert_eq!(found, line, "wrong result for {file}");
                     assert!(text.contains(reason), "{file}: {text}");
                 }
                 other => panic!("{file}: {other:?}"),
@@ -562,7 +566,7 @@ mod tests {
         assert_eq!(sources.load_from(|_| None).unwrap().user.as_deref(), Some("u"));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
         let error = sources.load_from(|_| None).unwrap_err();
-        assert!(error.to_string().contains("chmod"), "{error}");
+        assert!(error.to_string().contains("chmod"), "unexpected error: {error}");
     }
 
     #[test]

@@ -263,7 +263,11 @@ mod tests {
             (&["GRANT ALL PRIVILEGES ON `d`.* TO `u`@`%`", "GRANT `role`@`%` TO `u`@`%`"], CAPTURE),
             (&[], CAPTURE),
         ] {
-            assert_eq!(missing_privileges(grants.iter().copied(), NEEDED), expected, "{grants:?}");
+            assert_eq!(
+                missing_privileges(grants.iter().copied(), NEEDED),
+                expected,
+                "wrong result for {grants:?}"
+            );
         }
     }
 
@@ -289,7 +293,7 @@ mod tests {
             (&["GRANT `role`@`%` TO `u`@`%`", "GRANT SYSTEM_VARIABLES_ADMIN ON *.* TO `u`@`%`"], false),
             (&[], false),
         ] {
-            assert_eq!(may_load_plugins(grants.iter().copied()), expected, "{grants:?}");
+            assert_eq!(may_load_plugins(grants.iter().copied()), expected, "wrong result for {grants:?}");
         }
     }
 

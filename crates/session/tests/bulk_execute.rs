@@ -37,7 +37,7 @@ async fn values_arrive_unchanged(kind: ServerKind) -> Result<()> {
         [Some(b"4"), Some(&long)],
     ]);
     let ok = connection.execute_bulk(&statement, &some).await?;
-    ensure!((ok.affected_rows, ok.warnings) == (4, 0), "{ok:?}");
+    ensure!((ok.affected_rows, ok.warnings) == (4, 0), "unexpected answer of the server: {ok:?}");
     let found = connection.query("SELECT b FROM bulks.t ORDER BY a").await?.rows;
     let found: Vec<_> = found.iter().map(|row| row.get(0)).collect();
     ensure!(found == [Some(&bytes[..]), None, Some(b""), Some(&long)]);
@@ -59,7 +59,7 @@ async fn values_arrive_unchanged(kind: ServerKind) -> Result<()> {
         .await
         .err()
         .context("a statement on a missing table was prepared")?;
-    ensure!(matches!(error, SessionError::Server { .. }), "{error}");
+    ensure!(matches!(error, SessionError::Server { .. }), "unexpected error: {error}");
     connection.ping().await?;
     Ok(())
 }

@@ -18,9 +18,12 @@ async fn a_session_receives_commands_and_sends_answers() -> Result<()> {
         let served = Served::start(options(flavour)).await?;
         let mut connection = Connection::connect(&served.connect_options().database("any")).await?;
         let info = connection.server().clone();
-        ensure!(info.flavour == flavour && !info.tls && info.connection_id == 1, "{info:?}");
+        ensure!(
+            info.flavour == flavour && !info.tls && info.connection_id == 1,
+            "unexpected session: {info:?}"
+        );
         let expected = if flavour == Flavour::MySql { (9, 7, 0) } else { (10, 11, 18) };
-        ensure!(info.version == expected, "{info:?}");
+        ensure!(info.version == expected, "unexpected session: {info:?}");
         connection.ping().await?;
         let result = connection.query("SELECT who").await?;
         let row = result.first().context("the query returned no row")?;
@@ -64,13 +67,16 @@ async fn logins_with_wrong_credentials_are_refused() -> Result<()> {
                 Connection::connect(&options).await.err().context("logged in with wrong credentials")?;
             let refused =
                 error.server_error().context("the login failed without an error packet from the server")?;
-            ensure!((refused.number, refused.sql_state.as_str()) == (1045, "28000"), "{error}");
+            ensure!(
+                (refused.number, refused.sql_state.as_str()) == (1045, "28000"),
+                "unexpected error: {error}"
+            );
             let message = format!("Access denied for user '{user}'@'127.0.0.1' (using password: {used})");
             ensure!(refused.message.expose() == message, "{refused}");
             let refusal = served.refusal().await?;
             ensure!(
                 matches!(&refusal, SessionError::LoginRefused { user: logged, .. } if logged == user),
-                "{refusal}"
+                "unexpected refusal: {refusal}"
             );
         }
         Connection::connect(&right).await?;
@@ -106,7 +112,7 @@ async fn empty_passwords_and_unsupported_accounts_are_refused() -> Result<()> {
         ("two", vec![Credential::password("y"), Credential::password("")]),
     ] {
         let error = accounts.add(user, &credentials).err().context("an invalid account was accepted")?;
-        ensure!(error.code() == "TW-SES-0026", "{error}");
+        ensure!(error.code() == "TW-SES-0026", "unexpected error: {error}");
     }
     ensure!(accounts.len() == 1);
     Ok(())
@@ -152,11 +158,14 @@ async fn clients_use_tls_with_the_operators_certificate() -> Result<()> {
         let error = Acceptor::new(files(certificate, key))
             .err()
             .context("invalid certificate files were accepted")?;
-        ensure!(error.code() == "TW-SES-0027" && error.to_string().contains(about), "{error}");
+        ensure!(
+            error.code() == "TW-SES-0027" && error.to_string().contains(about),
+            "unexpected error: {error}"
+        );
     }
     let mut without_tls = options(Flavour::MySql);
     without_tls.require_tls = true;
     let error = Acceptor::new(without_tls).err().context("require_tls was accepted without TLS")?;
-    ensure!(error.code() == "TW-SES-0027", "{error}");
+    ensure!(error.code() == "TW-SES-0027", "unexpected error: {error}");
     Ok(())
 }

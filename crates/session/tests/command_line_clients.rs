@@ -83,7 +83,7 @@ async fn logs_in(install: &Install, channel: Channel, served: &Served, what: &st
         let printed = run(client(install, channel)?, served, "u", PASSWORD).await?;
         let printed = printed.map_err(anyhow::Error::msg).with_context(|| what.clone())?;
         let expected = if channel == Channel::Tls { "u\ttls\t" } else { "u\tplain\t" };
-        ensure!(printed.starts_with(expected), "{what}: {printed}");
+        ensure!(printed.starts_with(expected), "{what}: unexpected output: {printed}");
     }
     for (user, password) in [("u", "wrong"), ("nobody", PASSWORD), ("u", ""), ("nobody", "")] {
         let error = run(client(install, channel)?, served, user, password).await?.err();
@@ -91,7 +91,10 @@ async fn logs_in(install: &Install, channel: Channel, served: &Served, what: &st
         // With ed25519 the client sends a signature even for an empty password.
         let used = if password.is_empty() && !what.starts_with("ed25519") { "NO" } else { "YES" };
         let expected = format!("Access denied for user '{user}'@'127.0.0.1' (using password: {used})");
-        ensure!(error.contains("ERROR 1045 (28000)") && error.contains(&expected), "{what}: {error}");
+        ensure!(
+            error.contains("ERROR 1045 (28000)") && error.contains(&expected),
+            "{what}: unexpected error: {error}"
+        );
     }
     Ok(())
 }
@@ -145,7 +148,7 @@ async fn clients_log_in_with_hashes_of_mysql(kind: ServerKind) -> Result<()> {
     let (Some(install), Some(_)) = (require(kind), require(ServerKind::Mysql97)) else { return Ok(()) };
     let server = shared(ServerKind::Mysql97).await?;
     let hash = stored(&server, &format!("IDENTIFIED BY '{PASSWORD}'")).await?;
-    ensure!(hash.starts_with("$A$00"), "{hash:?}");
+    ensure!(hash.starts_with("$A$00"), "unexpected hash: {hash:?}");
     let as_hex: String = hash.bytes().map(|byte| format!("{byte:02X}")).collect();
     let credentials = [hash, format!("0x{as_hex}")].map(|text| Credential::parse_hash(&text));
     for (credential, channel) in credentials.into_iter().zip([Channel::Tls, Channel::PlainWithKey]) {
@@ -207,7 +210,7 @@ async fn tls_is_required(kind: ServerKind) -> Result<()> {
         let served = Served::start(options).await?;
         let error = run(client(&install, Channel::Plain)?, &served, "u", PASSWORD).await?.err();
         let error = error.context("a login without TLS must fail")?;
-        ensure!(error.contains("ERROR 3159"), "{error}");
+        ensure!(error.contains("ERROR 3159"), "unexpected error: {error}");
         let printed = run(client(&install, Channel::Tls)?, &served, "u", PASSWORD).await?;
         ensure!(printed.map_err(anyhow::Error::msg)?.starts_with("u\ttls"));
     }
@@ -250,7 +253,7 @@ async fn a_password_is_not_sent_unprotected() -> Result<()> {
     let served = Served::start(options(Flavour::MySql, &[credential])).await?;
     let error = run(client(&install, Channel::Plain)?, &served, "u", PASSWORD).await?.err();
     let error = error.context("a login without TLS and without the key must fail")?;
-    ensure!(error.contains("requires secure connection"), "{error}");
+    ensure!(error.contains("requires secure connection"), "unexpected error: {error}");
     Ok(())
 }
 
@@ -269,7 +272,7 @@ async fn mariadb_clients_verify_the_self_signed_certificate_by_password() -> Res
         command.args(["--ssl-verify-server-cert", "--host=localhost"]);
         let printed = run(command, &served, "u", PASSWORD).await?.map_err(anyhow::Error::msg);
         let printed = printed.with_context(|| format!("{credential:?}"))?;
-        ensure!(printed.starts_with("u\ttls"), "{printed}");
+        ensure!(printed.starts_with("u\ttls"), "unexpected output: {printed}");
     }
     Ok(())
 }

@@ -30,23 +30,38 @@ async fn login_against(bytes: &'static [u8]) -> Result<SessionError> {
 async fn invalid_greetings_are_refused() -> Result<()> {
     // The packet header announces 16 MiB. The client does not wait for these bytes.
     let error = login_against(b"\xff\xff\xff\0\x0a").await?;
-    ensure!(matches!(error, SessionError::Protocol { source: WireError::TooLarge { .. }, .. }), "{error}");
+    ensure!(
+        matches!(error, SessionError::Protocol { source: WireError::TooLarge { .. }, .. }),
+        "unexpected error: {error}"
+    );
     let error = login_against(b"\x05\0\0\0\x0a9.7\0").await?;
-    ensure!(matches!(error, SessionError::Protocol { source: WireError::Truncated { .. }, .. }), "{error}");
+    ensure!(
+        matches!(error, SessionError::Protocol { source: WireError::Truncated { .. }, .. }),
+        "unexpected error: {error}"
+    );
     let error = login_against(b"\x02\0\0\0\x09\0").await?;
-    ensure!(matches!(error, SessionError::Protocol { source: WireError::Unsupported { .. }, .. }), "{error}");
+    ensure!(
+        matches!(error, SessionError::Protocol { source: WireError::Unsupported { .. }, .. }),
+        "unexpected error: {error}"
+    );
     let error = login_against(b"\x01\0\0\x05\x0a").await?;
-    ensure!(error.to_string().contains("packet number 5 was received, but 0 was expected"), "{error}");
+    ensure!(
+        error.to_string().contains("packet number 5 was received, but 0 was expected"),
+        "unexpected error: {error}"
+    );
     let error = login_against(b"SSH-2.0-OpenSSH_9.2\r\n").await?;
-    ensure!(matches!(error, SessionError::Protocol { .. }), "{error}");
+    ensure!(matches!(error, SessionError::Protocol { .. }), "unexpected error: {error}");
     Ok(())
 }
 
 #[tokio::test]
 async fn a_login_to_a_server_with_too_many_connections_can_be_retried() -> Result<()> {
     let error = login_against(b"\x17\0\0\0\xff\x10\x04Too many connections").await?;
-    ensure!(error.retry() == SessionRetry::Later && error.code() == "TW-SES-0010", "{error}");
-    ensure!(error.server_error().map(|error| error.number) == Some(1040), "{error}");
+    ensure!(
+        error.retry() == SessionRetry::Later && error.code() == "TW-SES-0010",
+        "unexpected error: {error}"
+    );
+    ensure!(error.server_error().map(|error| error.number) == Some(1040), "unexpected error: {error}");
     Ok(())
 }
 
@@ -54,7 +69,10 @@ async fn a_login_to_a_server_with_too_many_connections_can_be_retried() -> Resul
 async fn a_truncated_greeting_is_refused() -> Result<()> {
     let (endpoint, _) = serve(async |mut peer: Peer| peer.raw(b"\x20\0\0\0\x0a9.7").await).await?;
     let error = Connection::connect(&options(endpoint)).await.err();
-    ensure!(matches!(error, Some(SessionError::Closed { .. } | SessionError::Io { .. })), "{error:?}");
+    ensure!(
+        matches!(error, Some(SessionError::Closed { .. } | SessionError::Io { .. })),
+        "unexpected error: {error:?}"
+    );
     Ok(())
 }
 
@@ -63,7 +81,7 @@ async fn a_missing_greeting_times_out() -> Result<()> {
     let (endpoint, task) = serve(async |mut peer: Peer| peer.read_to_end().await).await?;
     let options = ConnectOptions { connect_timeout: Duration::from_millis(100), ..options(endpoint) };
     let error = Connection::connect(&options).await.err();
-    ensure!(matches!(error, Some(SessionError::ConnectTimeout { .. })), "{error:?}");
+    ensure!(matches!(error, Some(SessionError::ConnectTimeout { .. })), "unexpected error: {error:?}");
     task.await??;
     Ok(())
 }
@@ -97,7 +115,7 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
 #[tokio::test]
 async fn the_password_is_not_sent_unprotected() -> Result<()> {
     let (error, sent) = authentication_against(switch_to("mysql_clear_password", &[])).await?;
-    ensure!(matches!(error, SessionError::ClearPassword { .. }), "{error}");
+    ensure!(matches!(error, SessionError::ClearPassword { .. }), "unexpected error: {error}");
     ensure!(!contains(&sent, b"geheim"));
 
     // The server requests the password, as if it had no cached hash. On a TCP connection without TLS, the
@@ -114,7 +132,7 @@ async fn the_password_is_not_sent_unprotected() -> Result<()> {
     let Err(error) = Connection::connect(&options(endpoint)).await else {
         anyhow::bail!("the login succeeded, but it must fail")
     };
-    ensure!(error.to_string().contains("public key"), "{error}");
+    ensure!(error.to_string().contains("public key"), "unexpected error: {error}");
     let (request, sent) = task.await??;
     ensure!(request == [2] && !contains(&sent, b"geheim"));
     Ok(())
@@ -144,11 +162,11 @@ async fn the_error_names_an_unsupported_plugin() -> Result<()> {
             && error.to_string().contains("caching_sha2_password")
     );
     let (error, _) = authentication_against(vec![0xfe]).await?;
-    ensure!(error.to_string().contains("mysql_old_password"), "{error}");
+    ensure!(error.to_string().contains("mysql_old_password"), "unexpected error: {error}");
     let (error, _) = authentication_against(switch_to("client_ed25519", b"short")).await?;
-    ensure!(matches!(error, SessionError::Protocol { .. }), "{error}");
+    ensure!(matches!(error, SessionError::Protocol { .. }), "unexpected error: {error}");
     let (error, _) = authentication_against(vec![0x77; 9]).await?;
-    ensure!(matches!(error, SessionError::Protocol { .. }), "{error}");
+    ensure!(matches!(error, SessionError::Protocol { .. }), "unexpected error: {error}");
     Ok(())
 }
 
@@ -166,7 +184,7 @@ async fn an_endless_authentication_is_aborted() -> Result<()> {
     })
     .await?;
     let error = Connection::connect(&options(endpoint)).await.err();
-    ensure!(matches!(error, Some(SessionError::Protocol { .. })), "{error:?}");
+    ensure!(matches!(error, Some(SessionError::Protocol { .. })), "unexpected error: {error:?}");
     ensure!(task.await?? <= 20);
     Ok(())
 }
@@ -188,7 +206,10 @@ async fn bytes_that_arrive_before_tls_are_refused() -> Result<()> {
     })
     .await?;
     let error = Connection::connect(&options(endpoint)).await.err();
-    ensure!(matches!(error, Some(SessionError::Protocol { .. } | SessionError::Tls { .. })), "{error:?}");
+    ensure!(
+        matches!(error, Some(SessionError::Protocol { .. } | SessionError::Tls { .. })),
+        "unexpected error: {error:?}"
+    );
     task.await??;
     Ok(())
 }
@@ -216,7 +237,10 @@ async fn query_against(payload: &'static [u8]) -> Result<(SessionError, Vec<u8>)
 #[tokio::test]
 async fn a_server_request_for_a_local_file_is_refused() -> Result<()> {
     let (error, sent) = query_against(b"\xfb/etc/shadow").await?;
-    ensure!(matches!(&error, SessionError::LocalInfile { file } if file == "/etc/shadow"), "{error}");
+    ensure!(
+        matches!(&error, SessionError::LocalInfile { file } if file == "/etc/shadow"),
+        "unexpected error: {error}"
+    );
     ensure!(sent.is_empty(), "{sent:?}");
     Ok(())
 }
@@ -224,11 +248,14 @@ async fn a_server_request_for_a_local_file_is_refused() -> Result<()> {
 #[tokio::test]
 async fn invalid_query_results_are_refused() -> Result<()> {
     let (error, _) = query_against(b"\xfe\0\0\0\0\0\x01\0\0").await?;
-    ensure!(matches!(error, SessionError::Protocol { source: WireError::TooLarge { .. }, .. }), "{error}");
+    ensure!(
+        matches!(error, SessionError::Protocol { source: WireError::TooLarge { .. }, .. }),
+        "unexpected error: {error}"
+    );
     let (error, _) = query_against(b"").await?;
-    ensure!(matches!(error, SessionError::Protocol { .. }), "{error}");
+    ensure!(matches!(error, SessionError::Protocol { .. }), "unexpected error: {error}");
     let (error, _) = query_against(b"\0\xff").await?;
-    ensure!(matches!(error, SessionError::Protocol { .. }), "{error}");
+    ensure!(matches!(error, SessionError::Protocol { .. }), "unexpected error: {error}");
     Ok(())
 }
 
@@ -242,7 +269,7 @@ async fn a_row_with_wrong_value_lengths_is_refused() -> Result<()> {
     })
     .await?;
     let error = connection.query("SELECT 1").await.err();
-    ensure!(matches!(error, Some(SessionError::Protocol { .. })), "{error:?}");
+    ensure!(matches!(error, Some(SessionError::Protocol { .. })), "unexpected error: {error:?}");
     drop(connection);
     task.await??;
     Ok(())
@@ -333,7 +360,7 @@ async fn an_endless_number_of_results_is_refused() -> Result<()> {
     })
     .await?;
     let error = connection.execute("CALL p()").await.err();
-    ensure!(matches!(error, Some(SessionError::Protocol { .. })), "{error:?}");
+    ensure!(matches!(error, Some(SessionError::Protocol { .. })), "unexpected error: {error:?}");
     drop(connection);
     task.await??;
     Ok(())
@@ -349,9 +376,9 @@ async fn a_missing_answer_times_out() -> Result<()> {
     let options = ConnectOptions { read_timeout: Some(Duration::from_millis(100)), ..options(endpoint) };
     let mut connection = Connection::connect(&options).await?;
     let error = connection.query("SELECT SLEEP(1e9)").await.err();
-    ensure!(matches!(error, Some(SessionError::Timeout { .. })), "{error:?}");
+    ensure!(matches!(error, Some(SessionError::Timeout { .. })), "unexpected error: {error:?}");
     let error = connection.ping().await.err();
-    ensure!(matches!(error, Some(SessionError::OutOfStep)), "{error:?}");
+    ensure!(matches!(error, Some(SessionError::OutOfStep)), "unexpected error: {error:?}");
     drop(connection);
     task.await??;
     Ok(())
@@ -363,7 +390,7 @@ async fn the_answer_to_a_cancelled_call_is_not_given_to_the_next_call() -> Resul
     let waited = tokio::time::timeout(Duration::from_millis(50), connection.query("SELECT 1")).await;
     ensure!(waited.is_err());
     let error = connection.query("SELECT 2").await.err();
-    ensure!(matches!(error, Some(SessionError::OutOfStep)), "{error:?}");
+    ensure!(matches!(error, Some(SessionError::OutOfStep)), "unexpected error: {error:?}");
     drop(connection);
     task.await??;
     Ok(())
@@ -386,7 +413,7 @@ async fn an_error_after_some_rows_ends_the_statement_but_not_the_connection() ->
     let error = connection.query("SELECT 1").await.err();
     ensure!(
         matches!(&error, Some(SessionError::Server { error, .. }) if error.number == 1317 && error.sql_state == "70100"),
-        "{error:?}"
+        "unexpected error: {error:?}"
     );
     connection.ping().await?;
     task.await??;

@@ -31,7 +31,10 @@ async fn clients_log_in_over_tcp_and_socket(kind: ServerKind) -> Result<()> {
         connection.ping().await?;
         let row = connection.query("SELECT DATABASE(), CONNECTION_ID(), @@character_set_client").await?;
         let row = row.first().context("the query returned no row")?;
-        ensure!(row.get_str(0) == Some("mysql") && row.get_str(2) == Some("utf8mb4"), "{row:?}");
+        ensure!(
+            row.get_str(0) == Some("mysql") && row.get_str(2) == Some("utf8mb4"),
+            "unexpected row: {row:?}"
+        );
         ensure!(row.get_u64(1) == Some(u64::from(info.connection_id)));
         connection.close().await;
     }
@@ -47,11 +50,17 @@ async fn login_errors_state_the_cause(kind: ServerKind) -> Result<()> {
     let mut options =
         ConnectOptions { user: "locked".to_owned(), ..server.connect_options() }.password("wrong");
     let error = Connection::connect(&options).await.err().context("logged in with a wrong password")?;
-    ensure!(error.code() == "TW-SES-0010" && error.retry() == SessionRetry::AfterChange, "{error}");
+    ensure!(
+        error.code() == "TW-SES-0010" && error.retry() == SessionRetry::AfterChange,
+        "unexpected error: {error}"
+    );
     ensure!(
         error.server_error().map(|error| (error.number, error.sql_state.as_str())) == Some((1045, "28000"))
     );
-    ensure!(error.to_string().contains("locked") && !error.to_string().contains("wrong"), "{error}");
+    ensure!(
+        error.to_string().contains("locked") && !error.to_string().contains("wrong"),
+        "unexpected error: {error}"
+    );
 
     options = options.password("right");
     Connection::connect(&options).await?;
@@ -59,23 +68,32 @@ async fn login_errors_state_the_cause(kind: ServerKind) -> Result<()> {
         .await
         .err()
         .context("connected to a database that does not exist")?;
-    ensure!(error.server_error().is_some_and(|error| [1044, 1049].contains(&error.number)), "{error}");
+    ensure!(
+        error.server_error().is_some_and(|error| [1044, 1049].contains(&error.number)),
+        "unexpected error: {error}"
+    );
 
     options.endpoint = Endpoint::tcp("no-such-host.invalid", 3306);
     let error =
         Connection::connect(&options).await.err().context("connected to a host that does not exist")?;
     ensure!(
         matches!(&error, SessionError::Resolve { host, .. } if host == "no-such-host.invalid"),
-        "{error}"
+        "unexpected error: {error}"
     );
     options.endpoint = Endpoint::tcp("127.0.0.1", 1);
     let error =
         Connection::connect(&options).await.err().context("connected to a port where no server listens")?;
-    ensure!(error.code() == "TW-SES-0001" && error.to_string().contains("127.0.0.1:1"), "{error}");
+    ensure!(
+        error.code() == "TW-SES-0001" && error.to_string().contains("127.0.0.1:1"),
+        "unexpected error: {error}"
+    );
     options.endpoint = Endpoint::unix(server.data().join("no.sock"));
     let error =
         Connection::connect(&options).await.err().context("connected to a socket that does not exist")?;
-    ensure!(error.code() == "TW-SES-0001" && error.retry() == SessionRetry::Later, "{error}");
+    ensure!(
+        error.code() == "TW-SES-0001" && error.retry() == SessionRetry::Later,
+        "unexpected error: {error}"
+    );
     Ok(())
 }
 
@@ -114,7 +132,7 @@ async fn the_user_of_the_operating_system_logs_in_through_the_socket(kind: Serve
         .await
         .err()
         .context("the login over TCP succeeded, but it must fail")?;
-    ensure!(matches!(error, SessionError::Denied { .. }), "{error}");
+    ensure!(matches!(error, SessionError::Denied { .. }), "unexpected error: {error}");
     Ok(())
 }
 
@@ -160,7 +178,7 @@ async fn clients_log_in_with_caching_sha2_password() -> Result<()> {
             server.sql("FLUSH PRIVILEGES").await?;
             let wrong = options.clone().password("falsch");
             let error = Connection::connect(&wrong).await.err().context("logged in with a wrong password")?;
-            ensure!(matches!(error, SessionError::Denied { .. }), "{error}");
+            ensure!(matches!(error, SessionError::Denied { .. }), "unexpected error: {error}");
         }
     }
 
@@ -171,7 +189,7 @@ async fn clients_log_in_with_caching_sha2_password() -> Result<()> {
         .await
         .err()
         .context("a login without the server's key succeeded, but it must fail")?;
-    ensure!(error.to_string().contains("/no/such/key.pem"), "{error}");
+    ensure!(error.to_string().contains("/no/such/key.pem"), "unexpected error: {error}");
     Ok(())
 }
 
@@ -208,7 +226,7 @@ async fn log_in_with_native_password(kind: ServerKind) -> Result<()> {
             .await
             .err()
             .context("logged in with a wrong password")?;
-        ensure!(matches!(error, SessionError::Denied { .. }), "{error}");
+        ensure!(matches!(error, SessionError::Denied { .. }), "unexpected error: {error}");
     }
     Ok(())
 }
@@ -243,7 +261,7 @@ async fn clients_log_in_with_ed25519() -> Result<()> {
             .await
             .err()
             .context("logged in with a wrong password")?;
-        ensure!(matches!(error, SessionError::Denied { .. }), "{error}");
+        ensure!(matches!(error, SessionError::Denied { .. }), "unexpected error: {error}");
     }
     // The public key of a password equals the one that the server computes.
     for password in ["foo", "foobar", ""] {
@@ -268,7 +286,10 @@ async fn the_error_names_the_unsupported_plugin_of_an_account() -> Result<()> {
     server.sql("INSTALL PLUGIN mysql_no_login SONAME 'mysql_no_login.so'; CREATE USER nobody@'%' IDENTIFIED WITH mysql_no_login").await?;
     let options = ConnectOptions { user: "nobody".to_owned(), ..server.connect_options() };
     let error = Connection::connect(&options).await.err().context("logged in with an unsupported plugin")?;
-    ensure!(matches!(error, SessionError::Denied { .. } | SessionError::AuthPlugin { .. }), "{error}");
+    ensure!(
+        matches!(error, SessionError::Denied { .. } | SessionError::AuthPlugin { .. }),
+        "unexpected error: {error}"
+    );
     Ok(())
 }
 
@@ -288,6 +309,6 @@ async fn the_server_shows_the_connection_attributes() -> Result<()> {
         )
         .await?;
     let values: Vec<_> = result.rows.iter().filter_map(|row| row.get_str(0)).collect();
-    ensure!(values == ["tailwater", "the test"], "{values:?}");
+    ensure!(values == ["tailwater", "the test"], "unexpected values: {values:?}");
     Ok(())
 }

@@ -202,7 +202,10 @@ async fn the_client_receives_the_error_that_ends_the_stream() -> Result<()> {
         let error = stream.next().await.err().context("the stream ended without an error")?;
         let refused =
             error.server_error().context("the stream ended without an error packet from the server")?;
-        ensure!(refused.number == 1236 && refused.message.expose() == "purged: 1-1-5", "{error}");
+        ensure!(
+            refused.number == 1236 && refused.message.expose() == "purged: 1-1-5",
+            "unexpected error: {error}"
+        );
         results.recv().await.context("the server task ended without a result")??;
     }
     Ok(())
@@ -227,7 +230,7 @@ async fn a_client_that_never_reads_is_disconnected() -> Result<()> {
                     break error;
                 }
             };
-            ensure!(matches!(error, SessionError::Timeout { .. }), "{error}");
+            ensure!(matches!(error, SessionError::Timeout { .. }), "unexpected error: {error}");
             drop(receiver);
             Ok(())
         })
@@ -336,7 +339,7 @@ async fn unexpected_client_packets_end_the_stream() -> Result<()> {
         }
         let (_, payload) = client.read().await?;
         let error = ErrPacket::parse(&payload)?;
-        ensure!(error.number == number && error.message == message, "{error:?}");
+        ensure!(error.number == number && error.message == message, "unexpected error: {error:?}");
         results.recv().await.context("the server task ended without a result")??;
     }
     // The client closes the connection without COM_QUIT.

@@ -146,8 +146,11 @@ async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Re
             .err()
             .context("connected although a setting cannot be set")?;
         let message = error.to_string();
-        ensure!(error.code() == "TW-SES-0030" && message.contains("enforce_storage_engine"), "{message}");
-        ensure!(message.contains("grant the user SUPER ON *.*"), "{message}");
+        ensure!(
+            error.code() == "TW-SES-0030" && message.contains("enforce_storage_engine"),
+            "unexpected message: {message}"
+        );
+        ensure!(message.contains("grant the user SUPER ON *.*"), "unexpected message: {message}");
         server.sql("GRANT SUPER ON *.* TO low@'%'").await?;
         let mut connection = Connection::connect(&definitions).await?;
         let engine = connection.query("SELECT @@SESSION.enforce_storage_engine").await?;
@@ -162,8 +165,14 @@ async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Re
         .err()
         .context("connected although a setting cannot be set")?;
     let message = error.to_string();
-    ensure!(error.code() == "TW-SES-0030" && message.contains("sql_require_primary_key"), "{message}");
-    ensure!(message.contains("grant the user SESSION_VARIABLES_ADMIN ON *.*"), "{message}");
+    ensure!(
+        error.code() == "TW-SES-0030" && message.contains("sql_require_primary_key"),
+        "unexpected message: {message}"
+    );
+    ensure!(
+        message.contains("grant the user SESSION_VARIABLES_ADMIN ON *.*"),
+        "unexpected message: {message}"
+    );
     server.sql("GRANT SESSION_VARIABLES_ADMIN ON *.* TO low@'%'").await?;
     Connection::connect(&definitions).await?;
     ensure!(SETTINGS.iter().any(|setting| setting.name == "sql_require_primary_key"));
@@ -223,6 +232,9 @@ async fn a_binlog_server_that_ignores_settings_is_accepted() -> Result<()> {
     connect("This is Tailwater's binlog server: it answers binlog dumps").await??;
     ensure!("This is Tailwater's binlog server: it".starts_with(SERVED_LOG));
     let error = connect("").await?.err().context("a proxy must not be accepted as a binlog server")?;
-    ensure!(error.code() == "TW-SES-0031" && error.to_string().contains("sql_mode"), "{error}");
+    ensure!(
+        error.code() == "TW-SES-0031" && error.to_string().contains("sql_mode"),
+        "unexpected error: {error}"
+    );
     Ok(())
 }

@@ -31,7 +31,7 @@ async fn values_and_errors_are_returned(kind: ServerKind) -> Result<()> {
     let ok = connection
         .execute("INSERT INTO vals.t (b, c) VALUES ('ünï', x'00ff'), (NULL, ''), ('', NULL)")
         .await?;
-    ensure!((ok.affected_rows, ok.last_insert_id) == (3, 1), "{ok:?}");
+    ensure!((ok.affected_rows, ok.last_insert_id) == (3, 1), "unexpected answer of the server: {ok:?}");
     let result = connection.query("SELECT a, b, c AS last FROM vals.t ORDER BY a").await?;
     ensure!(result.column("LAST") == Some(2) && result.columns[1].table == "t" && result.rows.len() == 3);
     ensure!(result.rows[0].get_str(1) == Some("ünï") && result.rows[0].get(2) == Some(&[0, 0xff]));
@@ -66,13 +66,13 @@ async fn values_and_errors_are_returned(kind: ServerKind) -> Result<()> {
         "INSERT INTO vals.t (a) VALUES ('geheim')",
     ] {
         let error = connection.execute(sql).await.err().context(sql)?;
-        ensure!(!error.to_string().contains("geheim"), "{error}");
+        ensure!(!error.to_string().contains("geheim"), "unexpected error: {error}");
         let private = error.private_detail().unwrap_or_default();
         ensure!(
             sql.starts_with("INSERT") || sql.starts_with("SELECT") || !private.contains("geheim"),
-            "{private}"
+            "unexpected private form: {private}"
         );
-        ensure!(!format!("{error:?}").contains("geheim"), "{error:?}");
+        ensure!(!format!("{error:?}").contains("geheim"), "unexpected error: {error:?}");
     }
 
     for (sql, number) in [
@@ -90,7 +90,7 @@ async fn values_and_errors_are_returned(kind: ServerKind) -> Result<()> {
     }
     // The client does not announce that it supports LOAD DATA LOCAL, so the server does not request a file.
     let error = connection.execute("LOAD DATA LOCAL INFILE '/etc/passwd' INTO TABLE vals.t").await.err();
-    ensure!(matches!(error, Some(SessionError::Server { .. })), "{error:?}");
+    ensure!(matches!(error, Some(SessionError::Server { .. })), "unexpected error: {error:?}");
 
     connection
         .execute("CREATE PROCEDURE vals.p() BEGIN SELECT 1, 2; SELECT b FROM vals.t; DO 1; END")
@@ -118,7 +118,7 @@ async fn many_statements_run_in_one_packet(kind: ServerKind) -> Result<()> {
     // Statements after a statement that failed do not run.
     let error = connection.execute_all(b"INSERT INTO many.t VALUES (11);DELETE FROM many.t", 2).await.err();
     let error = error.context("a duplicate key was accepted")?;
-    ensure!(error.server_error().map(|error| error.number) == Some(1062), "{error}");
+    ensure!(error.server_error().map(|error| error.number) == Some(1062), "unexpected error: {error}");
     // If there are more results than expected, the client reads and discards the further ones.
     connection.execute_all(b"DO 1;DO 2;DO 3", 2).await?;
     ensure!(connection.query("SELECT COUNT(*) FROM many.t").await?.scalar() == Some("3"));
@@ -160,7 +160,7 @@ async fn long_rows_and_statements_arrive_complete(kind: ServerKind) -> Result<()
         .await
         .err()
         .context("a result above the limit was accepted")?;
-    ensure!(error.to_string().contains("1048576"), "{error}");
+    ensure!(error.to_string().contains("1048576"), "unexpected error: {error}");
     Ok(())
 }
 
@@ -188,7 +188,10 @@ async fn rows_are_read_as_a_stream(kind: ServerKind) -> Result<()> {
     ensure!((count, sum) == (10_000, 49_995_000) && rows.end().is_some());
     ensure!(rows.next().await?.is_none());
     let error = connection.query(&sql).await.err();
-    ensure!(matches!(error, Some(SessionError::ResultTooLarge { bytes_max: 65_536 })), "{error:?}");
+    ensure!(
+        matches!(error, Some(SessionError::ResultTooLarge { bytes_max: 65_536 })),
+        "unexpected error: {error:?}"
+    );
     Ok(())
 }
 
@@ -233,7 +236,7 @@ async fn rows_are_read_in_batches(kind: ServerKind) -> Result<()> {
         }
     };
     ensure!(count == 799, "{count} rows came before the error");
-    ensure!(error.server_error().map(|error| error.number) == Some(1242), "{error}");
+    ensure!(error.server_error().map(|error| error.number) == Some(1242), "unexpected error: {error}");
     ensure!(connection.query("SELECT 42").await?.scalar() == Some("42"));
     Ok(())
 }
@@ -251,7 +254,7 @@ async fn the_error_of_a_killed_connection_can_be_retried(kind: ServerKind) -> Re
             break error;
         }
     };
-    ensure!(error.retry() == SessionRetry::Later, "{error}");
+    ensure!(error.retry() == SessionRetry::Later, "unexpected error: {error}");
     Ok(())
 }
 
@@ -273,9 +276,11 @@ async fn missing_grants_are_reported(kind: ServerKind) -> Result<()> {
         Flavour::MySql => "REPLICATION CLIENT",
         Flavour::MariaDb => "BINLOG MONITOR",
     };
-    let SessionError::MissingGrant { missing, statement, .. } = &error else { anyhow::bail!("{error}") };
-    ensure!(missing == monitor, "{error}");
-    ensure!(*statement == format!("GRANT {monitor} ON *.* TO 'o''neil'@'%'"), "{error}");
+    let SessionError::MissingGrant { missing, statement, .. } = &error else {
+        anyhow::bail!("unexpected error: {error}")
+    };
+    ensure!(missing == monitor, "unexpected error: {error}");
+    ensure!(*statement == format!("GRANT {monitor} ON *.* TO 'o''neil'@'%'"), "unexpected error: {error}");
     ensure!(error.to_string().contains(statement));
     // The GRANT statement in the error message works.
     server.sql(statement).await?;
@@ -456,7 +461,10 @@ async fn binary_rows_equal_text_rows(kind: ServerKind) -> Result<()> {
         Ok(mut stream) => stream.next().await.err(),
         Err(error) => Some(error),
     };
-    ensure!(matches!(&error, Some(SessionError::Server { error, .. }) if error.number == 1242), "{error:?}");
+    ensure!(
+        matches!(&error, Some(SessionError::Server { error, .. }) if error.number == 1242),
+        "unexpected error: {error:?}"
+    );
     let error = connection.query_values("SELECT 1e0 FROM nowhere.t").await.err();
     ensure!(matches!(&error, Some(SessionError::Server { .. })), "a SELECT from a missing table: {error:?}");
     // The client closes every prepared statement on the server, after success and after failure.
@@ -469,8 +477,11 @@ async fn binary_rows_equal_text_rows(kind: ServerKind) -> Result<()> {
     }
     // The last statement could not be prepared. On MySQL a second statement could not be prepared either.
     let unprepared = if kind.flavour() == Flavour::MySql { 2 } else { 1 };
-    ensure!(counts["Com_stmt_close"] + unprepared == counts["Com_stmt_prepare"], "{counts:?}");
-    ensure!(counts["Com_stmt_execute"] as usize >= kinds.len() + 3, "{counts:?}");
+    ensure!(
+        counts["Com_stmt_close"] + unprepared == counts["Com_stmt_prepare"],
+        "unexpected counters: {counts:?}"
+    );
+    ensure!(counts["Com_stmt_execute"] as usize >= kinds.len() + 3, "unexpected counters: {counts:?}");
     connection.execute(&format!("DROP DATABASE {schema}")).await?;
     Ok(())
 }

@@ -67,8 +67,8 @@ async fn succeeds(options: &ConnectOptions) -> Result<()> {
 async fn fails(options: &ConnectOptions, about: &str) -> Result<()> {
     let error =
         Connection::connect(options).await.err().context("the connection succeeded, but it must fail")?;
-    ensure!(matches!(error, SessionError::Tls { .. }), "{error}");
-    ensure!(error.to_string().contains(about), "{error}");
+    ensure!(matches!(error, SessionError::Tls { .. }), "unexpected error: {error}");
+    ensure!(error.to_string().contains(about), "unexpected error: {error}");
     Ok(())
 }
 
@@ -114,7 +114,7 @@ async fn tls_modes_work_with_the_certificates_of_mysql() -> Result<()> {
         .await
         .err()
         .context("a user that requires TLS connected without TLS")?;
-    ensure!(matches!(error, SessionError::Denied { .. }), "{error}");
+    ensure!(matches!(error, SessionError::Denied { .. }), "unexpected error: {error}");
     succeeds(&with_tls(&needs_tls, TlsMode::Required, None)).await?;
 
     let needs_cert = ConnectOptions { user: "needs_cert".to_owned(), ..plain.clone() };
@@ -123,7 +123,7 @@ async fn tls_modes_work_with_the_certificates_of_mysql() -> Result<()> {
         .await
         .err()
         .context("a user that requires a client certificate connected without one")?;
-    ensure!(matches!(error, SessionError::Denied { .. }), "{error}");
+    ensure!(matches!(error, SessionError::Denied { .. }), "unexpected error: {error}");
     with_cert.tls.certificate = Some(server.data().join("client-cert.pem"));
     with_cert.tls.key = Some(server.data().join("client-key.pem"));
     succeeds(&with_cert).await?;
@@ -196,11 +196,11 @@ async fn only_modes_that_allow_it_connect_to_a_server_without_tls() -> Result<()
         })
         .await?;
         match Connection::connect(&with_tls(&options(endpoint), mode, None)).await {
-            Ok(connection) => ensure!(connects && !connection.server().tls, "{mode:?}"),
+            Ok(connection) => ensure!(connects && !connection.server().tls, "TLS mode {mode:?}"),
             Err(error) => {
                 ensure!(
                     !connects && matches!(error, SessionError::TlsNotOffered { .. }),
-                    "{mode:?}: {error}"
+                    "TLS mode {mode:?}, unexpected error: {error}"
                 );
                 ensure!(task.await??.is_empty(), "{mode:?}: the client sent bytes without TLS");
             }
@@ -236,8 +236,8 @@ async fn the_error_names_an_unusable_tls_file() -> Result<()> {
         (no_key, "missing.pem"),
     ] {
         let error = Connection::connect(&options).await.err().context("connected with unusable TLS files")?;
-        ensure!(matches!(error, SessionError::TlsOptions { .. }), "{error}");
-        ensure!(error.to_string().contains(about), "{error}");
+        ensure!(matches!(error, SessionError::TlsOptions { .. }), "unexpected error: {error}");
+        ensure!(error.to_string().contains(about), "unexpected error: {error}");
     }
     Ok(())
 }

@@ -168,7 +168,7 @@ async fn binlog_readers_log_in(kind: ServerKind) -> Result<()> {
         ensure!(first.tls == tls && text.contains("Server shutdown"), "{text}");
         let program =
             first.attributes.iter().find(|(name, _)| name == "program_name" || name == "_client_name");
-        ensure!(program.is_some_and(|(_, value)| !value.is_empty()), "{first:?}");
+        ensure!(program.is_some_and(|(_, value)| !value.is_empty()), "unexpected login: {first:?}");
     }
     Ok(())
 }

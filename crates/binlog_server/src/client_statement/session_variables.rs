@@ -206,7 +206,9 @@ mod tests {
 
     #[test]
     fn text_converts_to_numbers_as_in_sql() {
-        let check = |from: &str, expected| assert_eq!(text(from).to_integer(), Some(expected), "{from:?}");
+        let check = |from: &str, expected| {
+            assert_eq!(text(from).to_integer(), Some(expected), "wrong result for {from:?}")
+        };
         check("30000001024", 30_000_001_024);
         check(" 12abc", 12);
         check("-7", -7);

@@ -96,11 +96,11 @@ fn run_all(flavour: Flavour, statements: &[&str]) -> String {
 }
 
 fn mysql(sql: &str, expected: &str) {
-    assert_eq!(run_all(Flavour::MySql, &[sql]), expected, "{sql}");
+    assert_eq!(run_all(Flavour::MySql, &[sql]), expected, "wrong result for {sql}");
 }
 
 fn mariadb(sql: &str, expected: &str) {
-    assert_eq!(run_all(Flavour::MariaDb, &[sql]), expected, "{sql}");
+    assert_eq!(run_all(Flavour::MariaDb, &[sql]), expected, "wrong result for {sql}");
 }
 
 #[test]
@@ -236,7 +236,9 @@ fn variables_and_counters_are_listed_by_name() {
             }
             other => panic!("{sql}: {other:?}"),
         };
-    let mysql = |sql: &str, expected: &str| assert_eq!(found(Flavour::MySql, sql), expected, "{sql}");
+    let mysql = |sql: &str, expected: &str| {
+        assert_eq!(found(Flavour::MySql, sql), expected, "wrong result for {sql}")
+    };
     mysql("SHOW VARIABLES LIKE 'SERVER_ID'", "server_id");
     mysql("SHOW GLOBAL VARIABLES LIKE 'server\\_%'", "server_id server_uuid");
     mysql(
@@ -277,7 +279,7 @@ fn the_capture_is_shown_as_a_replica() {
                     .zip(row)
                     .collect::<std::collections::HashMap<_, _>>()
             }
-            other => panic!("{other:?}"),
+            other => panic!("unexpected value: {other:?}"),
         }
     };
     let mysql = status(Flavour::MySql, "SHOW REPLICA STATUS", view(Flavour::MySql));
@@ -352,9 +354,9 @@ fn changes_and_invalid_statements_are_refused() {
     mysql("SELECT column_name", "error 1054 42S22");
     match execute(&mut StatementSession::new(), &view(Flavour::MySql), b"DROP TABLE t") {
         StatementResult::Error(refusal) => {
-            assert!(refusal.message.contains("Tailwater's binlog server"), "{refusal}")
+            assert!(refusal.message.contains("Tailwater's binlog server"), "unexpected refusal: {refusal}")
         }
-        other => panic!("{other:?}"),
+        other => panic!("unexpected value: {other:?}"),
     }
 }
 
@@ -395,10 +397,14 @@ fn long_column_names_are_cut_off() {
     // The name of each column in this comment is the whole comment.
     for sql in [format!("SELECT '{text}', 1 `{text}`"), format!("/*!SELECT 1,2 , '{text}' x*/")] {
         let StatementResult::Rows(rows) = execute(&mut session, &view, sql.as_bytes()) else {
-            panic!("{sql}")
+            panic!("wrong result for {sql}")
         };
         let lengths = rows.columns.iter().map(|column| column.name.chars().count());
-        assert_eq!(lengths.filter(|length| *length == COLUMN_NAME_CHARACTERS_MAX).count(), 2, "{sql}");
+        assert_eq!(
+            lengths.filter(|length| *length == COLUMN_NAME_CHARACTERS_MAX).count(),
+            2,
+            "wrong result for {sql}"
+        );
     }
 }
 
@@ -416,10 +422,13 @@ fn quoted_text_leaves_room_for_the_note_in_an_error() {
         format!("SELECT 1 = {}", "\u{1f980}".repeat(100)),
     ] {
         let answered = execute(&mut StatementSession::new(), &view(Flavour::MySql), sql.as_bytes());
-        let StatementResult::Error(refusal) = answered else { panic!("{sql}") };
-        assert!(refusal.message.ends_with(statement_tokens::WHAT_THIS_IS), "{refusal}");
+        let StatementResult::Error(refusal) = answered else { panic!("wrong result for {sql}") };
+        assert!(refusal.message.ends_with(statement_tokens::WHAT_THIS_IS), "unexpected refusal: {refusal}");
         // Tailwater's own sessions recognise the binlog server by this text.
-        assert!(refusal.message.contains(tailwater_session::session_settings::SERVED_LOG), "{refusal}");
+        assert!(
+            refusal.message.contains(tailwater_session::session_settings::SERVED_LOG),
+            "unexpected refusal: {refusal}"
+        );
     }
     mysql(&format!("PURGE BINARY LOGS BEFORE '{long}'"), "error 1210 HY000");
 }

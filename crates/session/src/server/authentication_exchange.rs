@@ -319,7 +319,7 @@ mod tests {
     }
 
     fn switched(step: &AuthStep) -> AuthSwitchRequest {
-        let AuthStep::Ask(payload) = step else { panic!("{step:?}") };
+        let AuthStep::Ask(payload) = step else { panic!("unexpected step: {step:?}") };
         AuthSwitchRequest::parse(payload).unwrap()
     }
 

@@ -402,7 +402,7 @@ mod tests {
             "vubFBzIrapbfHct1/J72dnUryz5VS7lA6XHH8sIx4TIA",
         ] {
             let error = Credential::parse_hash(text).unwrap_err();
-            assert!(text.is_empty() || !error.contains(text), "{error}");
+            assert!(text.is_empty() || !error.contains(text), "unexpected error: {error}");
         }
         for credential in [
             Credential::password("geheim"),
@@ -411,7 +411,7 @@ mod tests {
             let printed = format!("{credential:?}");
             assert!(
                 !printed.contains("geheim") && !printed.contains("6C89") && !printed.contains("108"),
-                "{printed}"
+                "unexpected output: {printed}"
             );
         }
     }

@@ -72,7 +72,7 @@ pub fn check(data: &[u8]) {
     // If the client logged in to the account, it received other packets than a client of the decoy does. So
     // compare the packets only if it did not log in.
     if asked.last() != Some(&ClientRequest::In) {
-        assert_eq!(asked, asked_unknown, "{response:?}");
+        assert_eq!(asked, asked_unknown, "unexpected response: {response:?}");
     }
     assert_ne!(asked_unknown.last(), Some(&ClientRequest::In), "a decoy was logged in: {response:?}");
 }

@@ -236,7 +236,11 @@ mod tests {
                     })
                     .unwrap();
             }
-            assert_eq!((decoder.finish(), out == text), (Ok(text.len() as u64), true), "{piece}");
+            assert_eq!(
+                (decoder.finish(), out == text),
+                (Ok(text.len() as u64), true),
+                "wrong result for {piece}"
+            );
         }
         let wrong = compress(&text, text.len() - 1);
         let mut decoder = PartDecoder::default();
@@ -265,13 +269,16 @@ mod tests {
         let bomb = compress(&vec![0; 10 << 20], 10 << 20);
         let mut out = Vec::new();
         let result = decompress(&bomb, 1 << 20, &mut out);
-        assert!(matches!(result, Err(WireError::TooLarge { size_max: 0x10_0000, .. })), "{result:?}");
+        assert!(
+            matches!(result, Err(WireError::TooLarge { size_max: 0x10_0000, .. })),
+            "unexpected result: {result:?}"
+        );
         // The stated length is impossible for a zlib stream of that size.
         let result = decompress(&compress(b"x", 1 << 30), usize::MAX, &mut out);
-        assert!(matches!(result, Err(WireError::Malformed { .. })), "{result:?}");
+        assert!(matches!(result, Err(WireError::Malformed { .. })), "unexpected result: {result:?}");
         // The stream is much longer than stated.
         let result = decompress(&compress(&vec![0; 10 << 20], 100), 1 << 20, &mut out);
-        assert!(matches!(result, Err(WireError::Malformed { .. })), "{result:?}");
+        assert!(matches!(result, Err(WireError::Malformed { .. })), "unexpected result: {result:?}");
         assert_eq!(out.capacity().min(4096), out.capacity());
     }
 

@@ -276,7 +276,10 @@ mod tests {
         let mut without = [&TAGGED[..31], &TAGGED[33..]].concat();
         without[1] = (without.len() as u8) << 1;
         let error = GtidEvent::parse_tagged(&without).unwrap_err();
-        assert!(error.to_string().ends_with("it has no UUID or no transaction number"), "{error}");
+        assert!(
+            error.to_string().ends_with("it has no UUID or no transaction number"),
+            "unexpected error: {error}"
+        );
     }
 
     #[test]

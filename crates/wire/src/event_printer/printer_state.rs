@@ -152,7 +152,7 @@ mod tests {
             }
             id += 1;
         };
-        assert_eq!(error.code(), "TW-WIRE-0005", "{error}");
+        assert_eq!(error.code(), "TW-WIRE-0005", "unexpected error: {error}");
         assert!(id > 61, "only {id} tables with the maximum number of columns fit in the limit");
         assert!(
             stream.map_table(&table_map(0, 4096)).is_ok(),

@@ -608,7 +608,7 @@ mod tests {
             text.contains("ROLLBACK") && !text.contains("insert b") && text.contains("insert c"),
             "{text}"
         );
-        assert_eq!(text.matches("COMMIT").count(), 1, "{text}");
+        assert_eq!(text.matches("COMMIT").count(), 1, "wrong result for {text}");
         let text = printed_without_gtids(&[b"XA START X'61',X'',1", b"insert b", b"COMMIT", b"create c"]);
         assert!(!text.contains("insert b") && text.contains("create c"), "{text}");
     }
@@ -632,7 +632,7 @@ mod tests {
         assert_eq!(error.code(), "TW-WIRE-0007");
         assert!(
             error.to_string().contains("s.t") && error.to_string().contains("binlog_row_metadata"),
-            "{error}"
+            "unexpected error: {error}"
         );
     }
 }

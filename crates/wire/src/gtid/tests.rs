@@ -265,18 +265,18 @@ fn an_error_names_the_text_and_its_offset() {
     let error = MariadbPosition::parse("0-1-2,0-3-4")
         .expect_err("a position with one domain twice is refused")
         .to_string();
-    assert!(error.contains("0-1-2") && error.contains("0-3-4"), "{error}");
+    assert!(error.contains("0-1-2") && error.contains("0-3-4"), "unexpected error: {error}");
     let error = Gtid::parse(Flavour::MariaDb, "0-4294967296-1")
         .expect_err("a sequence number that is too big is refused")
         .to_string();
-    assert!(error.contains("offset 2"), "{error}");
+    assert!(error.contains("offset 2"), "unexpected error: {error}");
 }
 
 #[test]
 fn single_gtids_are_parsed_and_printed() {
     let check = |text: &str, normal: Option<&str>| {
         let parsed = MysqlGtid::parse(text).ok().map(|gtid| gtid.to_string());
-        assert_eq!(parsed.as_deref(), normal, "{text}");
+        assert_eq!(parsed.as_deref(), normal, "wrong result for {text}");
     };
     check(&format!("{UUID}:7"), Some(&format!("{UUID}:7")));
     check(&format!(" {} : Blue : 007 ", UUID.to_uppercase()), Some(&format!("{UUID}:blue:7")));
@@ -350,7 +350,7 @@ fn unprintable_gtids_cannot_be_inserted() {
     assert_eq!(set.insert(&gtid("", 1)), Ok(true));
     for bad in [gtid("", 0), gtid("", MYSQL_NUMBER_MAX + 1), gtid("Upper", 1), gtid("1st", 1), gtid("a b", 1)]
     {
-        assert_eq!(set.insert(&bad).unwrap_err().code(), "TW-WIRE-0002", "{bad:?}");
+        assert_eq!(set.insert(&bad).unwrap_err().code(), "TW-WIRE-0002", "wrong result for {bad:?}");
     }
     assert!(set.insert_interval([1; 16], "", Interval { first: 5, last: 4 }).is_err());
     assert_eq!(set.count(), 1);
@@ -433,17 +433,25 @@ fn results_equal_those_of_mysql() {
         let answer: serde_json::Value = serde_json::from_str(line).expect(line);
         let text = |key: &str| answer[key].as_str();
         let a = MysqlGtidSet::parse(text("a").expect(line));
-        assert_eq!(a.as_ref().ok().map(|a| format!("{a:#}")).as_deref(), text("normal"), "{line}");
+        assert_eq!(
+            a.as_ref().ok().map(|a| format!("{a:#}")).as_deref(),
+            text("normal"),
+            "wrong result for {line}"
+        );
         let Ok(a) = a else {
             refused += 1;
             continue;
         };
         sets += 1;
-        assert_eq!(MysqlGtidSet::decode(&a.encode()).as_ref(), Ok(&a), "{line}");
+        assert_eq!(MysqlGtidSet::decode(&a.encode()).as_ref(), Ok(&a), "wrong result for {line}");
         if let Some(b) = text("b") {
             let b = MysqlGtidSet::parse(b).expect(line);
-            assert_eq!(Some(format!("{:#}", a.subtract(&b)).as_str()), text("subtract"), "{line}");
-            assert_eq!(Some(b.is_superset_of(&a)), answer["subset"].as_bool(), "{line}");
+            assert_eq!(
+                Some(format!("{:#}", a.subtract(&b)).as_str()),
+                text("subtract"),
+                "wrong result for {line}"
+            );
+            assert_eq!(Some(b.is_superset_of(&a)), answer["subset"].as_bool(), "wrong result for {line}");
         }
     }
     assert!(sets > 200 && refused > 100, "only {sets} sets were parsed, and only {refused} were malformed");

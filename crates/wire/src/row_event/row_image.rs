@@ -398,7 +398,10 @@ mod tests {
         let mut rows = RowChangeIter::new(&table, &event, &[0, 1, 0, 0, 0, 9, b'h']).unwrap();
         let error = rows.next().unwrap().unwrap_err();
         assert_eq!(error.code(), "TW-WIRE-0001");
-        assert!(error.to_string().starts_with("column 2: row image is truncated"), "{error}");
+        assert!(
+            error.to_string().starts_with("column 2: row image is truncated"),
+            "unexpected error: {error}"
+        );
         assert!(rows.next().is_none());
         assert!(RowChangeIter::new(&super::tests::table(&[INT]), &event, &[]).is_err());
     }
