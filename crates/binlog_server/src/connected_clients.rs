@@ -151,7 +151,7 @@ impl ClientRegistration {
         self.id
     }
 
-    /// This token is cancelled when another connection ends this one.
+    /// A token that is cancelled when another connection ends this connection.
     pub(crate) fn stop(&self) -> &CancellationToken {
         &self.stop
     }

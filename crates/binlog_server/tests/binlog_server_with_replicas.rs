@@ -195,7 +195,7 @@ pub async fn check_equal(replica: &Server, source: &Server, ledger: &Ledger) -> 
     check_tables(replica, source, ledger).await
 }
 
-/// Compares the tables of a replica with those of the source, and with the ledger.
+/// Compares the tables of a replica with the tables of the source and with the ledger.
 pub async fn check_tables(replica: &Server, source: &Server, ledger: &Ledger) -> Result<()> {
     let name = replica.name();
     let report = ledger.compare_with_server(&replica.connect_options()).await?;

@@ -35,7 +35,7 @@ pub(crate) fn parse_artificial_rotate(flavour: Flavour, event: &[u8]) -> Result<
         Ok(file) if is_binlog_name(file) => Ok((file.to_owned(), rotate.position)),
         // In a damaged event, the bytes of the checksum may be parsed as the end of the file name. This check
         // detects such a name.
-        _ => Err(WireError::malformed("rotate event", "its file name does not end in a number")),
+        _ => Err(WireError::malformed("rotate event", "the file name in the event does not end in a number")),
     }
 }
 
@@ -330,7 +330,7 @@ impl<'a> StreamIngest<'a> {
         Err(CaptureError::Diverged {
             file: file.to_owned(),
             position: end.saturating_sub(u64::from(event.header.event_length)),
-            detail: format!("the {} event there has other bytes", event.header.event_type),
+            detail: format!("the {} event at this position has other bytes", event.header.event_type),
         })
     }
 

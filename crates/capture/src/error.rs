@@ -197,7 +197,7 @@ pub enum CaptureRetry {
     Reconnect,
     /// Stop the capture of this source until an operator has acted. Captures of other sources continue.
     Refuse,
-    /// End the process: the log can no longer guarantee that acknowledged transactions are durable.
+    /// End the process, because the log cannot guarantee any more that acknowledged transactions are durable.
     Fatal,
 }
 

@@ -62,7 +62,7 @@ mod tests {
         for second in 1..4 {
             assert_eq!(log.record("off", at(second)), None);
         }
-        // Another failure in between does not restart the interval of this one.
+        // Another failure in between does not restart the interval of the first failure.
         assert_eq!(log.record("refused", at(4)), Some(0));
         assert_eq!(log.record("off", at(5)), None);
         assert_eq!(log.record("refused", at(6)), None);

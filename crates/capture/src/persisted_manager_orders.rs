@@ -102,7 +102,8 @@ impl PersistedOrders {
     pub fn read(directory: &Path) -> Result<Self, LogError> {
         let file = file_in(directory);
         let Some(document) = file.read()? else { return Ok(Self::default()) };
-        let unreadable = |error: serde_json::Error| file.corrupt(format!("it cannot be read: {error}"));
+        let unreadable =
+            |error: serde_json::Error| file.corrupt(format!("the file of orders cannot be read: {error}"));
         // Check the version first: a file of a newer version may lack the other fields.
         let AckerFileVersion { format_version } = serde_json::from_str(&document).map_err(unreadable)?;
         if format_version > FORMAT_VERSION {

@@ -29,7 +29,7 @@ pub struct LogCoverage {
     /// The file of the newest segment, if the stream repeats the beginning of this segment (the overlap).
     /// `None` if the overlap is the log's last transaction.
     pub head: Option<PathBuf>,
-    /// All transactions of the log, including those of purged segments.
+    /// All transactions of the log, including the transactions in purged segments.
     pub gtids: GtidSet,
     /// Whether the source reported that its binlog file ends in the middle of an event, after the end of the
     /// log. The source was killed while it wrote this event, so the event was never committed. The source

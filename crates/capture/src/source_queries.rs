@@ -29,9 +29,10 @@ pub async fn query_state(connection: &mut Connection) -> Result<SourceState, Cap
         Flavour::MariaDb => "SELECT @@server_id, @@log_bin",
     };
     let answer = connection.query(identity_sql).await?;
-    let server_id = text(&answer, 0, "server_id")?
-        .parse()
-        .map_err(|_| CaptureError::Answer { what: "server_id", detail: "it is not a number".into() })?;
+    let server_id = text(&answer, 0, "server_id")?.parse().map_err(|_| CaptureError::Answer {
+        what: "server_id",
+        detail: "the value is not a number".into(),
+    })?;
     if text(&answer, 1, "log_bin")? != "1" {
         return Err(CaptureError::NoBinlog);
     }
@@ -107,8 +108,8 @@ pub async fn query_binlogs(connection: &mut Connection) -> Result<Vec<(String, u
 }
 
 /// Queries the binlog file that the source writes now. Returns an older file if a commit in the older file
-/// still waits for an ACK. `connect` is for a second connection to the source; `server_id` is that of the
-/// capture.
+/// still waits for an ACK. `connect` has the options for a second connection to the source. `server_id` is
+/// the id of the capture.
 ///
 /// # Errors
 /// Those of [`query_binlogs`].
@@ -160,7 +161,7 @@ pub async fn query_clock(connection: &mut Connection) -> Result<i64, CaptureErro
     // zone.
     let answer = connection.query("SELECT @@timestamp").await?;
     let seconds = text(&answer, 0, "the time")?.parse::<f64>().ok().filter(|seconds| seconds.is_finite());
-    let wrong = || CaptureError::Answer { what: "the time", detail: "it is not a number".into() };
+    let wrong = || CaptureError::Answer { what: "the time", detail: "the value is not a number".into() };
     seconds.map(|seconds| (seconds * 1e6) as i64).ok_or_else(wrong)
 }
 
@@ -172,13 +173,15 @@ pub async fn query_semi_sync(connection: &mut Connection) -> Result<SemiSyncSamp
     let state = semi_sync::query_semi_sync(connection).await?;
     let uptime_seconds = state
         .uptime_seconds
-        .ok_or_else(|| CaptureError::Answer { what: "its uptime", detail: "it is missing".into() })?;
+        .ok_or_else(|| CaptureError::Answer { what: "its uptime", detail: "the value is missing".into() })?;
     Ok(SemiSyncSample { source: state.source, uptime_seconds })
 }
 
 fn text(answer: &QueryResult, column: usize, what: &'static str) -> Result<String, CaptureError> {
     let value = answer.rows.first().and_then(|row| row.get_str(column));
-    value.map(str::to_owned).ok_or_else(|| CaptureError::Answer { what, detail: "it is missing".into() })
+    value
+        .map(str::to_owned)
+        .ok_or_else(|| CaptureError::Answer { what, detail: "the value is missing".into() })
 }
 
 /// Removes the id of the owning thread from each GTID of `gtid_owned`. Example of a value: `uuid:7#31:8#32`.

@@ -286,8 +286,7 @@ async fn follows(kind: ServerKind) -> Result<()> {
     waits_for_orders_without_the_server(&mut tailwater).await
 }
 
-/// The capture follows a server that is then removed from the configuration. The capture waits for new
-/// orders.
+/// Tests a capture whose followed server is removed from the configuration. The capture waits for new orders.
 async fn waits_for_orders_without_the_server(tailwater: &mut Tailwater) -> Result<()> {
     tailwater.stop().await?;
     tailwater.capture.servers.clear();

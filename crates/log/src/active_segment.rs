@@ -176,7 +176,7 @@ impl ActiveSegment {
         Ok(())
     }
 
-    /// Ends the current event. Returns the entry that the event completes, if any.
+    /// Ends the current event. Returns the entry that the event completes. `None` if it completes no entry.
     pub(crate) fn end_event(&mut self) -> Option<LogEntry> {
         let end = self.position().offset;
         self.framing.end_event(end)

@@ -70,7 +70,7 @@ pub(crate) fn read(
     };
     let length = file.length().map_err(|error| LogError::io("read", &path, error))?;
     if length > bytes_max {
-        return Ok(Some(Err(format!("it has {length} bytes; the limit is {bytes_max}"))));
+        return Ok(Some(Err(format!("the file has {length} bytes; the limit is {bytes_max}"))));
     }
     let mut bytes = vec![0; length as usize];
     let filled = file.read_full_at(&mut bytes, 0).map_err(|error| LogError::io("read", &path, error))?;
@@ -100,13 +100,13 @@ pub(crate) fn encode(document: &str) -> Vec<u8> {
 }
 
 pub(crate) fn decode(bytes: &[u8]) -> Result<String, String> {
-    let text = std::str::from_utf8(bytes).map_err(|_| "it is not text")?;
+    let text = std::str::from_utf8(bytes).map_err(|_| "the file is not text")?;
     let mut lines = text.lines();
     let (Some(document), Some(crc), None) = (lines.next(), lines.next(), lines.next()) else {
-        return Err("it does not have two lines".into());
+        return Err("the file does not have two lines".into());
     };
     if crc != format!("crc32 {:08x}", crc32fast::hash(document.as_bytes())) {
-        return Err("its checksum does not match".into());
+        return Err("the checksum of the file does not match".into());
     }
     Ok(document.to_owned())
 }

@@ -66,8 +66,9 @@ impl ControlFile {
         struct VersionField {
             format_version: u32,
         }
-        let unreadable =
-            |error: serde_json::Error| ControlDamage::Malformed(format!("it cannot be read: {error}"));
+        let unreadable = |error: serde_json::Error| {
+            ControlDamage::Malformed(format!("the control file cannot be read: {error}"))
+        };
         // Check the version first, because a newer layout may lack the other fields.
         let VersionField { format_version } = serde_json::from_str(document).map_err(unreadable)?;
         if format_version > FORMAT_VERSION {
@@ -78,7 +79,7 @@ impl ControlFile {
 }
 
 /// The reason that is reported if a directory has segments but no control file.
-pub(crate) const MISSING_REASON: &str = "it is missing, and the directory has segments: they can be read (log cat, log stats, log verify), but \
+pub(crate) const MISSING_REASON: &str = "the control file is missing, and the directory has segments: they can be read (log cat, log stats, log verify), but \
                                nothing can be appended; restore it from a copy of the directory";
 
 /// Returns an error if a directory has segments but no control file.

@@ -241,7 +241,9 @@ pub(crate) fn check_magic(
     file.read_full_at(&mut magic, 0).map_err(|error| LogError::io("read", &path, error))?;
     match magic == BINLOG_MAGIC {
         true => Ok(()),
-        false => Err(LogError::corrupt(path, 0, "it does not begin with the magic bytes of a binlog")),
+        false => {
+            Err(LogError::corrupt(path, 0, "the segment does not begin with the magic bytes of a binlog"))
+        }
     }
 }
 

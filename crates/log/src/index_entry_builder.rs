@@ -154,7 +154,8 @@ impl Framing {
         Ok(FramingAction::Accept)
     }
 
-    /// Ends the current event at offset `end`. Returns the entry that the event completes, if any.
+    /// Ends the current event at offset `end`. Returns the entry that the event completes. `None` if it
+    /// completes no entry.
     pub(crate) fn end_event(&mut self, end: u64) -> Option<LogEntry> {
         let open = self.open.take_if(|open| open.whole)?;
         let mut entry = open.entry;

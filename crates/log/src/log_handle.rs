@@ -367,7 +367,7 @@ impl LogHandle {
         RetentionPin::register(Arc::clone(&self.shared), name, position, true)
     }
 
-    /// Returns the persistent readers, connected or not.
+    /// Returns the persistent readers, including readers that are not connected.
     pub fn persistent_readers(&self) -> Vec<PersistentReader> {
         self.shared.readers().all()
     }

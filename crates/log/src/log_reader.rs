@@ -26,7 +26,7 @@ use crate::storage::{Directory, LogFile, OpenMode};
 pub(crate) enum ReadLimit {
     /// Up to the durable position that the writer in this process publishes.
     Durable(Arc<LogShared>, watch::Receiver<DurableState>),
-    /// Up to the last whole entry written to the file, durable or not.
+    /// Up to the last whole entry that is written to the file. The entry need not be durable.
     Written(Arc<LogShared>, watch::Receiver<LogPosition>),
     /// Up to the end of the index. The writer is in another process.
     Indexed,
@@ -173,7 +173,7 @@ impl LogReader {
                 }
                 // If the writer is in another process, the last record may be incomplete.
                 _ if is_newest(self.directory.as_ref(), self.position.segment, durable)? => return Ok(None),
-                NextRecord::End => return Err(corrupt("it ends before its segment does".into())),
+                NextRecord::End => return Err(corrupt("the index ends before its segment does".into())),
                 NextRecord::Damaged(reason) => return Err(corrupt(reason)),
             }
         }
@@ -366,7 +366,7 @@ impl LogReader {
             reason: reason.to_owned(),
         };
         if self.durable_end().is_some_and(|durable| from > durable) {
-            return Err(no_such(self, "it is past the durable end"));
+            return Err(no_such(self, "the position is past the durable end of the log"));
         }
         self.position = LogPosition { segment: from.segment, offset: FIRST_EVENT_OFFSET };
         if !self.open_next(from.segment)? {
@@ -374,13 +374,16 @@ impl LogReader {
         }
         while self.position < from {
             if self.try_next()?.is_none() {
-                return Err(no_such(self, "it is past the end of the log"));
+                return Err(no_such(self, "the position is past the end of the log"));
             }
         }
         if self.position != from {
-            return Err(no_such(self, "it is inside a transaction, or past the end of its segment"));
+            return Err(no_such(
+                self,
+                "the position is inside a transaction, or past the end of its segment",
+            ));
         }
-        // No entry was returned yet.
+        // The reader has not returned an entry yet.
         self.entry = ByteRange::default();
         self.event = ByteRange::default();
         Ok(())
@@ -399,9 +402,13 @@ impl LogReader {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 if_purged(self.directory.as_ref(), number)?;
                 return match self.numbers()?.last() {
-                    Some(last) if *last > number && self.directory.modified(&name).is_err() => Err(
-                        LogError::corrupt(path, 0, format!("it is missing, although segment {last} exists")),
-                    ),
+                    Some(last) if *last > number && self.directory.modified(&name).is_err() => {
+                        Err(LogError::corrupt(
+                            path,
+                            0,
+                            format!("the segment is missing, although segment {last} exists"),
+                        ))
+                    }
                     _ => Ok(false),
                 };
             }

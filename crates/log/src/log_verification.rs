@@ -324,7 +324,7 @@ impl LogVerifier<'_> {
         };
         if let Some(running) = self.running.as_ref().filter(|running| **running != stated) {
             let reason = format!(
-                "its header states the earlier GTIDs {stated}, but the previous segments end with {running}"
+                "the header of the index states the earlier GTIDs {stated}, but the previous segments end with {running}"
             );
             found.problem(index_path, 0, reason);
         }

@@ -44,8 +44,8 @@ pub struct LogWriter {
     options: LogOptions,
     recovery: RecoveryReport,
     active: Option<ActiveSegment>,
-    /// The GTIDs of all whole transactions that were appended, durable or not, and of those before the start
-    /// of the log.
+    /// The GTIDs of all whole transactions that were appended, even if they are not durable yet, and of all
+    /// transactions before the start of the log.
     gtids: Option<GtidSet>,
     /// Whether `gtids` includes all transactions from before the start of the log.
     gtids_known: bool,

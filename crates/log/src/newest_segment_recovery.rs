@@ -125,7 +125,7 @@ fn insert(gtids: &mut GtidSet, entry: &LogEntry, path: &Path) -> Result<(), LogE
             LogError::corrupt(
                 path,
                 entry.position.offset,
-                format!("its GTID {gtid} cannot be added: {error}"),
+                format!("the GTID {gtid} of the transaction cannot be added: {error}"),
             )
         }),
         None => Ok(()),
@@ -204,7 +204,7 @@ impl<'a> SegmentFile<'a> {
             None => Err(LogError::corrupt(
                 &self.path,
                 FIRST_EVENT_OFFSET,
-                "it does not begin with a format description event",
+                "the segment does not begin with a format description event",
             )),
         }
     }

@@ -82,7 +82,7 @@ impl PersistentReaders {
         if file.readers.len() > READERS_MAX {
             // Refuse the file. If the excess readers were ignored, a purge could remove segments that they
             // need.
-            let reason = format!("it has {} readers; the limit is {READERS_MAX}", file.readers.len());
+            let reason = format!("the file has {} readers; the limit is {READERS_MAX}", file.readers.len());
             return Err(LogError::corrupt(path, 0, reason));
         }
         for entry in file.readers {

@@ -37,7 +37,7 @@ pub struct RetentionPin {
 /// An operator's limit for a purge. The newest segment is never purged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PurgeLimit {
-    /// Purge all segments before this one.
+    /// Purge all segments before the segment with this number.
     To(u64),
     /// Purge the segments that were sealed before this time.
     Before(SystemTime),
@@ -146,7 +146,7 @@ impl SegmentInventory {
         })
     }
 
-    /// Returns the reader that needs a segment, if any.
+    /// Returns a reader that needs the segment. `None` if no reader needs it.
     fn pin(&self, segment: u64) -> Option<&ReaderPin> {
         let needs = self.pins.iter().filter(|pin| pin.position.segment <= segment);
         needs.min_by_key(|pin| pin.position)
@@ -235,7 +235,7 @@ pub(crate) fn check_complete(
     if let Some(segment) = plan.not_archived {
         return still_needed(
             segment,
-            "it is not archived yet: wait until it is, or run `tailwater log archive`".into(),
+            "the segment is not archived yet: wait until it is, or run `tailwater log archive`".into(),
         );
     }
     let is_pinning = |pin: &&ReaderPin| Some(&pin.name) == plan.pinned_by.as_ref();

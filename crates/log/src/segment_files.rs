@@ -214,7 +214,7 @@ fn parse_format_description(event: &[u8]) -> Result<FormatDescription, String> {
     let body = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
     let format = FormatDescription::parse(body).map_err(|error| error.to_string())?;
     match format.checksum {
-        // The scan verifies the checksum of this event like that of any other event.
+        // The scan verifies the checksum of this event in the same way as for other events.
         Some(ChecksumAlgorithm::Crc32) => Ok(format),
         // With checksums off, some servers change this event for the stream without updating its checksum. So
         // a wrong checksum proves nothing. There are two exceptions. If the checksum is valid for the same
@@ -230,7 +230,7 @@ fn parse_format_description(event: &[u8]) -> Result<FormatDescription, String> {
             }
             match verify_checksum(&switched_on) {
                 Ok(()) => {
-                    Err("its checksum fits an event with checksums on, but the event says that they are off"
+                    Err("the checksum of the event fits an event with checksums on, but the event says that they are off"
                         .into())
                 }
                 Err(_) => Ok(format),

@@ -81,9 +81,11 @@ pub(crate) enum IndexDamage {
 impl std::fmt::Display for IndexDamage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Truncated => f.write_str("it ends in the middle of a record"),
-            Self::Malformed(reason) => write!(f, "it is malformed: {reason}"),
-            Self::Version(version) => write!(f, "it has version {version}, which a newer Tailwater wrote"),
+            Self::Truncated => f.write_str("the index ends in the middle of a record"),
+            Self::Malformed(reason) => write!(f, "the index is malformed: {reason}"),
+            Self::Version(version) => {
+                write!(f, "the index has version {version}, which a newer Tailwater wrote")
+            }
         }
     }
 }
@@ -110,14 +112,16 @@ impl SegmentHeader {
             return Err(IndexDamage::Truncated);
         };
         if magic != MAGIC {
-            return Err(IndexDamage::Malformed("it does not begin with the magic bytes of an index".into()));
+            return Err(IndexDamage::Malformed(
+                "the file does not begin with the magic bytes of an index".into(),
+            ));
         }
         if version > FORMAT_VERSION {
             return Err(IndexDamage::Version(version));
         }
         if length > DOCUMENT_BYTES_MAX {
             return Err(IndexDamage::Malformed(format!(
-                "it states a header of {length} bytes, which is too many"
+                "the file states a header of {length} bytes, which is too many"
             )));
         }
         Ok(PREFIX_BYTES + length as usize + CRC_BYTES)

@@ -82,9 +82,10 @@ impl IndexReader {
                     Self { file, path, segment, buffer_offset, buffer: Vec::new(), filled: 0, used: 0 };
                 Ok(Ok((header, reader)))
             }
-            Ok(header) => {
-                Ok(Err(IndexDamage::Malformed(format!("it is the index of segment {}", header.segment))))
-            }
+            Ok(header) => Ok(Err(IndexDamage::Malformed(format!(
+                "the file is the index of segment {}",
+                header.segment
+            )))),
             Err(damage) => Self::unusable(path, damage),
         }
     }

@@ -52,7 +52,7 @@ async fn with_ack_received_bytes_are_written_at_once_and_durable_soon() {
     assert!(writer.unrequested_bytes() > 0);
     let position = writer.flush().unwrap();
     assert_eq!(writer.unrequested_bytes(), 0);
-    // The bytes must be in the file now, whether or not they are durable.
+    // The bytes must be in the file now, even if they are not durable yet.
     let bytes = std::fs::read(directory.path().join("0000000001.binlog")).unwrap();
     assert!(bytes[..source.file.len()] == source.file);
     wait_for(&writer, position).await;

@@ -197,7 +197,7 @@ impl Connection {
         })
     }
 
-    /// Runs a statement and discards its rows, if any.
+    /// Runs a statement. If it returns rows, discards them.
     ///
     /// # Errors
     /// The same as for [`Connection::query`], except that the size is not limited.

@@ -130,7 +130,7 @@ pub struct ConnectOptions {
     pub user: String,
     /// The password; empty for no password.
     pub password: PasswordText,
-    /// The default database, if any.
+    /// The default database. `None` for no default database.
     pub database: Option<String>,
     /// The TLS options.
     pub tls: TlsOptions,

@@ -60,10 +60,10 @@ impl Connection {
             }
             Ok(Opening::Ok(ok)) => {
                 self.finish(ok.status).await?;
-                return Err(rows_not_requested("it is not a LOAD DATA LOCAL statement"));
+                return Err(rows_not_requested("the statement is not a LOAD DATA LOCAL statement"));
             }
             // The rows of this result are not read, so the connection is unusable after this error.
-            Ok(Opening::Columns(_)) => return Err(rows_not_requested("it returns rows")),
+            Ok(Opening::Columns(_)) => return Err(rows_not_requested("the statement returns rows")),
         };
         Ok(answer)
     }

@@ -215,14 +215,14 @@ impl ClientAuthentication<'_> {
                 }
                 Some(&authentication_plugin::MORE_DATA) => self.go_on(stream, payload.slice(1..)).await?,
                 other => {
-                    let reason = format!("it begins with {other:02x?}");
+                    let reason = format!("the packet begins with {other:02x?}");
                     return Err(wrong(WireError::malformed("authentication packet", reason)));
                 }
             }
         }
         Err(wrong(WireError::malformed(
             "authentication",
-            format!("it takes more than {AUTH_PACKETS_MAX} packets"),
+            format!("the login takes more than {AUTH_PACKETS_MAX} packets"),
         )))
     }
 

@@ -104,7 +104,7 @@ impl Connection {
         let prepared = PrepareOk::parse(&payload)
             .map_err(|source| SessionError::Protocol { doing: PREPARING, source })?;
         let mut columns = Vec::new();
-        // The server sends the definitions of the parameters before those of the columns.
+        // The server sends the definitions of the parameters first, and then the definitions of the columns.
         for definitions in [prepared.parameters, prepared.columns] {
             if definitions > 0 {
                 columns = self.read_columns(usize::from(definitions)).await?;

@@ -190,7 +190,7 @@ mod tests {
             ("rpl_semi_sync_source_clients", "3"),
             ("rpl_semi_sync_source_no_tx", "7"),
         ]);
-        let mysql = mysql.expect("it is loaded");
+        let mysql = mysql.expect("the semi-sync plugin of MySQL is loaded");
         assert!(mysql.enabled && mysql.active && mysql.is_lossless());
         assert_eq!((mysql.acks_needed, mysql.clients, mysql.unacknowledged), (2, 3, 7));
 
@@ -200,7 +200,7 @@ mod tests {
             ("rpl_semi_sync_master_wait_point", "AFTER_COMMIT"),
             ("rpl_semi_sync_master_wait_no_slave", "ON"),
         ]);
-        let mariadb = mariadb.expect("it is built in");
+        let mariadb = mariadb.expect("semi-sync is built into MariaDB");
         assert!(!mariadb.enabled && !mariadb.active && !mariadb.is_lossless());
         assert_eq!((mariadb.acks_needed, mariadb.timeout_ms), (1, 10_000));
         assert_eq!(mariadb.wait_point, WaitPoint::AfterCommit);

@@ -15,9 +15,10 @@ type VersionNumbers = (u16, u16, u16);
 
 /// The supported versions of one flavour.
 struct SupportedRange {
-    /// Tailwater refuses versions before this one, because they lack features that it needs.
+    /// Tailwater refuses versions before this version, because they lack features that it needs.
     refused_before: VersionNumbers,
-    /// Tailwater is not tested with versions before this one, nor with release series after `newest`.
+    /// Tailwater is not tested with versions before this version. It is also not tested with release series
+    /// after `newest`.
     supported_from: VersionNumbers,
     /// The newest supported release series: major and minor number.
     newest: (u16, u16),

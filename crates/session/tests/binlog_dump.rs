@@ -43,7 +43,8 @@ async fn current(server: &Server) -> Result<String> {
     Ok(status.scalar().context("the server must write a binlog")?.to_owned())
 }
 
-/// Reads a stream to the end of its first binlog file. Returns all bytes without those of artificial events.
+/// Reads a stream to the end of its first binlog file. Returns the bytes of all events except artificial
+/// events.
 async fn read_file(stream: &mut DumpStream) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     while let Some(chunk) = stream.next().await? {

@@ -79,8 +79,7 @@ async fn rows_in_pieces_are_loaded(kind: ServerKind) -> Result<()> {
     let mut connection = connected(&server).await?;
     let error = load(&mut connection, "DO 1", Vec::new(), 1).await.err();
     ensure!(matches!(error, Some(SessionError::UnexpectedResult { .. })), "unexpected error: {error:?}");
-    // Methods other than this one never send a file, even on a connection that allows the server to request a
-    // file.
+    // `execute` never sends a file, even on a connection that allows the server to request one.
     let error = connection.execute(statement).await.err();
     ensure!(matches!(error, Some(SessionError::LocalInfile { .. })), "unexpected error: {error:?}");
     Ok(())

@@ -263,7 +263,7 @@ async fn clients_log_in_with_ed25519() -> Result<()> {
             .context("logged in with a wrong password")?;
         ensure!(matches!(error, SessionError::Denied { .. }), "unexpected error: {error}");
     }
-    // The public key of a password equals the one that the server computes.
+    // The client computes the same public key from a password as the server does.
     for password in ["foo", "foobar", ""] {
         let hex = server
             .sql(&format!("SELECT HEX(FROM_BASE64(CONCAT(ed25519_password('{password}'), '=')))"))

@@ -115,7 +115,10 @@ impl<'a> ByteCursor<'a> {
     #[inline]
     pub fn uint(&mut self, size: usize) -> Result<u64, WireError> {
         if size > 8 {
-            return Err(WireError::malformed(self.what, format!("it has an integer of {size} bytes")));
+            return Err(WireError::malformed(
+                self.what,
+                format!("the bytes state an integer of {size} bytes"),
+            ));
         }
         let mut wide = [0; 8];
         wide[..size].copy_from_slice(self.bytes(size)?);
@@ -126,7 +129,10 @@ impl<'a> ByteCursor<'a> {
     /// use this form.
     pub fn uint_be(&mut self, size: usize) -> Result<u64, WireError> {
         if size > 8 {
-            return Err(WireError::malformed(self.what, format!("it has an integer of {size} bytes")));
+            return Err(WireError::malformed(
+                self.what,
+                format!("the bytes state an integer of {size} bytes"),
+            ));
         }
         Ok(self.bytes(size)?.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     }

@@ -155,8 +155,8 @@ impl TransactionTracker {
     /// # Errors
     /// [`WireError::Malformed`] if the event is not allowed at this point (a second opening event, rows
     /// outside a transaction, a transaction with another length than announced); [`WireError::Unsupported`]
-    /// for an unknown type that may not be ignored. The tracker is then unusable until
-    /// [`TransactionTracker::reset`].
+    /// for an unknown type that may not be ignored. After an error, the tracker is unusable until
+    /// [`TransactionTracker::reset`] is called.
     pub fn observe(
         &mut self,
         header: &EventHeader,

@@ -1,8 +1,8 @@
 //! Executes the SQL statements of clients and returns their results. It does no I/O.
 //!
 //! A replica sends a dozen statements before it requests a stream, and `mysqlbinlog -R` sends a few. Shells
-//! and monitoring send other statements. The results look like those of a source. A client can change only
-//! its own variables. An unknown statement is refused with an error that names this server.
+//! and monitoring send other statements. The results look like the results of a source. A client can change
+//! only its own variables. An unknown statement is refused with an error that names this server.
 //!
 //! - `statement_tokens`, `statement_parser`, `sql_expression`, `like_and_where_filter`: parse the bytes of a
 //!   statement, with limits for length and depth.

@@ -10,7 +10,7 @@ use tailwater_wire::gtid::{MariadbBinlogState, MysqlGtidSet};
 /// Everything that a statement can query.
 #[derive(Debug, Clone)]
 pub struct ServerView {
-    /// The version in the server's greeting, which is that of the source.
+    /// The version in the binlog server's greeting. It is the version of the source.
     pub server_version: String,
     /// The `server_id` that clients see.
     pub server_id: u32,

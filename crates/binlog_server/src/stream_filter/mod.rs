@@ -108,7 +108,7 @@ pub enum EntryVerdict {
 pub enum EventVerdict {
     /// Send all bytes of the event.
     Send {
-        /// Whether the event ends a transaction. With semi-sync, an acknowledgement is then requested.
+        /// Whether the event ends a transaction. With semi-sync, such an event requests an acknowledgement.
         ends_transaction: bool,
     },
     /// Send this event instead.
@@ -230,7 +230,7 @@ impl StreamFilter {
         };
         let header = EventHeader::parse(event).map_err(unreadable)?;
         if header.event_length as usize != event.len() {
-            let reason = format!("it has {} bytes instead of {}", event.len(), header.event_length);
+            let reason = format!("the event has {} bytes instead of {}", event.len(), header.event_length);
             return Err(unreadable(WireError::malformed("format description event", reason)));
         }
         if header.event_type != EventType::FORMAT_DESCRIPTION {

@@ -168,7 +168,10 @@ impl SeekTable {
     fn read(source: &dyn RangedRead) -> io::Result<Self> {
         let length = source.length()?;
         let footer_at = length.checked_sub(FOOTER_BYTES as u64).ok_or_else(|| {
-            SeekableDamage::error(0, format!("its {length} bytes are too few for a seek table"))
+            SeekableDamage::error(
+                0,
+                format!("the object has {length} bytes, which are too few for a seek table"),
+            )
         })?;
         let mut footer = [0; FOOTER_BYTES];
         read_exactly_at(source, &mut footer, footer_at)?;
@@ -178,7 +181,7 @@ impl SeekTable {
         let table_at = length.checked_sub(bytes as u64).ok_or_else(|| {
             SeekableDamage::error(
                 footer_at,
-                format!("it states a seek table of {bytes} bytes, but has only {length} bytes"),
+                format!("the object states a seek table of {bytes} bytes, but has only {length} bytes"),
             )
         })?;
         let mut table = vec![0; bytes];
@@ -191,7 +194,7 @@ impl SeekTable {
     fn parse(table: &[u8], entry_bytes: usize, table_at: u64) -> Result<Self, String> {
         let stated = u32_at(table, 4) as usize;
         if u32_at(table, 0) != SKIPPABLE_MAGIC || stated != table.len() - SKIPPABLE_HEADER_BYTES {
-            return Err("it is not the only content of its skippable frame".into());
+            return Err("the seek table is not the only content of its skippable frame".into());
         }
         let entries = &table[SKIPPABLE_HEADER_BYTES..table.len() - FOOTER_BYTES];
         let mut end = FrameEnd::default();
@@ -200,20 +203,23 @@ impl SeekTable {
             let (compressed, content) = (u32_at(entry, 0), u32_at(entry, 4));
             if content as usize > FRAME_BYTES_MAX || compressed as usize > compress_bound(FRAME_BYTES_MAX) {
                 return Err(format!(
-                    "it has a frame of {content} bytes, but at most {FRAME_BYTES_MAX} are supported"
+                    "the seek table has a frame of {content} bytes, but at most {FRAME_BYTES_MAX} bytes are supported"
                 ));
             }
             if content == 0 && compressed > 0 {
                 // Refuse a frame without content. No read would ever decompress it, so its bytes would never
                 // be checked.
-                return Err("it has a frame without content".into());
+                return Err("the seek table has a frame without content".into());
             }
             end.compressed += u64::from(compressed);
             end.content += u64::from(content);
             ends.push(end);
         }
         if end.compressed != table_at {
-            return Err(format!("its frames have {} bytes, but {table_at} bytes precede it", end.compressed));
+            return Err(format!(
+                "the frames have {} bytes in the seek table, but {table_at} bytes precede the table",
+                end.compressed
+            ));
         }
         Ok(Self { ends })
     }
@@ -237,7 +243,7 @@ impl SeekTable {
 fn parse_footer(footer: &[u8; FOOTER_BYTES]) -> Result<(usize, usize), String> {
     let (frames, descriptor) = (u32_at(footer, 0) as usize, footer[4]);
     if u32_at(footer, 5) != SEEKABLE_MAGIC {
-        return Err("it does not end with a seek table".into());
+        return Err("the object does not end with a seek table".into());
     }
     if descriptor & RESERVED != 0 {
         return Err(format!("the seek table has an unknown descriptor, {descriptor:#04x}"));
@@ -340,7 +346,7 @@ impl FrameCache {
             .map_err(|error| damage(error.to_string()))?;
         if count != expected {
             return Err(damage(format!(
-                "it has {count} bytes of content, but the seek table states {expected}"
+                "the frame has {count} bytes of content, but the seek table states {expected}"
             )));
         }
         Ok(content)

@@ -161,7 +161,7 @@ fn segment(
         Some(index) => Ok(Some(SealedSegment { number, bytes: index.length })),
         None => {
             let path = directory.path_of(&index_name(number));
-            Err(LogError::corrupt(path, 0, "it has no seal; opening the log rebuilds it"))
+            Err(LogError::corrupt(path, 0, "the index has no seal; opening the log rebuilds the index"))
         }
     }
 }
@@ -181,7 +181,8 @@ pub(crate) fn confirm(directory: &dyn Directory, archive: &Archive, number: u64)
     let path = directory.path_of(&index_name(number));
     let ours = directory.open(&index_name(number), OpenMode::Read).and_then(|file| ends_of(file.as_ref()));
     if ours.map_err(|error| LogError::io("read", &path, error))? != their_ends {
-        let reason = format!("it is not {}; configure another archive for this log", path.display());
+        let reason =
+            format!("the object is not a copy of {}; configure another archive for this log", path.display());
         return Err(LogError::ArchiveDiffers { object, reason });
     }
     archive.confirm(number, None);
@@ -380,7 +381,7 @@ impl<S: ReadAt + ?Sized> Read for ChecksummedReader<'_, S> {
         }
         let count = self.source.read_some_at(&mut buffer[..wanted], self.at)?;
         if count == 0 {
-            let reason = format!("it ends at {}, but its length is {} bytes", self.at, self.bytes);
+            let reason = format!("the content ends at {}, but its length is {} bytes", self.at, self.bytes);
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason));
         }
         self.crc.update(&buffer[..count]);

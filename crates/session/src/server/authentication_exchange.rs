@@ -161,7 +161,7 @@ impl ServerAuthentication {
         match self.state {
             AuthState::Answer => self.first_answer(answer),
             AuthState::Password { key_sent } => self.password(answer, key_sent),
-            AuthState::Over => AuthStep::Denied("it sent more packets than the plugin requested"),
+            AuthState::Over => AuthStep::Denied("the client sent more packets than the plugin requested"),
         }
     }
 

@@ -144,7 +144,7 @@ impl fmt::Debug for LoginVerifiers {
 
 impl LoginVerifiers {
     fn of(credentials: &[Credential]) -> Result<Self, &'static str> {
-        const EMPTY: &str = "its password is empty, which is not supported";
+        const EMPTY: &str = "the password is empty, which is not supported";
         let mut proofs = Self::default();
         for credential in credentials {
             match &credential.0 {
@@ -309,13 +309,13 @@ impl Accounts {
     pub fn add(&mut self, user: &str, credentials: &[Credential]) -> Result<(), SessionError> {
         let wrong = |reason: &str| SessionError::Account { user: user.to_owned(), reason: reason.to_owned() };
         if user.is_empty() {
-            return Err(wrong("it has no name; anonymous accounts are not supported"));
+            return Err(wrong("the account has no name; anonymous accounts are not supported"));
         }
         if user.chars().count() > USER_CHARS_MAX || user.contains('\0') {
-            return Err(wrong("its name is longer than 128 characters, or contains a zero byte"));
+            return Err(wrong("the name is longer than 128 characters, or contains a zero byte"));
         }
         if credentials.is_empty() || credentials.len() > CREDENTIALS_MAX {
-            return Err(wrong("it needs at least one password or hash, and may have at most 8"));
+            return Err(wrong("an account needs at least one password or hash, and may have at most 8"));
         }
         if self.users.contains_key(user) {
             return Err(wrong("there are two accounts with this name"));

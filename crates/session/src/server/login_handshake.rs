@@ -181,7 +181,7 @@ impl Receiver {
             const TEXT: &str =
                 "Connections using insecure transport are prohibited while --require_secure_transport=ON.";
             deadline.within(refuse(&mut stream, 3159, "HY000", TEXT)).await?;
-            let reason = "it does not use TLS, which is required (require_tls)";
+            let reason = "the client does not use TLS, which is required (require_tls)";
             return Err(SessionError::LoginRefused { peer, user, reason });
         }
 

@@ -256,7 +256,7 @@ const MARIADB_MODE_QUOTED: &str =
 /// The session variables that sessions of Tailwater do not set, grouped by the reason.
 pub const UNCHANGED: &[(&str, &[&str])] = &[
     (
-        "it has no global value that a session could inherit, or it only reports what the session did",
+        "the variable has no global value that a session could inherit, or only reports what the session did",
         &[
             "default_master_connection",
             "error_count",
@@ -357,7 +357,7 @@ pub const UNCHANGED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "it changes only how a result is computed, not the result",
+        "the variable changes only how a result is computed, not the result",
         &[
             "analyze_max_length",
             "analyze_sample_percentage",
@@ -436,7 +436,7 @@ pub const UNCHANGED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "it changes when a session waits for others or yields to them; the result is the same, or an error",
+        "the variable changes when a session waits for other sessions or yields to them; the result is the same, or an error",
         &[
             "deadlock_search_depth_long",
             "deadlock_search_depth_short",
@@ -450,7 +450,7 @@ pub const UNCHANGED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "it changes only what the server logs elsewhere, traces, tracks or explains, or sends to clients that request it",
+        "the variable changes only what the server logs elsewhere, traces, tracks or explains, or sends to clients that request it",
         &[
             "end_markers_in_json",
             "explain_format",

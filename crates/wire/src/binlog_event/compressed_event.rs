@@ -44,7 +44,7 @@ pub fn decompress(part: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Result<()
             WHAT,
             format!("the decompressed part has {made} bytes or more, but its stated length is {stated}"),
         )),
-        Err(error) => Err(WireError::malformed(WHAT, format!("it is not a zlib stream: {error}"))),
+        Err(error) => Err(WireError::malformed(WHAT, format!("the part is not a zlib stream: {error}"))),
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn decompress_front<const N: usize>(part: &[u8]) -> Result<([u8; N], 
     let mut front = [0; N];
     let mut inflate = Decompress::new(true);
     if let Err(error) = inflate.decompress(stream, &mut front, FlushDecompress::Sync) {
-        return Err(WireError::malformed(WHAT, format!("it is not a zlib stream: {error}")));
+        return Err(WireError::malformed(WHAT, format!("the part is not a zlib stream: {error}")));
     }
     Ok((front, inflate.total_out() as usize))
 }
@@ -117,10 +117,10 @@ impl PartDecoder {
         }
         while !self.finished {
             let (read_before, made_before) = (self.inflate.total_in(), self.inflate.total_out());
-            let status = self
-                .inflate
-                .decompress(input, &mut self.out, FlushDecompress::None)
-                .map_err(|error| WireError::malformed(WHAT, format!("it is not a zlib stream: {error}")))?;
+            let status =
+                self.inflate.decompress(input, &mut self.out, FlushDecompress::None).map_err(|error| {
+                    WireError::malformed(WHAT, format!("the part is not a zlib stream: {error}"))
+                })?;
             let read = (self.inflate.total_in() - read_before) as usize;
             let made = (self.inflate.total_out() - made_before) as usize;
             input = &input[read..];
@@ -164,7 +164,10 @@ fn read_head(part: &[u8]) -> Result<(u64, &[u8]), WireError> {
     }
     let length_bytes = usize::from(head & 0x0f);
     if !(1..=4).contains(&length_bytes) {
-        return Err(WireError::malformed(WHAT, format!("its length field has {length_bytes} bytes")));
+        return Err(WireError::malformed(
+            WHAT,
+            format!("the length field of the part has {length_bytes} bytes"),
+        ));
     }
     Ok((cursor.uint_be(length_bytes)?, cursor.rest()))
 }

@@ -142,7 +142,7 @@ impl GtidEvent {
             }
         }
         let (Some(uuid), Some(number)) = (uuid, number) else {
-            return Err(WireError::malformed(WHAT_TAGGED, "it has no UUID or no transaction number"));
+            return Err(WireError::malformed(WHAT_TAGGED, "the event has no UUID or no transaction number"));
         };
         event.gtid = Some(MysqlGtid { uuid, tag, number });
         event.logical_clock = Some(clock);
@@ -277,7 +277,7 @@ mod tests {
         without[1] = (without.len() as u8) << 1;
         let error = GtidEvent::parse_tagged(&without).unwrap_err();
         assert!(
-            error.to_string().ends_with("it has no UUID or no transaction number"),
+            error.to_string().ends_with("the event has no UUID or no transaction number"),
             "unexpected error: {error}"
         );
     }

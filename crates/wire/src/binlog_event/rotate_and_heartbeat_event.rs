@@ -123,7 +123,7 @@ impl<'a> Heartbeat<'a> {
 
 fn file_name<'a>(what: &'static str, name: &'a [u8]) -> Result<&'a [u8], WireError> {
     match name.len() {
-        0 => Err(WireError::malformed(what, "it has no file name")),
+        0 => Err(WireError::malformed(what, "the event has no file name")),
         length if length > BINLOG_FILE_NAME_BYTES_MAX => Err(WireError::TooLarge {
             what: "binlog file name",
             size: length as u64,

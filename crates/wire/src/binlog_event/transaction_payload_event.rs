@@ -338,5 +338,5 @@ impl PayloadDecoder {
 }
 
 fn not_zstd(error: &std::io::Error) -> WireError {
-    WireError::malformed(WHAT, format!("it is not a zstd stream: {error}"))
+    WireError::malformed(WHAT, format!("the payload is not a zstd stream: {error}"))
 }

@@ -29,7 +29,7 @@ const LATIN1_HIGH_CONTROLS: [u16; 32] = [
 ];
 
 fn encoding(collation: u32) -> Encoding {
-    // The number of a MariaDB NO PAD collation is that of its PAD SPACE counterpart plus 1024.
+    // MariaDB numbers a NO PAD collation 1024 higher than the PAD SPACE collation of the same name.
     let number = if (1024..2048).contains(&collation) { collation - 1024 } else { collation };
     match number {
         63 => Encoding::Binary,

@@ -12,9 +12,9 @@ use crate::Flavour;
 use crate::binlog_event::{QueryEvent, SessionCharset, StatusVars};
 
 /// Returns the statement that sets the session variables on which `query` depends. `source` is the flavour of
-/// the server that logged the query, and `target` that of the server that runs the statement. `timestamp` is
-/// in seconds since 1970. The statement does not set the default database. It also does not set
-/// `default_table_encryption`, because an account needs more privileges for that.
+/// the server that logged the query. `target` is the flavour of the server that runs the statement.
+/// `timestamp` is in seconds since 1970. The statement does not set the default database. It also does not
+/// set `default_table_encryption`, because an account needs more privileges for that.
 ///
 /// # Errors
 /// [`PrintError::NotExact`] if the statement depends on state that has no SQL form; [`PrintError::Event`].

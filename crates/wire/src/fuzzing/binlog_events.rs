@@ -133,7 +133,7 @@ fn whole(event: &BinlogEvent<'_>, format: &FormatDescription) {
 }
 
 /// The writer omits all fields after the first missing field. So compare the result of the first round trip
-/// with that of a second.
+/// with the result of the second.
 fn check_gtid_event(gtid: &GtidEvent) {
     if gtid.gtid.as_ref().is_some_and(|gtid| !gtid.tag.is_empty()) {
         return;

@@ -244,7 +244,8 @@ pub fn encrypt_password<R: rsa::rand_core::CryptoRngCore>(
         });
     }
     // The key file of MySQL ends with a zero byte.
-    let pem = str::from_utf8(public_key_pem).map_err(|_| WireError::malformed(WHAT, "it is not PEM text"))?;
+    let pem =
+        str::from_utf8(public_key_pem).map_err(|_| WireError::malformed(WHAT, "the key is not PEM text"))?;
     let pem = pem.trim_end_matches('\0');
     let key = RsaPublicKey::from_public_key_pem(pem)
         .map_err(|error| WireError::malformed(WHAT, error.to_string()))?;

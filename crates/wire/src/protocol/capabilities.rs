@@ -162,7 +162,7 @@ bits! {
         IN_TRANS = 0;
         /// Autocommit is on.
         AUTOCOMMIT = 1;
-        /// Another result follows this one.
+        /// Another result follows this result.
         MORE_RESULTS_EXISTS = 3;
         /// No good index was used.
         NO_GOOD_INDEX_USED = 4;
