@@ -208,7 +208,7 @@ pub async fn check_tables(replica: &Server, source: &Server, ledger: &Ledger) ->
     let (ours, theirs) = (replica.sql(checksums).await?, source.sql(checksums).await?);
     ensure!(
         ours == theirs,
-        "the tables of {name} have the checksums {ours:?}, those of its source {theirs:?}"
+        "the tables of the replica {name} have the checksums {ours:?}, but on the source they are {theirs:?}"
     );
     Ok(())
 }

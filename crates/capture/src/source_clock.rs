@@ -109,7 +109,12 @@ mod tests {
                 let read = asked + (took as f64 * when) as i64;
                 prop_assert_eq!(clock.observe(source(read), asked, asked + took), None);
                 let wrong = clock.now_us(read) - source(read);
-                prop_assert!(wrong.abs() <= took, "the prediction is wrong by {} us, but the answer took only {} us", wrong, took);
+                prop_assert!(
+                    wrong.abs() <= took,
+                    "the prediction is wrong by {} us, but the answer took only {} us",
+                    wrong,
+                    took
+                );
                 steady = asked + took;
             }
         }

@@ -156,7 +156,7 @@ impl World {
             14 if self.purges => {
                 let retention = Retention { bytes_max: Some(self.random.below(200_000)), time_max: None };
                 let handle = LogHandle::new(writer.handle().shared(), retention, crate::AckMode::Durable);
-                // A failed purge does no harm, now or later.
+                // Ignore an error: a failed purge must do no harm.
                 let _ = handle.purge(std::time::SystemTime::UNIX_EPOCH);
             }
             _ => {
@@ -212,7 +212,7 @@ impl World {
         let first = disk_state(disk);
         let recovery = writer.recovery().clone();
         drop(writer);
-        // A second opening must find nothing to repair.
+        // When the log is opened a second time, there must be nothing to repair.
         let writer = open(disk).unwrap();
         let expected =
             RecoveryReport { segments: recovery.segments, end: recovery.end, ..RecoveryReport::default() };

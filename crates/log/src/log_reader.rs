@@ -24,11 +24,12 @@ use crate::storage::{Directory, LogFile, OpenMode};
 /// Up to where a reader may read.
 #[derive(Debug)]
 pub(crate) enum ReadLimit {
-    /// Up to the durable position that the writer in this process publishes.
+    /// The reader may read up to the durable position that the writer in this process publishes.
     Durable(Arc<LogShared>, watch::Receiver<DurableState>),
-    /// Up to the last whole entry that is written to the file. The entry need not be durable.
+    /// The reader may read up to the last whole entry that is written to the file, even if the entry is not
+    /// durable.
     Written(Arc<LogShared>, watch::Receiver<LogPosition>),
-    /// Up to the end of the index. The writer is in another process.
+    /// The reader may read up to the end of the index. The writer is in another process.
     Indexed,
 }
 

@@ -209,7 +209,7 @@ async fn tls_is_required(kind: ServerKind) -> Result<()> {
         options.require_tls = true;
         let served = Served::start(options).await?;
         let error = run(client(&install, Channel::Plain)?, &served, "u", PASSWORD).await?.err();
-        let error = error.context("a login without TLS must fail")?;
+        let error = error.context("a login without TLS succeeded, but it must fail")?;
         ensure!(error.contains("ERROR 3159"), "unexpected error: {error}");
         let printed = run(client(&install, Channel::Tls)?, &served, "u", PASSWORD).await?;
         ensure!(printed.map_err(anyhow::Error::msg)?.starts_with("u\ttls"));
@@ -252,7 +252,7 @@ async fn a_password_is_not_sent_unprotected() -> Result<()> {
     let credential = Credential::parse_hash(&hash).map_err(anyhow::Error::msg)?;
     let served = Served::start(options(Flavour::MySql, &[credential])).await?;
     let error = run(client(&install, Channel::Plain)?, &served, "u", PASSWORD).await?.err();
-    let error = error.context("a login without TLS and without the key must fail")?;
+    let error = error.context("a login without TLS and without the key succeeded, but it must fail")?;
     ensure!(error.contains("requires secure connection"), "unexpected error: {error}");
     Ok(())
 }

@@ -79,7 +79,7 @@ struct EntryProgress {
     transaction: bool,
     /// The offset in the file of the entry's next event.
     position: u64,
-    /// The offset in the file of the entry's end.
+    /// The offset in the file after the entry's last byte.
     end: u64,
 }
 

@@ -381,7 +381,12 @@ proptest! {
         match decide(&request(RequestedStart::Mariadb(mine)), &log) {
             StartDecision::Begin(begin) => {
                 let start = starts[begin.from.segment as usize - 1];
-                prop_assert!(!history[..start].iter().any(lacks), "the stream lacks a transaction: {} of {:?}", client, history);
+                prop_assert!(
+                    !history[..start].iter().any(lacks),
+                    "the stream lacks a transaction: {} of {:?}",
+                    client,
+                    history
+                );
             }
             StartDecision::Refuse(refusal) => prop_assert!(lost, "{}", refusal),
             StartDecision::Wait(refusal) => prop_assert!(false, "{}", refusal),

@@ -319,7 +319,7 @@ fn same(object: &std::path::Path, put: ContentChecksum, read: ContentChecksum) -
         true => Ok(()),
         false => {
             let reason = format!(
-                "{} bytes with CRC {:08x} were stored, but {} bytes with CRC {:08x} were read back",
+                "the upload stored {} bytes with CRC {:08x}, but {} bytes with CRC {:08x} were read back",
                 put.0, put.1, read.0, read.1
             );
             Err(LogError::ArchiveDiffers { object: object.to_owned(), reason })

@@ -80,7 +80,7 @@ pub enum AcceptedValues {
     Is(&'static str),
     /// Any of these values.
     OneOf(&'static [&'static str]),
-    /// A number that is at least this number.
+    /// Any number from this number on.
     AtLeast(u64),
     /// A comma-separated list that contains this word.
     Has(&'static str),
@@ -301,7 +301,7 @@ pub const UNCHANGED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "the server's own setting for logging its writes, which sessions keep",
+        "the variable is the server's own setting for logging its writes, and sessions keep it",
         &[
             "binlog_alter_two_phase",
             "binlog_annotate_row_events",
@@ -324,7 +324,7 @@ pub const UNCHANGED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "a default of the server for what DDL leaves out, which the server's own replication uses too",
+        "the variable is the server's default for parts that DDL leaves out, and the server's own replication uses it too",
         &[
             "auto_increment_increment",
             "auto_increment_offset",
@@ -493,7 +493,7 @@ pub const UNCHANGED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "a session cannot change it, or does not use it",
+        "a session cannot change the variable, or does not use it",
         &[
             "generated_random_password_length",
             "interactive_timeout",

@@ -143,11 +143,11 @@ impl HandshakeV10 {
 pub struct SslRequest {
     /// The capabilities of the answer that follows, with [`Capabilities::SSL`].
     pub capabilities: Capabilities,
-    /// The same as in the answer that follows.
+    /// The same value as in the complete answer, which the client sends after the TLS handshake.
     pub mariadb_capabilities: MariadbCapabilities,
-    /// The same as in the answer that follows.
+    /// The same value as in the complete answer, which the client sends after the TLS handshake.
     pub packet_bytes_max: u32,
-    /// The same as in the answer that follows.
+    /// The same value as in the complete answer, which the client sends after the TLS handshake.
     pub collation: u8,
 }
 

@@ -51,7 +51,7 @@ pub struct RowCounter {
     present: [Vec<u16>; 2],
     rows: u64,
     bytes: u64,
-    /// Which image of the row is current, 0 or 1.
+    /// The current image of the row: 0 for the first image, 1 for the second.
     image: usize,
     step: CounterState,
     /// The number of bytes of the current value that the counter must still skip.

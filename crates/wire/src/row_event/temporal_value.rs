@@ -341,7 +341,8 @@ struct TemporalText {
 }
 
 impl TemporalText {
-    /// More bytes than the longest text needs, even if each part has the largest value of its type.
+    /// The size of the buffer in bytes. It is enough for the longest text, even if each part of the value has
+    /// the largest number of its type.
     const BYTES_MAX: usize = 48;
 
     fn new() -> Self {

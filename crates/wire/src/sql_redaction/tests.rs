@@ -196,7 +196,12 @@ proptest! {
             2 => format!("CREATE USER u@h IDENTIFIED BY {list}"),
             _ => format!("CALL p(@a, {list}); UPDATE t SET a = {list}"),
         };
-        prop_assert!(!public(&statement).contains("qzx"), "the statement {} is shown as {}", statement, public(&statement));
+        prop_assert!(
+            !public(&statement).contains("qzx"),
+            "the statement {} is shown as {}",
+            statement,
+            public(&statement)
+        );
         // Cut the statement at any byte, because Tailwater keeps only the start of a statement.
         let cut = cut.min(statement.len());
         let part = statement.as_bytes().get(..cut).unwrap_or_default();
@@ -212,7 +217,12 @@ proptest! {
             3 => format!("CREATE SERVER s OPTIONS (USER 'u', PASSWORD {password})"),
             _ => format!("ALTER USER u IDENTIFIED WITH p BY {password} REPLACE {other}"),
         };
-        prop_assert!(!private(&statement).contains("qzx"), "the statement {} is shown as {}", statement, private(&statement));
+        prop_assert!(
+            !private(&statement).contains("qzx"),
+            "the statement {} is shown as {}",
+            statement,
+            private(&statement)
+        );
     }
 
     #[test]

@@ -113,7 +113,7 @@ pub enum JsonNode<'a> {
     Time(Time),
     /// A DATETIME.
     DateTime(DateTime),
-    /// A TIMESTAMP: the local time in the session that stored it.
+    /// A TIMESTAMP, as the local time of the session that stored it.
     Timestamp(DateTime),
     /// A value of any other SQL type.
     Opaque {
