@@ -85,7 +85,7 @@ fn first_event(reader: &mut LogReader) -> Result<Vec<u8>> {
 fn ours(log: &Log, request: &ClientDumpRequest, server_id: u32) -> Result<Vec<Vec<u8>>> {
     let begin = match stream_start::decide(request, log) {
         StartDecision::Begin(begin) => begin,
-        other => bail!("unexpected value: {other:?}"),
+        other => bail!("the stream does not start: {other:?}"),
     };
     let from = begin.from;
     let mut filter = StreamFilter::new(request, begin, log.flavour, ServerId(server_id));
@@ -99,7 +99,11 @@ fn ours(log: &Log, request: &ClientDumpRequest, server_id: u32) -> Result<Vec<Ve
         let segment = ServedSegment { file: &file.name, epoch: 1, source_offset: 4 };
         let mut reader = log.directory.reader(LogPosition { segment: number, offset: 4 })?;
         let head = first_event(&mut reader)?;
-        sent.extend(filter.enter(segment, &head).map_err(|refusal| anyhow::anyhow!("{refusal}"))?);
+        sent.extend(
+            filter
+                .enter(segment, &head)
+                .map_err(|refusal| anyhow::anyhow!("the filter refused a segment: {refusal}"))?,
+        );
         while let Some(entry) = reader.try_next()? {
             if entry.position.segment != number {
                 break;
@@ -108,7 +112,7 @@ fn ours(log: &Log, request: &ClientDumpRequest, server_id: u32) -> Result<Vec<Ve
                 continue;
             }
             send(&mut filter, &entry, &mut reader, &state, &mut sent)
-                .map_err(|refusal| anyhow::anyhow!("{refusal}"))?;
+                .map_err(|refusal| anyhow::anyhow!("the filter refused an entry: {refusal}"))?;
         }
     }
     sent.extend(filter.idle());
@@ -164,7 +168,7 @@ fn request(flavour: Flavour, start: &DumpStart, annotate: bool) -> Result<Client
     let mut set = |name: &str, value: &str| {
         session
             .set_variable(name, SqlValue::Text(value.to_owned()))
-            .map_err(|refusal| anyhow::anyhow!("{refusal}"))
+            .map_err(|refusal| anyhow::anyhow!("a statement of the client was refused: {refusal}"))
     };
     set("master_binlog_checksum", "CRC32")?;
     if flavour == Flavour::MariaDb {
@@ -186,7 +190,7 @@ fn request(flavour: Flavour, start: &DumpStart, annotate: bool) -> Result<Client
     };
     let request =
         ClientDumpRequest::new(&command, &session, flavour).context("the command is not a dump command")?;
-    request.map_err(|refusal| anyhow::anyhow!("{refusal}"))
+    request.map_err(|refusal| anyhow::anyhow!("the dump command was refused: {refusal}"))
 }
 
 fn shown(event: &[u8]) -> String {

@@ -311,11 +311,11 @@ mod tests {
         let (source, replica) = (text(ServerIdHolder::Source), text(ServerIdHolder::Replica));
         assert!(
             source.contains("the source itself has server_id 7") && !source.contains("replica of"),
-            "{source}"
+            "unexpected error text: {source}"
         );
         assert!(
             replica.contains("another replica of the source has") && !replica.contains("itself"),
-            "{replica}"
+            "unexpected error text: {replica}"
         );
     }
 

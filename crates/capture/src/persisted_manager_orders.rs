@@ -247,7 +247,7 @@ mod tests {
             std::fs::write(&path, damaged).unwrap();
             assert!(
                 matches!(PersistedOrders::read(folder.path()), Err(LogError::Corrupt { .. })),
-                "byte {at}"
+                "a change of byte {at} was not detected"
             );
         }
         for wrong in [
@@ -256,7 +256,10 @@ mod tests {
             r#"{"format_version":1,"token":7,"stopped":null,"follows":null,"followed_by":6}"#,
         ] {
             file_in(folder.path()).replace(wrong).unwrap();
-            assert!(matches!(PersistedOrders::read(folder.path()), Err(LogError::Corrupt { .. })), "{wrong}");
+            assert!(
+                matches!(PersistedOrders::read(folder.path()), Err(LogError::Corrupt { .. })),
+                "an invalid file was accepted: {wrong}"
+            );
         }
         file_in(folder.path()).replace(r#"{"format_version":9,"something":"else"}"#).unwrap();
         assert!(matches!(

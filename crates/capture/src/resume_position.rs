@@ -300,7 +300,7 @@ mod tests {
         let log = log(&format!("{UUID}:1-9"));
         match decide(&log, &source(&format!("{UUID}:1-7")), &StartPolicy::Current) {
             Err(CaptureError::Rewound { missing, .. }) => assert_eq!(missing, format!("{UUID}:8-9")),
-            other => panic!("unexpected value: {other:?}"),
+            other => panic!("unexpected decision: {other:?}"),
         }
     }
 
@@ -341,7 +341,7 @@ mod tests {
         source.gtids_purged = Some(gtids(&format!("{UUID}:1-10")));
         match decide(&log, &source, &StartPolicy::Current) {
             Err(CaptureError::Purged { needed, .. }) => assert_eq!(needed, format!("{UUID}:10")),
-            other => panic!("unexpected value: {other:?}"),
+            other => panic!("unexpected decision: {other:?}"),
         }
         source.gtids = None;
         let result = decide(&log, &source, &StartPolicy::Current);

@@ -295,7 +295,11 @@ async fn waits_for_orders_without_the_server(tailwater: &mut Tailwater) -> Resul
     let begin = Instant::now();
     while !matches!(&tailwater.running()?.status.snapshot().state, CaptureState::Refused(reason) if reason.contains("stand-in"))
     {
-        ensure!(begin.elapsed() < PATIENCE, "{:?}", tailwater.running()?.status.snapshot().state);
+        ensure!(
+            begin.elapsed() < PATIENCE,
+            "unexpected state of the capture: {:?}",
+            tailwater.running()?.status.snapshot().state
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     tailwater.stop().await

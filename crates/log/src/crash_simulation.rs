@@ -208,7 +208,8 @@ impl World {
 
     /// Checks the invariants after a crash. Then the source continues from the end of the log.
     fn check_after_crash(&mut self, disk: &SimulatedDirectory) -> LogWriter {
-        let writer = open(disk).unwrap_or_else(|error| panic!("{}: {error}", error.code()));
+        let writer = open(disk)
+            .unwrap_or_else(|error| panic!("opening the log failed with {}: {error}", error.code()));
         let first = disk_state(disk);
         let recovery = writer.recovery().clone();
         drop(writer);
@@ -502,13 +503,13 @@ fn bit_rot_is_reported_or_harmless_and_never_removes_durable_transactions() {
         }
         match open(&disk) {
             Err(LogError::Corrupt { path, .. }) => {
-                assert!(path.ends_with(&newest), "{path:?}");
+                assert!(path.ends_with(&newest), "another file was reported as damaged: {path:?}");
                 assert!(
                     disk.contents(&newest).unwrap() == contents,
                     "opening the log has changed a damaged segment"
                 );
             }
-            Err(error) => panic!("{}: {error}", error.code()),
+            Err(error) => panic!("unexpected error {}: {error}", error.code()),
             // Only one bit is not covered by checksums: the "in use" flag in the format description event.
             Ok(writer) => {
                 assert_eq!(at, 4 + 17, "bit rot at {at} of {end} was not detected: {:?}", writer.recovery());

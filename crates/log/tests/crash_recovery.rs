@@ -67,7 +67,7 @@ fn a_partial_transaction_is_removed_and_can_be_sent_again() {
     let mut writer = open(directory.path());
     let cut = writer.recovery().cut.clone().unwrap();
     assert_eq!(cut.position.offset, bytes as u64);
-    assert!(cut.bytes > 1_000_000, "{cut:?}");
+    assert!(cut.bytes > 1_000_000, "recovery removed too few bytes: {cut:?}");
     // The connection breaks inside the transaction a second time, without a restart.
     big.events[..3].iter().for_each(|event| append(&mut writer, event).unwrap());
     assert!(writer.in_transaction());
@@ -127,7 +127,7 @@ fn a_damaged_segment_is_refused_with_its_offset_and_not_changed() {
     assert_eq!(damaged, &path);
     assert!(
         (*offset as usize) < source.file.len() - 700 && *offset as usize > source.file.len() - 1_500,
-        "{offset}"
+        "the damage was reported at the wrong offset {offset}"
     );
     assert!(reason.contains("checksum"), "unexpected reason: {reason}");
     assert_eq!(error.code(), "TW-LOG-0003");
@@ -163,7 +163,7 @@ fn a_lost_control_file_stops_writers_and_a_damaged_one_stops_all() {
         let (writing, reading) =
             (LogWriter::open(directory.path(), options()), LogDir::open_read_only(directory.path()));
         let is_named = |error: Option<LogError>| matches!(&error, Some(LogError::Corrupt { path: named, .. }) if *named == path);
-        assert!(is_named(writing.err()), "{left:?}");
+        assert!(is_named(writing.err()), "the control file was not reported when it contains {left:?}");
         match (left, reading) {
             // Without the control file, readers can still read the rescued segments.
             (None, reading) => {
@@ -173,7 +173,10 @@ fn a_lost_control_file_stops_writers_and_a_damaged_one_stops_all() {
                 assert!(problems.len() == 1 && problems[0].path == path, "unexpected problems: {problems:?}");
                 assert!(!path.exists());
             }
-            (Some(_), reading) => assert!(is_named(reading.err()), "{left:?}"),
+            (Some(_), reading) => assert!(
+                is_named(reading.err()),
+                "the control file was not reported when it contains {left:?}"
+            ),
         }
     }
     // Opening the log without its control file changed nothing. After the test restores the control file, the

@@ -32,7 +32,7 @@ fn fill(directory: &Path) {
         }
         assert!(durable < 10_000, "no operation failed although the disk space is limited");
     };
-    assert!(matches!(error, LogError::DiskFull { .. }), "{}: {error}", error.code());
+    assert!(matches!(error, LogError::DiskFull { .. }), "unexpected error {}: {error}", error.code());
     assert!(
         error.to_string().contains("disk full") && error.to_string().contains("make room"),
         "unexpected error: {error}"

@@ -37,7 +37,7 @@ fn stored_and_mutated_inputs_pass_the_check() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/seekable_zstd");
     let mut paths: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
-    assert!(paths.len() >= 4, "{paths:?}");
+    assert!(paths.len() >= 4, "too few stored inputs: {paths:?}");
     check(b"", 0);
     for path in paths {
         let kept = fs::read(&path).unwrap();

@@ -266,7 +266,10 @@ fn a_reader_starts_only_between_entries() {
         LogPosition { segment: 7, offset: 4 },
     ] {
         for result in [handle.reader(wrong), log.reader(wrong)] {
-            assert!(matches!(result, Err(LogError::NoSuchPosition { .. })), "{wrong}");
+            assert!(
+                matches!(result, Err(LogError::NoSuchPosition { .. })),
+                "the position {wrong} was accepted"
+            );
         }
     }
 }

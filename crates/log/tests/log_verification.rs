@@ -90,7 +90,7 @@ fn a_damaged_index_is_reported_once() {
             "`verify` did not find the damage at offset {offset} of the index"
         );
         assert_eq!(found.problems[0].path, path);
-        assert!(found.problems.len() <= 2, "{:#?}", found.problems);
+        assert!(found.problems.len() <= 2, "too many problems were reported: {:#?}", found.problems);
         flip(&path, offset);
     }
 }

@@ -78,12 +78,16 @@ fn every_file_is_captured_completely_and_verifies() {
         start(&mut writer, &file);
         capture(&mut writer, &file);
         writer.close().unwrap();
-        assert!(fs::read(directory.path().join("0000000001.binlog")).unwrap() == file, "{}", path.display());
+        assert!(
+            fs::read(directory.path().join("0000000001.binlog")).unwrap() == file,
+            "the segment of {} differs",
+            path.display()
+        );
         let log = LogDir::open_read_only(directory.path()).unwrap();
         let found = log.verify(|_| ()).unwrap();
         assert_eq!(found.problems, [], "{}", path.display());
         assert_eq!(found.events as usize, events(&file).len());
-        assert!(found.transactions > 1, "{}", path.display());
+        assert!(found.transactions > 1, "too few transactions were found in {}", path.display());
         let gtids = log.gtid_set().unwrap().unwrap();
         let mut reader = log.reader(LogPosition::ZERO).unwrap();
         while let Some(entry) = reader.try_next().unwrap() {

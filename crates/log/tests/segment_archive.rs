@@ -233,7 +233,10 @@ fn a_failing_store_is_retried_and_a_partial_upload_does_not_count() {
         };
         assert_eq!(error.code(), code, "{fault:?}: {error}");
         assert!(error.to_string().contains("memory://archive/orders"), "unexpected error: {error}");
-        assert!(!world.store.names().iter().any(|name| name.ends_with(".index")), "{fault:?}");
+        assert!(
+            !world.store.names().iter().any(|name| name.ends_with(".index")),
+            "an index was archived after the fault {fault:?}"
+        );
         assert_eq!(LogDir::open_archive(&world.archive()).unwrap_err().code(), "TW-LOG-0013");
         assert!(world.handle().purge(SystemTime::now()).unwrap().segments.is_empty());
     }
@@ -262,7 +265,10 @@ fn wrong_bytes_in_the_archive_are_reported() {
     for at in [0, 10, length / 2, length - 60, length - 1] {
         world.store.change(object, |bytes| bytes[at] ^= 0x10);
         let found = problems();
-        assert!(found[0].path.ends_with("0000000003.binlog.zst"), "{at}: {found:?}");
+        assert!(
+            found[0].path.ends_with("0000000003.binlog.zst"),
+            "damage at {at}, unexpected problems: {found:?}"
+        );
         world.store.change(object, |bytes| bytes[at] ^= 0x10);
     }
     assert_eq!(problems(), []);
@@ -286,8 +292,8 @@ fn wrong_bytes_in_the_archive_are_reported() {
 
     world.store.remove(object);
     let found = problems();
-    assert!(found[0].path.ends_with("0000000003.binlog"), "{found:?}");
-    assert!(found[0].reason.contains("neither local nor in the archive"), "{found:?}");
+    assert!(found[0].path.ends_with("0000000003.binlog"), "unexpected problems: {found:?}");
+    assert!(found[0].reason.contains("neither local nor in the archive"), "unexpected problems: {found:?}");
     assert_eq!(world.open().reader(LogPosition { segment: 2, offset: 4 }).unwrap_err().code(), "TW-LOG-0011");
     let archived = LogDir::open_archive(&world.archive()).unwrap();
     assert!(!archived.verify(|_| ()).unwrap().is_ok());

@@ -545,9 +545,9 @@ mod tests {
             match load(file, &[]) {
                 Err(SessionError::OptionFile { line: found, reason: text, .. }) => {
                     assert_eq!(found, line, "wrong result for {file}");
-                    assert!(text.contains(reason), "{file}: {text}");
+                    assert!(text.contains(reason), "unexpected error for the file {file}: {text}");
                 }
-                other => panic!("{file}: {other:?}"),
+                other => panic!("unexpected result for the file {file}: {other:?}"),
             }
         }
         assert!(matches!(

@@ -139,7 +139,7 @@ mod tests {
     fn the_documentation_lists_the_same_versions() {
         let page = include_str!("../../../docs/reference/versions.md");
         for flavour in [Flavour::MySql, Flavour::MariaDb] {
-            assert!(page.contains(supported(flavour)), "{flavour}");
+            assert!(page.contains(supported(flavour)), "the page lacks the versions of {flavour}");
         }
     }
 }

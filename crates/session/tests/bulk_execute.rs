@@ -52,7 +52,7 @@ async fn values_arrive_unchanged(kind: ServerKind) -> Result<()> {
     let ok = connection.execute_bulk(&statement, &cut).await?;
     ensure!(ok.affected_rows == 2);
     let count = connection.query("SELECT COUNT(*) FROM bulks.t").await?;
-    ensure!(count.scalar() == Some("6"), "{count:?}");
+    ensure!(count.scalar() == Some("6"), "unexpected number of rows: {count:?}");
     connection.close_bulk(statement).await?;
     let error = connection
         .prepare_bulk("INSERT INTO bulks.none VALUES (?)")

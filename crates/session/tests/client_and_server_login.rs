@@ -72,7 +72,7 @@ async fn logins_with_wrong_credentials_are_refused() -> Result<()> {
                 "unexpected error: {error}"
             );
             let message = format!("Access denied for user '{user}'@'127.0.0.1' (using password: {used})");
-            ensure!(refused.message.expose() == message, "{refused}");
+            ensure!(refused.message.expose() == message, "unexpected error packet: {refused}");
             let refusal = served.refusal().await?;
             ensure!(
                 matches!(&refusal, SessionError::LoginRefused { user: logged, .. } if logged == user),
@@ -138,7 +138,7 @@ async fn clients_use_tls_with_the_operators_certificate() -> Result<()> {
         options.endpoint = Endpoint::tcp("localhost", served.address.port());
         options.tls = TlsOptions { mode, ca: Some(ca), ..TlsOptions::default() };
         let connected = Connection::connect(&options).await;
-        ensure!(connected.is_ok() == trusted, "{mode:?}: {:?}", connected.err());
+        ensure!(connected.is_ok() == trusted, "TLS mode {mode:?}, unexpected result: {:?}", connected.err());
     }
     ensure!(
         matches!(served.refusal().await?, SessionError::Tls { .. }),

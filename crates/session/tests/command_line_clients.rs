@@ -178,7 +178,10 @@ async fn clients_log_in_with_hashes_of_mariadb(kind: ServerKind) -> Result<()> {
     let native = stored(&server, &make("mysql_native_password")).await?;
     let ed25519 = stored(&server, &make("ed25519")).await?;
     ensure!(native.starts_with('*') && ed25519.len() == 43);
-    ensure!(ed25519 == base64_of(&ed25519_public_key(PASSWORD.as_bytes())), "{ed25519}");
+    ensure!(
+        ed25519 == base64_of(&ed25519_public_key(PASSWORD.as_bytes())),
+        "unexpected ed25519 hash: {ed25519}"
+    );
     for (plugin, hash) in [("mysql_native_password", native), ("ed25519", ed25519)] {
         if plugin == "ed25519" && kind.flavour() == Flavour::MySql {
             // MySQL's clients do not support ed25519.
@@ -226,7 +229,7 @@ async fn hashes_with_more_rounds_are_verified() -> Result<()> {
     let server =
         Server::start(ServerSpec::new(kind).option("--caching-sha2-password-digest-rounds=11000")).await?;
     let hash = stored(&server, &format!("IDENTIFIED BY '{PASSWORD}'")).await?;
-    ensure!(hash.starts_with("$A$00B$"), "{:?}", &hash[..7]);
+    ensure!(hash.starts_with("$A$00B$"), "unexpected start of the hash: {:?}", &hash[..7]);
     let credential = Credential::parse_hash(&hash).map_err(anyhow::Error::msg)?;
     let served = Served::start(options(Flavour::MySql, &[credential])).await?;
     logs_in(&install, Channel::Tls, &served, "11000 rounds").await
@@ -271,7 +274,7 @@ async fn mariadb_clients_verify_the_self_signed_certificate_by_password() -> Res
         // Do not use an address: these clients accept any certificate of 127.0.0.1.
         command.args(["--ssl-verify-server-cert", "--host=localhost"]);
         let printed = run(command, &served, "u", PASSWORD).await?.map_err(anyhow::Error::msg);
-        let printed = printed.with_context(|| format!("{credential:?}"))?;
+        let printed = printed.with_context(|| format!("login with the credential {credential:?}"))?;
         ensure!(printed.starts_with("u\ttls"), "unexpected output: {printed}");
     }
     Ok(())

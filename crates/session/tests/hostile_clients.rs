@@ -173,7 +173,7 @@ async fn sessions_of_disconnected_and_silent_clients_end() -> Result<()> {
         let mut client = RawClient::log_in(&served).await?;
         client.stream.write_all(bytes).await?;
         drop(client);
-        ensure!(matches!(received.recv().await, Some(Ok(None))), "{bytes:?}");
+        ensure!(matches!(received.recv().await, Some(Ok(None))), "the session did not end after {bytes:?}");
     }
     let client = RawClient::log_in(&served).await?;
     ensure!(matches!(received.recv().await, Some(Err(SessionError::Timeout { .. }))));

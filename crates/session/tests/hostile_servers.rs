@@ -229,7 +229,7 @@ async fn query_against(payload: &'static [u8]) -> Result<(SessionError, Vec<u8>)
         anyhow::bail!("the query succeeded, but it must fail")
     };
     let next = connection.ping().await.err();
-    ensure!(matches!(next, Some(SessionError::OutOfStep)), "{next:?}");
+    ensure!(matches!(next, Some(SessionError::OutOfStep)), "the next call returned {next:?}");
     drop(connection);
     Ok((error, task.await??))
 }
@@ -241,7 +241,7 @@ async fn a_server_request_for_a_local_file_is_refused() -> Result<()> {
         matches!(&error, SessionError::LocalInfile { file } if file == "/etc/shadow"),
         "unexpected error: {error}"
     );
-    ensure!(sent.is_empty(), "{sent:?}");
+    ensure!(sent.is_empty(), "the client sent {sent:?}");
     Ok(())
 }
 

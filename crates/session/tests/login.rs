@@ -126,7 +126,10 @@ async fn the_user_of_the_operating_system_logs_in_through_the_socket(kind: Serve
     let options = ConnectOptions { user: user.clone(), ..server.socket_options() }.password("ignored");
     let mut connection = Connection::connect(&options).await?;
     let account = connection.query("SELECT CURRENT_USER()").await?;
-    ensure!(account.scalar() == Some(&format!("{user}@localhost")), "{account:?}");
+    ensure!(
+        account.scalar() == Some(&format!("{user}@localhost")),
+        "logged in to another account: {account:?}"
+    );
     let options = ConnectOptions { user: "sys".to_owned(), ..server.connect_options() };
     let error = Connection::connect(&options)
         .await
@@ -270,7 +273,7 @@ async fn clients_log_in_with_ed25519() -> Result<()> {
             .await?;
         let key = tailwater_wire::protocol::authentication_plugin::ed25519_public_key(password.as_bytes());
         let ours: String = key.iter().map(|byte| format!("{byte:02X}")).collect();
-        ensure!(hex == [ours], "{password:?}");
+        ensure!(hex == [ours], "wrong public key for the password {password:?}");
     }
     Ok(())
 }

@@ -115,7 +115,10 @@ async fn unusual_global_settings_do_not_reach_a_session(kind: ServerKind) -> Res
     for unreadable in ["sql_select_limit = 0", "character_set_results = ucs2"] {
         server.sql(&format!("SET GLOBAL {unreadable}")).await?;
         let mut ours = Connection::connect(&server.connect_options()).await?;
-        ensure!(ours.query("SELECT 1 UNION SELECT 2").await?.rows.len() == 2, "{unreadable}");
+        ensure!(
+            ours.query("SELECT 1 UNION SELECT 2").await?.rows.len() == 2,
+            "the rows are limited although the session was set up: {unreadable}"
+        );
     }
     Ok(())
 }
@@ -154,7 +157,7 @@ async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Re
         server.sql("GRANT SUPER ON *.* TO low@'%'").await?;
         let mut connection = Connection::connect(&definitions).await?;
         let engine = connection.query("SELECT @@SESSION.enforce_storage_engine").await?;
-        ensure!(engine.scalar().is_none_or(str::is_empty), "{engine:?}");
+        ensure!(engine.scalar().is_none_or(str::is_empty), "unexpected enforce_storage_engine: {engine:?}");
         return Ok(());
     }
     server.sql("SET GLOBAL sql_require_primary_key = 1, GLOBAL sql_select_limit = 1").await?;

@@ -114,7 +114,7 @@ async fn many_statements_run_in_one_packet(kind: ServerKind) -> Result<()> {
     let insert = "BEGIN;INSERT INTO many.t VALUES (1), (2);INSERT INTO many.t VALUES (3);COMMIT";
     connection.execute_all(insert.as_bytes(), 4).await?;
     let last = connection.execute_all(b"DO 1;UPDATE many.t SET a = a + 10", 2).await?;
-    ensure!(last.affected_rows == 3, "{last:?}");
+    ensure!(last.affected_rows == 3, "unexpected last answer: {last:?}");
     // Statements after a statement that failed do not run.
     let error = connection.execute_all(b"INSERT INTO many.t VALUES (11);DELETE FROM many.t", 2).await.err();
     let error = error.context("a duplicate key was accepted")?;
@@ -127,7 +127,7 @@ async fn many_statements_run_in_one_packet(kind: ServerKind) -> Result<()> {
         .await
         .err()
         .context("a SELECT was accepted among statements without rows")?;
-    ensure!(matches!(rows, SessionError::Protocol { .. }), "{rows}");
+    ensure!(matches!(rows, SessionError::Protocol { .. }), "unexpected error: {rows}");
     Ok(())
 }
 
@@ -144,14 +144,20 @@ async fn long_rows_and_statements_arrive_complete(kind: ServerKind) -> Result<()
     for length in [full - 20, full - 4, full - 3, full, full + 1, 2 * full - 4, 2 * full - 3, 2 * full + 77] {
         let result = connection.query(&format!("SELECT REPEAT('x', {length})")).await?;
         let value = result.first().and_then(|row| row.get(0)).context("the result has no value")?;
-        ensure!(value.len() == length && value.iter().all(|byte| *byte == b'x'), "{length}");
+        ensure!(
+            value.len() == length && value.iter().all(|byte| *byte == b'x'),
+            "wrong value for the length {length}"
+        );
     }
     for length in [full - 1, full, full + 1, 2 * full - 1, 2 * full] {
         // The command byte is a part of the packet too.
         let around = "SELECT LENGTH('')".len() + 1;
         let sql = format!("SELECT LENGTH('{}')", "y".repeat(length - around));
         let result = connection.query(&sql).await?;
-        ensure!(result.first().and_then(|row| row.get_u64(0)) == Some((length - around) as u64), "{length}");
+        ensure!(
+            result.first().and_then(|row| row.get_u64(0)) == Some((length - around) as u64),
+            "wrong result for the length {length}"
+        );
     }
     let small = ConnectOptions { rows_bytes_max: 1 << 20, ..server.connect_options() };
     let mut connection = Connection::connect(&small).await?;
@@ -437,14 +443,17 @@ async fn binary_rows_equal_text_rows(kind: ServerKind) -> Result<()> {
     let row = batch.iter().next().context("the batch has no row")?;
     let values = row.values().collect::<Result<Vec<_>, _>>()?;
     let long = values[2].map(<[u8]>::len);
-    ensure!(long == Some((16 << 20) + 9), "{long:?}");
+    ensure!(long == Some((16 << 20) + 9), "the long value has the length {long:?}");
     ensure!([values[0], values[1], values[3]] == [Some(&b"7"[..]), Some(b"0.1"), Some(b"1.5")]);
     ensure!(stream.next_batch().await?.is_none());
     // Values without a column type arrive as text.
     let mut stream = connection.query_values(&format!("SELECT NULL, id FROM {schema}.t ORDER BY id")).await?;
     ensure!(!stream.is_binary());
     for id in 0..=rows {
-        ensure!(stream.next().await?.is_some_and(|row| row.get_u64(1) == Some(id as u64)), "{id}");
+        ensure!(
+            stream.next().await?.is_some_and(|row| row.get_u64(1) == Some(id as u64)),
+            "wrong row for the id {id}"
+        );
     }
     ensure!(stream.next().await?.is_none());
     // Statements that MySQL cannot prepare run in the text protocol.

@@ -165,7 +165,10 @@ async fn binlog_readers_log_in(kind: ServerKind) -> Result<()> {
         let output = tokio::task::spawn_blocking(move || command.output()).await??;
         let text = String::from_utf8_lossy(&output.stderr);
         let first = seen.try_recv().with_context(|| text.clone().into_owned())?;
-        ensure!(first.tls == tls && text.contains("Server shutdown"), "{text}");
+        ensure!(
+            first.tls == tls && text.contains("Server shutdown"),
+            "unexpected error of the replica: {text}"
+        );
         let program =
             first.attributes.iter().find(|(name, _)| name == "program_name" || name == "_client_name");
         ensure!(program.is_some_and(|(_, value)| !value.is_empty()), "unexpected login: {first:?}");

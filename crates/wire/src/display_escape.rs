@@ -49,7 +49,10 @@ mod tests {
     #[test]
     fn ordinary_names_are_not_escaped() {
         for name in ["t", "größe", "表", "a b", "it's \"x\" \\", "מספר", "😀", ""] {
-            assert!(matches!(printable(name), std::borrow::Cow::Borrowed(same) if same == name), "{name}");
+            assert!(
+                matches!(printable(name), std::borrow::Cow::Borrowed(same) if same == name),
+                "the ordinary name {name} was escaped"
+            );
         }
     }
 

@@ -27,7 +27,7 @@ const DECOMPRESSED_BYTES_MAX: usize = 1 << 20;
 fn fixture(name: &str, extension: &str) -> Vec<u8> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/binlog");
     let path = folder.join(format!("{name}.{extension}"));
-    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    std::fs::read(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()))
 }
 
 fn fixture_lines(name: &str, extension: &str) -> Vec<String> {

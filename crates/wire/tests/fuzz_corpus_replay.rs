@@ -30,7 +30,8 @@ fn fuzz_folder() -> PathBuf {
 /// Returns the corpus of a target in a fixed order.
 fn kept_inputs(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = fuzz_folder().join("corpus").join(target);
-    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let entries =
+        fs::read_dir(&folder).unwrap_or_else(|error| panic!("cannot read {}: {error}", folder.display()));
     let mut paths: Vec<PathBuf> =
         entries.map(|entry| entry.expect("reading an entry of the corpus folder succeeds").path()).collect();
     paths.sort();
@@ -98,8 +99,8 @@ fn every_target_has_a_fuzz_target_and_a_corpus() {
     let mut bytes = 0;
     for (target, _) in TARGETS {
         let source = fuzz_folder().join("fuzz_targets").join(target).with_extension("rs");
-        let source =
-            fs::read_to_string(&source).unwrap_or_else(|error| panic!("{}: {error}", source.display()));
+        let source = fs::read_to_string(&source)
+            .unwrap_or_else(|error| panic!("cannot read {}: {error}", source.display()));
         assert!(source.contains(&format!("check(\"{target}\"")), "{target}.rs calls another target's check");
         let inputs = kept_inputs(target);
         assert!(!inputs.is_empty(), "the corpus has no inputs for {target}");

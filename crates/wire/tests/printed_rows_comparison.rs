@@ -14,7 +14,7 @@ const FILES: [&str; 3] = ["mysql-9.7", "mariadb-10.11", "mariadb-11.8"];
 
 fn fixture(name: &str) -> Vec<u8> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/rows").join(name);
-    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    std::fs::read(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()))
 }
 
 /// Returns the events of a file with their offsets.
@@ -127,7 +127,7 @@ fn partial_updates_are_applied_to_the_before_image() {
         }
         assert!(after["j"].get("json_diff").is_none());
     }
-    assert!(followed > 8, "{followed}");
+    assert!(followed > 8, "compared only {followed} updates");
     let fifth =
         rows.iter().filter(|(event, ..)| event == "update").nth(4).map(|(_, _, after)| after["j"].clone());
     let mut expected = serde_json::json!({"a": 3, "b": [10, "'", 3], "c": {"d": "short"}, "n3": 5});

@@ -109,7 +109,7 @@ fn statements_of_replicas_and_readers_are_answered() {
         let (kind, sql) = line.split_once('\t').unwrap();
         let flavour = if kind.starts_with("mysql") { Flavour::MySql } else { Flavour::MariaDb };
         let answered = run_all(flavour, &[sql]);
-        assert!(!answered.starts_with("error"), "{line}: {answered}");
+        assert!(!answered.starts_with("error"), "the statement {line} was refused: {answered}");
     }
 }
 
@@ -234,7 +234,7 @@ fn variables_and_counters_are_listed_by_name() {
             StatementResult::Rows(rows) => {
                 rows.rows.into_iter().map(|row| row[0].clone().unwrap()).collect::<Vec<_>>().join(" ")
             }
-            other => panic!("{sql}: {other:?}"),
+            other => panic!("unexpected result of {sql}: {other:?}"),
         };
     let mysql = |sql: &str, expected: &str| {
         assert_eq!(found(Flavour::MySql, sql), expected, "wrong result for {sql}")
@@ -279,7 +279,7 @@ fn the_capture_is_shown_as_a_replica() {
                     .zip(row)
                     .collect::<std::collections::HashMap<_, _>>()
             }
-            other => panic!("unexpected value: {other:?}"),
+            other => panic!("unexpected result of the statement: {other:?}"),
         }
     };
     let mysql = status(Flavour::MySql, "SHOW REPLICA STATUS", view(Flavour::MySql));
@@ -346,7 +346,7 @@ fn changes_and_invalid_statements_are_refused() {
         let answered = run_all(Flavour::MySql, &[sql]);
         assert!(
             answered.starts_with("error 1064") || answered.starts_with("error 1235"),
-            "{sql}: {answered}"
+            "unexpected result of {sql}: {answered}"
         );
     }
     mysql("SELECT * FROM t", "error 1064 42000");
@@ -356,7 +356,7 @@ fn changes_and_invalid_statements_are_refused() {
         StatementResult::Error(refusal) => {
             assert!(refusal.message.contains("Tailwater's binlog server"), "unexpected refusal: {refusal}")
         }
-        other => panic!("unexpected value: {other:?}"),
+        other => panic!("the statement was not refused: {other:?}"),
     }
 }
 

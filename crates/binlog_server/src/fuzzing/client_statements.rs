@@ -48,7 +48,10 @@ fn check_answer(answered: &StatementResult, text_bytes_max: usize) {
         // The last year of a date is 9999.
         StatementResult::Purge(PurgeBefore::Time(seconds)) => assert!(*seconds < 253_402_300_800),
         StatementResult::GtidPosition { column, file, position: _ } => {
-            assert!(column.chars().count() <= COLUMN_NAME_CHARACTERS_MAX, "{column}");
+            assert!(
+                column.chars().count() <= COLUMN_NAME_CHARACTERS_MAX,
+                "the column name is too long: {column}"
+            );
             assert!(file.len() <= text_bytes_max);
         }
     }
@@ -57,7 +60,11 @@ fn check_answer(answered: &StatementResult, text_bytes_max: usize) {
 fn check_rows(ResultRows { columns, rows }: &ResultRows, text_bytes_max: usize) {
     assert!((1..=COLUMNS_MAX).contains(&columns.len()), "the result has {} columns", columns.len());
     for column in columns {
-        assert!(column.name.chars().count() <= COLUMN_NAME_CHARACTERS_MAX, "{}", column.name);
+        assert!(
+            column.name.chars().count() <= COLUMN_NAME_CHARACTERS_MAX,
+            "the column name is too long: {}",
+            column.name
+        );
     }
     assert!(rows.len() <= ROWS_MAX, "the result has {} rows", rows.len());
     for row in rows {

@@ -78,7 +78,10 @@ fn check_begin(request: &ClientDumpRequest, begin: &StreamStart, log: &ExampleLo
     let file =
         log.catalog().of_segment(begin.from.segment).expect("every segment must belong to a served file");
     assert!(begin.from.offset >= FIRST_EVENT_OFFSET);
-    assert!((file.begins_at()..=file.size()).contains(&begin.position), "{begin:?}");
+    assert!(
+        (file.begins_at()..=file.size()).contains(&begin.position),
+        "the start is outside of the served file: {begin:?}"
+    );
     let before = log.gtids_before(begin.from.segment).expect("the example log must be readable");
     match (&request.from, &begin.skip) {
         (RequestedStart::FilePosition { file, position }, SkipSet::Nothing) => {
@@ -102,8 +105,14 @@ fn check_begin(request: &ClientDumpRequest, begin: &StreamStart, log: &ExampleLo
 /// Checks that the stream starts at the position that the client requests. A client that names no file gets
 /// the oldest one.
 fn check_place((file, position): (&str, u64), begin: &StreamStart) {
-    assert!(file.is_empty() || file == begin.file, "{file:?}: {begin:?}");
-    assert!(position == begin.position || (file.is_empty() && position == FIRST_EVENT_OFFSET), "{begin:?}");
+    assert!(
+        file.is_empty() || file == begin.file,
+        "the client requested the file {file:?}, but the stream starts at {begin:?}"
+    );
+    assert!(
+        position == begin.position || (file.is_empty() && position == FIRST_EVENT_OFFSET),
+        "the stream starts at another position than requested: {begin:?}"
+    );
 }
 
 fn check_mysql(has: &MysqlGtidSet, begin: &StreamStart, before: Option<GtidSet>) {

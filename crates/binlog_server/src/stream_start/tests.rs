@@ -190,7 +190,7 @@ fn a_mysql_client_with_transactions_after_the_start_resumes_the_file() {
         StartDecision::Begin(StreamStart { skip: SkipSet::Mysql { resumes, .. }, .. }) => {
             assert_eq!(resumes, expected, "wrong result for {has}")
         }
-        other => panic!("unexpected value: {other:?}"),
+        other => panic!("unexpected decision: {other:?}"),
     };
     check(&format!("{A}:1-10"), false);
     check(&format!("{A}:1-10,00000000-0000-0000-0000-00000000000c:1-9"), false);
@@ -207,7 +207,7 @@ fn a_request_with_a_set_and_a_file_starts_in_the_file() {
             assert_eq!((begin.file.as_str(), begin.position), ("b.000004", 500));
             assert_eq!(begin.skip, SkipSet::Mysql { has, resumes: true });
         }
-        other => panic!("unexpected value: {other:?}"),
+        other => panic!("unexpected decision: {other:?}"),
     }
 }
 
@@ -264,7 +264,7 @@ fn a_mariadb_log_serves_its_beginning() {
 fn skip_of(log: &Log, request_of: MariadbRequest) -> MariadbSkip {
     match decide(&request(RequestedStart::Mariadb(request_of)), log) {
         StartDecision::Begin(StreamStart { skip: SkipSet::Mariadb(skip), .. }) => *skip,
-        other => panic!("unexpected value: {other:?}"),
+        other => panic!("unexpected decision: {other:?}"),
     }
 }
 

@@ -408,10 +408,16 @@ mod tests {
         for bytes in [0, 1, FRAME_BYTES - 1, FRAME_BYTES, FRAME_BYTES + 1, 5 * FRAME_BYTES + 77] {
             let content = content(bytes, 7);
             let compressed = compress(&content);
-            assert!(zstd::stream::decode_all(compressed.as_slice()).unwrap() == content, "{bytes}");
+            assert!(
+                zstd::stream::decode_all(compressed.as_slice()).unwrap() == content,
+                "plain zstd gives other content for {bytes} bytes"
+            );
             let reader = open(compressed).unwrap();
             assert_eq!(reader.content_bytes(), bytes as u64);
-            assert!(read_all(&reader, 100_001).unwrap() == content, "{bytes}");
+            assert!(
+                read_all(&reader, 100_001).unwrap() == content,
+                "the reader gives other content for {bytes} bytes"
+            );
         }
     }
 

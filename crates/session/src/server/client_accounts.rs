@@ -370,7 +370,9 @@ mod tests {
             ("foo", "vubFBzIrapbfHct1/J72dnUryz5VS7lA6XHH8sIx4TI"),
             ("foobar", "qv2mG6HWCuy32Slb5xhV4THStewNz2VINVPbgk+XAJ8"),
         ] {
-            let CredentialKind::Ed25519(key) = parsed(text) else { panic!("{text}") };
+            let CredentialKind::Ed25519(key) = parsed(text) else {
+                panic!("a valid hash was refused: {text}")
+            };
             assert_eq!(key, ed25519_public_key(password.as_bytes()));
         }
         let CredentialKind::Native(hash) = parsed("*6C8989366EAF75BB670AD8EA7A7FC1176A95CEF4") else {
@@ -381,7 +383,9 @@ mod tests {
             "$A$00A$pt\x1d\x0fX=pw\x7f\x1c\x14?GOW\x04|\x17YYJo4oTDYcQc16O2V04Ac.xHsbPRGxtssFMuDXhepYUU2";
         let digits: String = text.bytes().map(|byte| format!("{byte:02X}")).collect();
         for text in [text.to_owned(), format!("0x{digits}")] {
-            let CredentialKind::CachingSha2(hash) = parsed(&text) else { panic!("{text:?}") };
+            let CredentialKind::CachingSha2(hash) = parsed(&text) else {
+                panic!("a valid hash was refused: {text:?}")
+            };
             assert!(hash.verify("Geheim!1 äöü".as_bytes()));
         }
     }
@@ -478,7 +482,10 @@ mod tests {
             assert!(!claimed.proofs.sha2_password(b"geheim", claimed.decoy));
             assert!(!claimed.proofs.sha2_fast(&answer, &nonce), "a decoy stores no fast hash");
         }
-        assert!(seen.iter().all(|count| *count > 20), "{seen:?}");
+        assert!(
+            seen.iter().all(|count| *count > 20),
+            "the plugins of unknown users are not spread: {seen:?}"
+        );
     }
 
     #[test]

@@ -150,7 +150,7 @@ fn converse(
             }
         };
         asked.push(question);
-        assert!(asked.len() <= QUESTIONS_MAX, "{asked:?}");
+        assert!(asked.len() <= QUESTIONS_MAX, "the server sent too many requests: {asked:?}");
         let answer;
         (answer, answers) = next_answer(answers);
         if let Some(ClientRequest::Switch(plugin)) = asked.last() {
@@ -171,7 +171,11 @@ fn next_answer(answers: &[u8]) -> (&[u8], &[u8]) {
 }
 
 fn question(payload: &[u8]) -> ClientRequest {
-    assert!(payload.len() <= QUESTION_BYTES_MAX, "{}", payload.escape_ascii());
+    assert!(
+        payload.len() <= QUESTION_BYTES_MAX,
+        "a request of the server is too long: {}",
+        payload.escape_ascii()
+    );
     if payload == [MORE_DATA, PERFORM_FULL_AUTHENTICATION] {
         return ClientRequest::Password;
     }

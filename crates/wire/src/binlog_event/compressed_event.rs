@@ -263,7 +263,10 @@ mod tests {
         assert_eq!(out, [&b"kept"[..], &text[..]].concat());
         for stated in [0, text.len() - 1, text.len() + 1] {
             let result = decompress(&compress(&text, stated), 1 << 20, &mut Vec::new());
-            assert!(matches!(result, Err(WireError::Malformed { .. })), "{stated}: {result:?}");
+            assert!(
+                matches!(result, Err(WireError::Malformed { .. })),
+                "stated length {stated}, unexpected result: {result:?}"
+            );
         }
     }
 

@@ -271,10 +271,16 @@ mod tests {
         for (at, value) in [(0usize, 3u8), (56, 27), (57 + 42, 9)] {
             let mut changed = body.clone();
             changed[at] = value;
-            assert!(matches!(FormatDescription::parse(&changed), Err(WireError::Unsupported { .. })), "{at}");
+            assert!(
+                matches!(FormatDescription::parse(&changed), Err(WireError::Unsupported { .. })),
+                "a changed byte at {at} was accepted"
+            );
         }
         for length in 0..body.len().min(61) {
-            assert!(FormatDescription::parse(&body[..length]).is_err(), "{length}");
+            assert!(
+                FormatDescription::parse(&body[..length]).is_err(),
+                "a body of {length} bytes was accepted"
+            );
         }
     }
 }

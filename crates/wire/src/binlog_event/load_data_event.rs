@@ -131,7 +131,10 @@ mod tests {
         for (start, end, duplicates) in [(20, 10, 0), (10, 34, 0), (u32::MAX, u32::MAX, 0), (10, 20, 3)] {
             let bytes = body(start, end, duplicates);
             let result = ExecuteLoadQuery::parse(&bytes, &format);
-            assert!(matches!(result, Err(WireError::Malformed { .. })), "{start}..{end}: {result:?}");
+            assert!(
+                matches!(result, Err(WireError::Malformed { .. })),
+                "file name at {start}..{end}, unexpected result: {result:?}"
+            );
         }
     }
 }

@@ -97,7 +97,7 @@ fn unknown_types_are_errors_unless_the_flag_allows_skipping() {
         let bytes = builder.event(event_type, 0, b"what").unwrap();
         assert!(
             matches!(BinlogEvent::parse(&bytes, &mysql), Err(WireError::Unsupported { .. })),
-            "{event_type:?}"
+            "the event type {event_type:?} was accepted"
         );
     }
 }
@@ -145,7 +145,10 @@ fn a_payload_returns_its_events() {
             let body = payload_body(&events, compression, stated);
             assert_eq!(unpack(&body, PayloadLimits::default()).unwrap(), events);
             for cut in [0, 3, body.len() / 2, body.len() - 1] {
-                assert!(unpack(&body[..cut], PayloadLimits::default()).is_err(), "{cut}");
+                assert!(
+                    unpack(&body[..cut], PayloadLimits::default()).is_err(),
+                    "a payload cut at {cut} was accepted"
+                );
             }
         }
     }
@@ -174,7 +177,7 @@ fn a_decompression_bomb_stops_at_the_limit() {
     let mut bomb = inner(EventType::WRITE_ROWS_V2, &vec![0; 64 << 20]);
     bomb[9..13].copy_from_slice(&u32::MAX.to_le_bytes());
     let body = payload_body(&[bomb.clone()], PayloadCompression::Zstd, None);
-    assert!(body.len() < 64 << 10, "{}", body.len());
+    assert!(body.len() < 64 << 10, "the compressed body has {} bytes", body.len());
     let limits = PayloadLimits { event_bytes_max: 1 << 20, total_bytes_max: 16 << 20 };
     assert!(matches!(unpack(&body, limits), Err(WireError::TooLarge { size_max: 0x10_0000, .. })));
     let limits = PayloadLimits { event_bytes_max: u64::MAX, total_bytes_max: 8 << 20 };

@@ -141,7 +141,11 @@ mod tests {
     #[test]
     fn text_of_each_character_set_is_decoded() {
         let check = |bytes: &[u8], collation, text: Option<&str>| {
-            assert_eq!(to_text(bytes, collation).as_deref(), text, "{bytes:?} {collation:?}");
+            assert_eq!(
+                to_text(bytes, collation).as_deref(),
+                text,
+                "text of {bytes:?} in the collation {collation:?}"
+            );
         };
         check("ключ".as_bytes(), None, Some("ключ"));
         check(b"\xff", None, None);
@@ -175,7 +179,10 @@ mod tests {
         for line in COLLATIONS.lines() {
             let number = line.split('\t').next().and_then(|number| number.parse().ok()).unwrap();
             let found = collation(number).unwrap();
-            assert!(found.number == number && (found.mariadb.is_some() || found.mysql.is_some()), "{line}");
+            assert!(
+                found.number == number && (found.mariadb.is_some() || found.mysql.is_some()),
+                "a collation has no name or is out of order: {line}"
+            );
         }
         let names = [Flavour::MariaDb, Flavour::MySql].map(|flavour| collation_name(213, flavour));
         assert_eq!(names, [Some("utf8mb3_croatian_mysql561_ci"), Some("utf8mb3_croatian_ci")]);

@@ -242,7 +242,10 @@ mod tests {
         });
         let lines: Vec<_> = text.lines().filter(|line| !line.starts_with("# at")).collect();
         let start = "#700101  0:00:00 server id 7  end_log_pos ";
-        assert!(lines.iter().filter(|line| line.starts_with(start)).count() == 4, "{text}");
+        assert!(
+            lines.iter().filter(|line| line.starts_with(start)).count() == 4,
+            "unexpected output: {text}"
+        );
         let rest: Vec<_> =
             lines.iter().map(|line| line.split_once(" \t").map_or(*line, |(_, rest)| rest)).collect();
         assert_eq!(
@@ -274,7 +277,7 @@ mod tests {
         let text = print(Flavour::MariaDb, |builder| {
             vec![builder.event(EventType::MARIADB_ANNOTATE_ROWS, 0, b"INSERT\nINTO t").unwrap()]
         });
-        assert!(text.ends_with("\tAnnotate_rows:\n#Q> INSERT\n#Q> INTO t\n"), "{text}");
+        assert!(text.ends_with("\tAnnotate_rows:\n#Q> INSERT\n#Q> INTO t\n"), "unexpected output: {text}");
     }
 
     #[test]
@@ -313,8 +316,14 @@ mod tests {
             let start = out.len();
             printer.print_skipped(&SkippedEvent { place, event: &unknown, error: &error }, &mut out).unwrap();
             let line = String::from_utf8(out.split_off(start)).unwrap();
-            assert!(line.starts_with(begin) && line.ends_with('\n') && line.lines().count() == 1, "{line}");
-            assert!(line.contains("Unknown(238) event at binlog") && line.contains("TW-WIRE-0003"), "{line}");
+            assert!(
+                line.starts_with(begin) && line.ends_with('\n') && line.lines().count() == 1,
+                "unexpected line: {line}"
+            );
+            assert!(
+                line.contains("Unknown(238) event at binlog") && line.contains("TW-WIRE-0003"),
+                "unexpected line: {line}"
+            );
             assert!(
                 printer.event(place, &head, &mut out).is_ok(),
                 "the printer must continue after a skipped event"

@@ -593,8 +593,11 @@ mod tests {
     #[test]
     fn without_gtids_only_the_failing_transaction_is_left_out() {
         let text = printed_without_gtids(&[b"half a", b"BEGIN", b"insert b", b"COMMIT", b"create c"]);
-        assert!(text.contains("left out") && !text.contains("ROLLBACK"), "{text}");
-        assert!(text.contains("BEGIN") && text.contains("insert b") && text.contains("create c"), "{text}");
+        assert!(text.contains("left out") && !text.contains("ROLLBACK"), "unexpected SQL output: {text}");
+        assert!(
+            text.contains("BEGIN") && text.contains("insert b") && text.contains("create c"),
+            "unexpected SQL output: {text}"
+        );
         let text = printed_without_gtids(&[
             b"BEGIN",
             b"half a",
@@ -606,11 +609,11 @@ mod tests {
         ]);
         assert!(
             text.contains("ROLLBACK") && !text.contains("insert b") && text.contains("insert c"),
-            "{text}"
+            "unexpected SQL output: {text}"
         );
         assert_eq!(text.matches("COMMIT").count(), 1, "wrong result for {text}");
         let text = printed_without_gtids(&[b"XA START X'61',X'',1", b"insert b", b"COMMIT", b"create c"]);
-        assert!(!text.contains("insert b") && text.contains("create c"), "{text}");
+        assert!(!text.contains("insert b") && text.contains("create c"), "unexpected SQL output: {text}");
     }
 
     const UPDATE: &[u8] = b"\x07\0\0\0\0\0\x01\0\x02\x03\x03\0\x05\0\0\0\x02it\0\xfb\xff\xff\xff\x03\xe9's";
@@ -621,9 +624,9 @@ mod tests {
         let wanted = "UPDATE `s`.`t` SET `n`=-5, `t`=X'E92773' WHERE `n`=5\n/*!*/;\n";
         assert!(
             text.starts_with("DELIMITER /*!*/;\nSET @@session.sql_mode=") && text.ends_with("DELIMITER ;\n"),
-            "{text}"
+            "unexpected SQL output: {text}"
         );
-        assert!(text.contains(wanted), "{text}");
+        assert!(text.contains(wanted), "unexpected SQL output: {text}");
     }
 
     #[test]

@@ -188,7 +188,7 @@ mod tests {
             "character_set_client=_utf8mb4'cp1251', @@session.collation_connection=50",
             "character_set_collations=_utf8mb4'latin1=latin1_bin'",
         ] {
-            assert!(text.contains(part), "{part}: {text}");
+            assert!(text.contains(part), "the output lacks {part}: {text}");
         }
         let unknown = statement(b"\x83\x01\x08\0\xff\xff", Flavour::MariaDb, Flavour::MariaDb);
         assert_eq!(unknown.unwrap_err().code(), "TW-WIRE-0007");
@@ -211,19 +211,19 @@ mod tests {
             "system_versioning_alter_history=KEEP",
             "foreign_key_checks=1",
         ] {
-            assert!(own.contains(part), "{part}: {own}");
+            assert!(own.contains(part), "the output lacks {part}: {own}");
         }
         let foreign = statement(&vars, Flavour::MySql, Flavour::MariaDb).unwrap();
         assert!(
             foreign.contains("check_constraint_checks=1")
                 && foreign.contains("explicit_defaults_for_timestamp=DEFAULT")
                 && foreign.contains("sql_if_exists=0"),
-            "{foreign}"
+            "unexpected settings for MariaDB: {foreign}"
         );
         let mysql = statement(b"\0\0\0\0\0\x13\x01", Flavour::MySql, Flavour::MySql).unwrap();
         assert!(
             mysql.contains("sql_require_primary_key=1") && !mysql.contains("check_constraint"),
-            "{mysql}"
+            "unexpected settings for MySQL: {mysql}"
         );
     }
 }

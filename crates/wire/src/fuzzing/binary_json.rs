@@ -30,7 +30,7 @@ pub(super) fn check_document(document: JsonBinary<'_>) {
     visit(document.root(), &mut finite);
     if finite && let Ok(text) = std::str::from_utf8(&text) {
         let parsed: Result<serde_json::Value, _> = serde_json::from_str(text);
-        assert!(parsed.is_ok(), "{parsed:?}: {text}");
+        assert!(parsed.is_ok(), "the text of a document is not JSON: {parsed:?}: {text}");
     }
     let mut unquoted = Vec::new();
     document

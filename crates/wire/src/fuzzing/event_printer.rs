@@ -56,6 +56,6 @@ pub(super) fn check(data: &[u8]) {
     assert!(printed.is_empty() || printed.ends_with('\n'), "a line of JSON must end with a line end");
     for line in printed.lines() {
         let parsed: Result<serde_json::Value, _> = serde_json::from_str(line);
-        assert!(parsed.is_ok_and(|value| value.is_object()), "{line}");
+        assert!(parsed.is_ok_and(|value| value.is_object()), "a printed line is not a JSON object: {line}");
     }
 }

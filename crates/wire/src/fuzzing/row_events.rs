@@ -96,7 +96,7 @@ fn check_value(value: &BinlogValue<'_>) {
         BinlogValue::Decimal(decimal) => {
             let text = decimal.to_string();
             let digits = text.bytes().filter(u8::is_ascii_digit).count();
-            assert!(digits <= usize::from(decimal.precision()) + 1, "{text}");
+            assert!(digits <= usize::from(decimal.precision()) + 1, "the decimal {text} has too many digits");
             assert_eq!(text.starts_with('-'), decimal.is_negative(), "wrong result for {text}");
         }
         BinlogValue::Time(time) => time.write(&mut text, 6).expect("writing to a String cannot fail"),
@@ -120,5 +120,5 @@ fn check_value(value: &BinlogValue<'_>) {
         BinlogValue::Bit { bits, value } => assert!(u32::from(*bits) >= u64::BITS - value.leading_zeros()),
         _ => {}
     }
-    assert!(text.len() <= 32, "{text}");
+    assert!(text.len() <= 32, "the text of a temporal value is too long: {text}");
 }

@@ -15,13 +15,16 @@ pub(super) fn check(data: &[u8]) {
                 "the text has {} bytes, but the limit is {bytes_max}",
                 shown.len()
             );
-            assert!(!shown.contains(char::is_control), "{shown:?}");
+            assert!(
+                !shown.contains(char::is_control),
+                "the shown statement has control characters: {shown:?}"
+            );
         }
     }
     assert!(nth_statement(data, 3).len() <= data.len());
     let text = String::from_utf8_lossy(data);
     for shown in [public_text(&text), private_text(&text)] {
-        assert!(!shown.contains(char::is_control), "{shown:?}");
+        assert!(!shown.contains(char::is_control), "the shown text has control characters: {shown:?}");
     }
     if text.len() < MARK_BYTES_MIN || text.contains(char::is_control) {
         return;

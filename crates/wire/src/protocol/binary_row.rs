@@ -324,7 +324,10 @@ mod tests {
             (3, &[1, 2, 3]),
             (253, &[9]),
         ] {
-            assert!(text(&column(column_type, 0, 0), bytes).is_err(), "{column_type} {bytes:?}");
+            assert!(
+                text(&column(column_type, 0, 0), bytes).is_err(),
+                "a value of type {column_type} was accepted: {bytes:?}"
+            );
         }
         let too_many = [11, 0xe8, 7, 2, 29, 23, 5, 9, 0xff, 0xff, 0xff, 0xff];
         assert!(text(&column(12, 0, 6), &too_many).is_err());

@@ -223,7 +223,11 @@ mod tests {
         for (at, byte) in [(0, b'*'), (1, b'B'), (3, b'g'), (6, b'0'), (30, b'!'), (69, b'z')] {
             let mut bad = good.clone();
             bad[at] = byte;
-            assert!(Sha256Crypt::parse(&bad).is_err(), "{}", String::from_utf8_lossy(&bad));
+            assert!(
+                Sha256Crypt::parse(&bad).is_err(),
+                "an invalid hash was accepted: {}",
+                String::from_utf8_lossy(&bad)
+            );
         }
         assert!(Sha256Crypt::parse(&good[..good.len() - 1]).is_err());
         assert!(Sha256Crypt::parse(&[&good[..3], b"000", &good[6..]].concat()).is_err());

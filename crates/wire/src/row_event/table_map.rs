@@ -233,7 +233,7 @@ mod tests {
         {
             assert!(
                 TableMap::parse(&body(&[types], metadata, "00", optional), Flavour::MySql).is_err(),
-                "{optional}"
+                "invalid metadata was accepted: {optional}"
             );
         }
         assert!(TableMap::parse(&body(&[3], "01", "00", ""), Flavour::MySql).is_err());

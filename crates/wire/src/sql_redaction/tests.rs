@@ -58,7 +58,10 @@ const WITH_SECRETS: &[&str] = &[
 fn no_form_contains_a_secret() {
     for statement in WITH_SECRETS {
         for shown in [public(statement), private(statement)] {
-            assert!(!shown.contains("geheim") && !shown.is_empty(), "{statement}\nbecomes\n{shown}");
+            assert!(
+                !shown.contains("geheim") && !shown.is_empty(),
+                "the secret in {statement}\nis shown in\n{shown}"
+            );
         }
     }
 }
@@ -145,10 +148,14 @@ fn error_texts_are_shown_without_the_values_of_rows() {
         "Could not execute Write_rows event on table d.t; geheim, Error_code: 1644; end_log_pos 7",
         "Error 'geheim' on query. Default database: 'd'. Query: 'call p('geheim')'",
     ] {
-        assert!(!public_text(text).contains("geheim"), "{}", public_text(text));
+        assert!(
+            !public_text(text).contains("geheim"),
+            "the public text shows the value: {}",
+            public_text(text)
+        );
         assert!(
             public_text(text).contains("not shown here") || text.starts_with("Error"),
-            "{}",
+            "unexpected public text: {}",
             public_text(text)
         );
     }
@@ -164,7 +171,11 @@ fn private_forms_show_values_but_no_passwords() {
         "Error 'no' on query. Default database: 'd'. Query: 'CREATE USER u IDENTIFIED BY 'geheim''",
         "somebody ran CREATE USER u IDENTIFIED BY 'geheim'",
     ] {
-        assert!(!private_text(text).contains("geheim"), "{}", private_text(text));
+        assert!(
+            !private_text(text).contains("geheim"),
+            "the private text shows the secret: {}",
+            private_text(text)
+        );
     }
 }
 

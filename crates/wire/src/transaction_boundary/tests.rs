@@ -80,7 +80,10 @@ fn steps(flavour: Flavour, events: impl IntoIterator<Item = Made>) -> String {
             break;
         }
         let inside = matches!(step, Ok(TransactionStep::Begin(_) | TransactionStep::Inside));
-        assert!(inside == tracker.in_transaction() || (step == Ok(TransactionStep::Outside)), "{letters}");
+        assert!(
+            inside == tracker.in_transaction() || (step == Ok(TransactionStep::Outside)),
+            "the step and the tracker disagree after {letters}"
+        );
     }
     letters
 }
@@ -199,7 +202,7 @@ fn the_stated_length_must_be_correct() {
     let transaction = |bytes| vec![gtid(Some(bytes)), query("BEGIN"), query(&statement), query("COMMIT")];
     let total: u64 = transaction(300).iter().map(length).sum();
     let check = |bytes, expected: &str| assert_eq!(steps(Flavour::MySql, transaction(bytes)), expected);
-    assert!(total > 251, "{total}");
+    assert!(total > 251, "the transaction has only {total} bytes");
     check(total, "biie");
     check(total + 1, "bii!");
     check(total - 1, "bii!");

@@ -341,7 +341,7 @@ fn a_new_domain_must_contain_the_position_of_the_client() {
     let request = request(RequestedStart::Mariadb(mariadb("0-2-4,2-5-2,7-7-5")));
     let begin = match stream_start::decide(&request, &log) {
         StartDecision::Begin(begin) => begin,
-        other => panic!("unexpected value: {other:?}"),
+        other => panic!("unexpected decision: {other:?}"),
     };
     let mut filter = StreamFilter::new(&request, begin, Flavour::MariaDb, OURS);
     log.transaction(maria("7-7-4"));
@@ -417,7 +417,7 @@ fn a_damaged_format_description_is_refused() {
     let request = request(at("b.1", 4));
     let begin = match stream_start::decide(&request, &log) {
         StartDecision::Begin(begin) => begin,
-        other => panic!("unexpected value: {other:?}"),
+        other => panic!("unexpected decision: {other:?}"),
     };
     let segment = ServedSegment { file: "b.1", epoch: 1, source_offset: 4 };
     let enter = |bytes: &[u8]| {
@@ -429,7 +429,7 @@ fn a_damaged_format_description_is_refused() {
     damaged[60] ^= 1;
     assert!(enter(&damaged).is_err());
     for length in 0..whole.len() {
-        assert!(enter(&whole[..length]).is_err(), "{length}");
+        assert!(enter(&whole[..length]).is_err(), "a format description of {length} bytes was accepted");
     }
     assert!(enter(&log.parts[0].entries[0].1[0]).is_err());
 }

@@ -306,7 +306,10 @@ fn diffs_that_do_not_fit_are_refused() {
         [(2, "$", None)],
         [(0, "$.*", one())],
     ] {
-        assert!(applied(&before, &operations).is_err(), "{operations:?}");
+        assert!(
+            applied(&before, &operations).is_err(),
+            "operations that do not fit were applied: {operations:?}"
+        );
     }
     assert!(JsonDiffs::new(&[3, 0]).iter().next().unwrap().is_err());
     let (before, diffs) = (encode(&before, false), diff(&[(0, "$.a", Some(Tree::String("x".repeat(99))))]));
