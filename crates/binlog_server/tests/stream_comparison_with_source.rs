@@ -168,7 +168,7 @@ fn request(flavour: Flavour, start: &DumpStart, annotate: bool) -> Result<Client
     let mut set = |name: &str, value: &str| {
         session
             .set_variable(name, SqlValue::Text(value.to_owned()))
-            .map_err(|refusal| anyhow::anyhow!("a statement of the client was refused: {refusal}"))
+            .map_err(|refusal| anyhow::anyhow!("a variable of the client was refused: {refusal}"))
     };
     set("master_binlog_checksum", "CRC32")?;
     if flavour == Flavour::MariaDb {

@@ -371,7 +371,7 @@ mod tests {
             ("foobar", "qv2mG6HWCuy32Slb5xhV4THStewNz2VINVPbgk+XAJ8"),
         ] {
             let CredentialKind::Ed25519(key) = parsed(text) else {
-                panic!("a valid hash was refused: {text}")
+                panic!("the hash was taken for another kind: {text}")
             };
             assert_eq!(key, ed25519_public_key(password.as_bytes()));
         }
@@ -384,7 +384,7 @@ mod tests {
         let digits: String = text.bytes().map(|byte| format!("{byte:02X}")).collect();
         for text in [text.to_owned(), format!("0x{digits}")] {
             let CredentialKind::CachingSha2(hash) = parsed(&text) else {
-                panic!("a valid hash was refused: {text:?}")
+                panic!("the hash was taken for another kind: {text:?}")
             };
             assert!(hash.verify("Geheim!1 äöü".as_bytes()));
         }
@@ -484,7 +484,7 @@ mod tests {
         }
         assert!(
             seen.iter().all(|count| *count > 20),
-            "the plugins of unknown users are not spread: {seen:?}"
+            "too few unknown users imitate one of the accounts: {seen:?}"
         );
     }
 
