@@ -3,8 +3,8 @@
 //!
 //! An event takes this path: [`tailwater_session::DumpStream`] delivers its bytes.
 //! [`binlog_stream_position::StreamTracker`] finds its offset in the source's binlog and whether the log
-//! already has it. [`tailwater_log::LogWriter`] appends it. Only after the fdatasync does the capture send the
-//! semi-sync ACK, for which a client of the source may be waiting.
+//! already has it. [`tailwater_log::LogWriter`] appends it. Only after the fdatasync does the capture send
+//! the semi-sync ACK, for which a client of the source may be waiting.
 //!
 //! The modules:
 //! - [`capture_handle`]: the public interface: options, start and stop.
