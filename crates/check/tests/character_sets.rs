@@ -47,13 +47,13 @@ async fn texts_in_all_character_sets_arrive(kind: ServerKind) -> Result<()> {
     let sets = "SELECT character_set_name FROM information_schema.character_sets WHERE character_set_name <> 'binary'";
     let sets = connection.query(sets).await?;
     let sets: Vec<_> = sets.rows.iter().filter_map(|row| row.get_str(0)).collect();
-    ensure!(sets.len() > 35, "{sets:?}");
+    ensure!(sets.len() > 35, "the server has only the character sets {sets:?}");
     let columns: Vec<_> = sets.iter().map(|set| format!("c_{set} TEXT CHARACTER SET {set}")).collect();
     connection.execute("CREATE DATABASE sets").await?;
     let columns = columns.join(", ");
     connection.execute(&format!("CREATE TABLE sets.t (id INT PRIMARY KEY, {columns})")).await?;
     let points: Vec<_> = SCRIPTS.iter().flat_map(|(from, to)| *from..=*to).collect();
-    // With this SQL mode, the server replaces characters that a character set lacks by a question mark.
+    // With this SQL mode, the server stores a question mark for each character that a character set lacks.
     connection.execute("SET sql_mode = ''").await?;
     for (id, points) in points.chunks(16).enumerate() {
         let text: String = points.iter().map(|point| format!("{point:08X}")).collect();
@@ -77,7 +77,10 @@ async fn texts_in_all_character_sets_arrive(kind: ServerKind) -> Result<()> {
     };
     for digests in [options.digests, Digests::Client { seed: 7 }, Digests::OnServers] {
         let report = table_check::run(&CheckOptions { digests, ..options.clone() }).await?;
-        ensure!(report.is_equal() && report.rows > 100, "{report:#?}");
+        ensure!(
+            report.is_equal() && report.rows > 100,
+            "the loaded texts differ, or there are too few rows: {report:#?}"
+        );
     }
     Ok(())
 }

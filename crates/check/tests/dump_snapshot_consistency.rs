@@ -1,4 +1,4 @@
-//! Dumps of servers while clients write rows and change tables. A loaded dump equals a native replica that
+//! Dumps of servers while clients write rows and alter tables. A loaded dump must equal a native replica that
 //! was stopped at the position of the dump.
 
 use std::sync::Arc;
@@ -84,7 +84,7 @@ async fn a_dump_under_writes_and_ddl_equals_the_source_at_one_point_in_time(kind
             "seed {seed}: the writers committed nothing during the dump"
         );
         let [point] = report.manifest.snapshots.as_slice() else {
-            anyhow::bail!("{:?}", report.manifest.snapshots)
+            anyhow::bail!("the dump does not have one snapshot: {:?}", report.manifest.snapshots)
         };
         let gtids = point.gtid_set.as_deref().context("no GTIDs")?;
         target.sql("DROP DATABASE IF EXISTS drift; DROP DATABASE IF EXISTS tailwater").await?;
@@ -103,12 +103,16 @@ async fn a_dump_under_writes_and_ddl_equals_the_source_at_one_point_in_time(kind
         for digests in [options.digests, Digests::Client { seed: 7 }, Digests::OnServers] {
             let report = table_check::run(&CheckOptions { digests, ..options.clone() }).await;
             let report = report.with_context(context)?;
-            ensure!(report.is_equal() && report.tables >= 5, "{}: {report:#?}", context());
+            ensure!(
+                report.is_equal() && report.tables >= 5,
+                "{}: the loaded dump differs from the replica: {report:#?}",
+                context()
+            );
         }
     }
     stop.cancel();
     for altering in altering {
-        ensure!(altering.await?? > 0, "a client changed no table");
+        ensure!(altering.await?? > 0, "no ALTER TABLE succeeded during the dumps");
     }
     writers.stop().await
 }
@@ -141,7 +145,7 @@ async fn alter(
     }
 }
 
-/// Lets a replica execute the part of these GTIDs that it lacks, and nothing after them.
+/// Lets a replica execute those of the given GTIDs that it lacks, and nothing after them.
 async fn replicate_until(replica: &Server, source: &Server, gtids: &str) -> Result<()> {
     source.create_replication_user().await?;
     let flavour = replica.kind().flavour();
@@ -151,7 +155,11 @@ async fn replicate_until(replica: &Server, source: &Server, gtids: &str) -> Resu
         Flavour::MariaDb => ("STOP SLAVE", format!("START SLAVE UNTIL master_gtid_pos = '{gtids}'")),
     };
     replica.sql(&format!("{stop}; {change}; {until}")).await?;
-    ensure!(replica.wait_for_gtids(gtids, PATIENCE).await?, "{:?}", replica.replica_status().await?);
+    ensure!(
+        replica.wait_for_gtids(gtids, PATIENCE).await?,
+        "the replica has not reached the GTIDs of the dump: {:?}",
+        replica.replica_status().await?
+    );
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while replica.replica_status().await?.is_some_and(|status| status.sql_running == "Yes") {
         ensure!(tokio::time::Instant::now() < deadline, "the replica did not stop");

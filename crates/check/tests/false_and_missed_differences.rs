@@ -31,8 +31,8 @@ fn of_database(name: &str) -> Selection {
     Selection { schemas: vec![name.into()], ..Selection::default() }
 }
 
-/// Whatever session settings the server gives by default, a check sees no uncommitted rows and sees newly
-/// committed rows. No time-out closes the connections of a paused check.
+/// The server's defaults for session settings do not affect a check: it sees no uncommitted rows, and sees
+/// newly committed rows. No time-out closes the connections of a paused check.
 async fn session_settings_of_the_server_do_not_affect_a_check(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -61,7 +61,7 @@ async fn session_settings_of_the_server_do_not_affect_a_check(kind: ServerKind) 
         ..CheckOptions::new(source.connect_options(), target.connect_options())
     };
     let report = run(&options).await?;
-    ensure!(report.is_equal() && report.rows == 2, "{report:#?}");
+    ensure!(report.is_equal() && report.rows == 2, "the servers differ before any change: {report:#?}");
 
     writer.execute("COMMIT").await?;
     source.sql(&isolation.replace("READ-UNCOMMITTED", "REPEATABLE-READ")).await?;
@@ -85,16 +85,17 @@ async fn session_settings_of_the_server_do_not_affect_a_check(kind: ServerKind) 
     };
     tokio::time::timeout(PATIENCE, held).await?;
     ensure!(!checks.is_finished(), "the check was not paused");
-    // This is longer than the idle time-out of the servers.
+    // The check is paused for longer than the idle time-out of the servers.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     for server in [&source, &target] {
         server.sql("UPDATE inherited.t SET a = 5 WHERE id = 2; COMMIT").await?;
     }
     target.sql("UPDATE gauge.g SET n = 0").await?;
     let report = tokio::time::timeout(PATIENCE, checks).await???;
-    ensure!(report.is_equal() && report.rows == 3, "{report:#?}");
+    ensure!(report.is_equal() && report.rows == 3, "the servers differ after the pause: {report:#?}");
 
-    // A row changes on both sides after the source's version was read, and must be read again.
+    // A row changes on both sides after the check has read it on the source. The check must read the row
+    // again.
     let mut holder = Connection::connect(&target.connect_options()).await?;
     holder.execute("SET SESSION wait_timeout = 3600").await?;
     holder.execute("LOCK TABLES inherited.t WRITE").await?;
@@ -112,12 +113,12 @@ async fn session_settings_of_the_server_do_not_affect_a_check(kind: ServerKind) 
     holder.execute("UPDATE inherited.t SET a = 6 WHERE id = 2").await?;
     holder.execute("UNLOCK TABLES").await?;
     let report = tokio::time::timeout(PATIENCE, checks).await???;
-    ensure!(report.is_equal() && report.rows == 3, "{report:#?}");
+    ensure!(report.is_equal() && report.rows == 3, "the changed row counts as different: {report:#?}");
     Ok(())
 }
 
-/// A GTID position that does not change with the rows, or that every server has, is refused even if the user
-/// has chosen GTIDs.
+/// Some GTID positions prove nothing: those that do not change with the rows, and the empty position, which
+/// every server has. The check refuses them even if the user has chosen GTIDs.
 async fn meaningless_gtids_are_refused(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -143,7 +144,10 @@ async fn meaningless_gtids_are_refused(kind: ServerKind) -> Result<()> {
     };
     // The target does not have the source's GTIDs yet, so the check waits for them.
     let outcome = run(&options).await;
-    ensure!(matches!(outcome, Err(BulkError::TargetBehind { .. })), "{outcome:?}");
+    ensure!(
+        matches!(outcome, Err(BulkError::TargetBehind { .. })),
+        "the check did not wait for the source's GTIDs: {outcome:?}"
+    );
     if kind.flavour() == Flavour::MariaDb {
         // Give both servers the GTIDs that replicated transactions would leave.
         for server in [&source, &target] {
@@ -151,7 +155,10 @@ async fn meaningless_gtids_are_refused(kind: ServerKind) -> Result<()> {
         }
         for sync_method in [None, Some(SyncMethod::Gtid)] {
             let reason = refusal(&CheckOptions { sync_method, ..options.clone() }).await;
-            ensure!(reason.contains("log_slave_updates"), "{sync_method:?}: {reason}");
+            ensure!(
+                reason.contains("log_slave_updates"),
+                "{sync_method:?}: the reason does not name log_slave_updates: {reason}"
+            );
         }
         source.sql("SET GLOBAL gtid_slave_pos = ''").await?;
     }
@@ -162,7 +169,10 @@ async fn meaningless_gtids_are_refused(kind: ServerKind) -> Result<()> {
     source.sql(reset).await?;
     for sync_method in [None, Some(SyncMethod::Gtid)] {
         let reason = refusal(&CheckOptions { sync_method, ..options.clone() }).await;
-        ensure!(reason.contains("no GTID yet"), "{sync_method:?}: {reason}");
+        ensure!(
+            reason.contains("no GTID yet"),
+            "{sync_method:?}: the reason is not the missing GTID: {reason}"
+        );
     }
     let other = match kind.flavour() {
         Flavour::MySql => ServerKind::Mariadb1011,
@@ -171,12 +181,15 @@ async fn meaningless_gtids_are_refused(kind: ServerKind) -> Result<()> {
     if require(other).is_some() {
         let other = shared(other).await?;
         let reason = refusal(&CheckOptions { source: other.connect_options(), ..options }).await;
-        ensure!(reason.contains("different families"), "{reason}");
+        ensure!(
+            reason.contains("different families"),
+            "the reason is not the different server families: {reason}"
+        );
     }
     Ok(())
 }
 
-/// The target has a constant lag of two seconds. A chunk may take 400 ms, and the waits for the target must
+/// The target always lags by two seconds. A chunk may take 400 ms. The time for waiting for the target must
 /// not count.
 #[tokio::test]
 async fn a_lagging_target_does_not_shrink_chunks() -> Result<()> {
@@ -202,14 +215,17 @@ async fn a_lagging_target_does_not_shrink_chunks() -> Result<()> {
         ..servers.options()
     };
     let report = tokio::time::timeout(PATIENCE, run(&options)).await??;
-    ensure!(report.is_equal() && report.rows == 47_000, "{report:#?}");
+    ensure!(
+        report.is_equal() && report.rows == 47_000,
+        "the servers differ, or rows are missing: {report:#?}"
+    );
     // The first chunk has 10,000 rows, and each further chunk half as many more.
     let chunks = std::fs::read_to_string(&state)?.matches("\"planned\"").count();
-    ensure!(chunks <= 3, "{chunks} chunks");
+    ensure!(chunks <= 3, "the table was cut into {chunks} chunks, expected at most 3");
     Ok(())
 }
 
-/// A table that a server cannot read is reported, and the other tables are compared.
+/// A check reports a table that a server cannot read, and compares the other tables.
 async fn an_unreadable_table_is_reported(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -241,30 +257,39 @@ async fn an_unreadable_table_is_reported(kind: ServerKind) -> Result<()> {
         let options = CheckOptions { state: None, digests, ..options.clone() };
         let report = run(&options).await?;
         let found: Vec<_> = report.differences.iter().map(|difference| difference.table.as_str()).collect();
-        ensure!(found == ["first", "last"], "{digests:?}: {report:#?}");
+        ensure!(
+            found == ["first", "last"],
+            "{digests:?}: the differences of the readable tables are not found: {report:#?}"
+        );
         let texts: Vec<_> = report.findings.iter().map(|finding| format!("{finding:?}")).collect();
-        ensure!(texts.len() == 2 && !report.is_equal(), "{digests:?}: {texts:#?}");
+        ensure!(
+            texts.len() == 2 && !report.is_equal(),
+            "{digests:?}: the two unreadable tables are not reported: {texts:#?}"
+        );
         ensure!(
             texts.iter().any(|text| text.contains("gone") && text.contains("on the target: error")),
-            "{texts:#?}"
+            "the table gone is not reported as unreadable on the target: {texts:#?}"
         );
         ensure!(
             texts.iter().any(|text| text.contains("whole") && text.contains("on the source: error")),
-            "{texts:#?}"
+            "the table whole is not reported as unreadable on the source: {texts:#?}"
         );
     }
-    // A resumed check tries these tables again.
+    // A resumed check tries the unreadable tables again.
     let report = run(&options).await?;
-    ensure!(report.findings.len() == 2, "{report:#?}");
+    ensure!(report.findings.len() == 2, "the unreadable tables are not reported again: {report:#?}");
     target.sql("USE broken; DROP TABLE gone; CREATE TABLE gone (id INT PRIMARY KEY, n INT); INSERT INTO gone VALUES (1, 2)").await?;
     source.sql("ALTER TABLE broken.part ENGINE=MyISAM").await?;
     let report = run(&CheckOptions { resume: true, ..options }).await?;
-    ensure!(report.findings.is_empty() && report.differences.len() == 3, "{report:#?}");
+    ensure!(
+        report.findings.is_empty() && report.differences.len() == 3,
+        "the tables that are readable again are not compared: {report:#?}"
+    );
     Ok(())
 }
 
-/// A worker that reconnects, because it stopped comparing an unreadable table, still holds the lock of its
-/// mark. So no other check deletes the mark.
+/// A worker stops comparing an unreadable table and reconnects. It then holds the lock of its new mark, so no
+/// other check deletes that mark.
 async fn a_mark_is_kept_on_a_new_connection(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -275,18 +300,23 @@ async fn a_mark_is_kept_on_a_new_connection(kind: ServerKind) -> Result<()> {
     SyncMethod::Mark.prepare(&mut first).await?;
     let mut waiting = SyncWaiter::new(SyncMethod::Mark, PATIENCE, "kept-1-0".into(), None);
     waiting.position(&mut first).await?;
-    // The first session still exists, as if the server had not noticed yet that the client has disconnected.
+    // The first session still exists, as if the server had not noticed yet that the client had disconnected.
     waiting.reconnected(&mut second).await?;
     let position = waiting.position(&mut second).await?;
     first.close().await;
     SyncMethod::Mark.prepare(&mut other).await?;
     let marks = "SELECT name, number FROM tailwater.check_marks WHERE name LIKE 'kept-1-0%'";
     let kept = server.sql(marks).await?;
-    let SyncPosition::Mark(name, number) = &position else { anyhow::bail!("{position:?}") };
-    ensure!(kept == [format!("{name}\t{number}")], "{position:?}: {kept:?}");
+    let SyncPosition::Mark(name, number) = &position else {
+        anyhow::bail!("the position is not a mark: {position:?}")
+    };
+    ensure!(
+        kept == [format!("{name}\t{number}")],
+        "the source does not have exactly the new mark {position:?}: {kept:?}"
+    );
     // The worker's session holds the lock, so no other session can get it.
     let taken = other.query(&format!("SELECT IS_FREE_LOCK('tailwater.check_marks.{name}')")).await?;
-    ensure!(taken.scalar() == Some("0"), "{taken:?}");
+    ensure!(taken.scalar() == Some("0"), "the lock of the mark is free: {taken:?}");
     waiting.finish(&mut second).await?;
     ensure!(server.sql(marks).await?.is_empty());
     second.close().await;

@@ -64,12 +64,12 @@ async fn global_server_settings_have_no_effect(kind: ServerKind) -> Result<()> {
     apply_odd_settings(&source).await?;
     apply_odd_settings(&target).await?;
 
-    // First, a dump with chunks of few rows is loaded.
+    // First, a dump with small chunks is loaded.
     let folder = test_dump_folders::write(&source, DumpCompression::Zstd, 3).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     let options = LoadOptions { workers: 2, ..LoadOptions::new(target.connect_options()) };
     let report = load(&contents, &options, &Arc::default(), &CancellationToken::new()).await?;
-    ensure!(report.chunks_loaded > 8, "{report:?}");
+    ensure!(report.chunks_loaded > 8, "the dump has too few chunks: {report:?}");
     let is_the_same = async || {
         reset_odd_settings(&target).await?;
         ensure_equal(&before, &all(&target).await?)?;
@@ -80,7 +80,10 @@ async fn global_server_settings_have_no_effect(kind: ServerKind) -> Result<()> {
     // Then a check finds exactly the differences, wherever the digests are computed, and a repair removes
     // them.
     for digests in [Digests::OnServers, Digests::Quick { seed: 3 }, Digests::Client { seed: 3 }] {
-        ensure!(differences(&source, &target, digests).await? == 0, "{digests:?}: the servers are equal");
+        ensure!(
+            differences(&source, &target, digests).await? == 0,
+            "{digests:?}: the check finds differences between equal servers"
+        );
     }
     reset_odd_settings(&target).await?;
     target
@@ -100,7 +103,7 @@ async fn global_server_settings_have_no_effect(kind: ServerKind) -> Result<()> {
     let report =
         repair(&options, Throttle::open(), Arc::new(BulkProgress::default()), CancellationToken::new());
     let report = report.await?;
-    ensure!(report.rows.len() == 5, "{report:?}");
+    ensure!(report.rows.len() == 5, "the repair does not report five rows: {report:?}");
 
     // Last, the tables are copied from server to server.
     reset_odd_settings(&target).await?;
@@ -124,6 +127,9 @@ async fn differences(source: &Server, target: &Server, digests: Digests) -> Resu
     let options = check_options(source, target, digests);
     let progress = Arc::new(BulkProgress::default());
     let report = check(&options, Arc::new(Throttle::open()), progress, CancellationToken::new()).await?;
-    ensure!(report.findings.is_empty() && report.tables >= 4, "{report:?}");
+    ensure!(
+        report.findings.is_empty() && report.tables >= 4,
+        "the check reports findings, or compares too few tables: {report:?}"
+    );
     Ok(report.differences.len())
 }

@@ -52,7 +52,7 @@ const VIOLATING: &str = "
     INSERT INTO spans VALUES (1, '2024-01-02', '2024-01-01'), (2, '2024-01-01', '2024-01-02');
 ";
 
-/// One table for each engine of the server that stores rows.
+/// One table for each storage engine of the server that stores rows.
 const ENGINES: [(&str, &str); 4] = [
     (
         "ARCHIVE",
@@ -82,7 +82,7 @@ async fn has_archive(kind: ServerKind) -> Result<Server> {
     let server = started(kind).await?;
     if kind.flavour() == Flavour::MariaDb && !engines(&server).await?.iter().any(|engine| engine == "ARCHIVE")
     {
-        // Some builds of MariaDB do not include this engine, so an error is ignored.
+        // Some builds of MariaDB do not include the engine ARCHIVE, so an error is ignored.
         let _ = server.sql("INSTALL SONAME 'ha_archive'").await;
     }
     Ok(server)
@@ -105,7 +105,10 @@ async fn invalid_data_is_copied_unchanged(kind: ServerKind) -> Result<()> {
     }
     let indexes = "SELECT id, e + 0, n + 0, z + 0, w + 0, v + 0, s + 0, l + 0 FROM odd.members ORDER BY id";
     let (before, wanted) = (all(&source).await?, source.sql(indexes).await?);
-    ensure!(wanted[2] == "3\t0\t0\t0\t1\t1\t0\t0", "{wanted:?}");
+    ensure!(
+        wanted[2] == "3\t0\t0\t0\t1\t1\t0\t0",
+        "the source does not have the expected index values: {wanted:?}"
+    );
     let folder = test_dump_folders::write(&source, DumpCompression::Zstd, 2).await?;
     for inserts in [false, true] {
         let target = has_archive(kind).await?;
@@ -123,7 +126,10 @@ async fn invalid_data_is_copied_unchanged(kind: ServerKind) -> Result<()> {
         } else {
             loaded?;
             ensure_equal(&before, &all(&target).await?)?;
-            ensure!(target.sql(indexes).await? == wanted, "inserts: {inserts}");
+            ensure!(
+                target.sql(indexes).await? == wanted,
+                "the indexes do not find the rows after a load with inserts = {inserts}"
+            );
         }
         target.sql("DROP DATABASE odd; DROP DATABASE tailwater").await?;
         if inserts {
@@ -139,7 +145,10 @@ async fn invalid_data_is_copied_unchanged(kind: ServerKind) -> Result<()> {
             copy(&options, &Arc::default(), &CancellationToken::new()).await?;
         }
         ensure_equal(&before, &all(&target).await?)?;
-        ensure!(target.sql(indexes).await? == wanted, "inserts: {inserts}");
+        ensure!(
+            target.sql(indexes).await? == wanted,
+            "the indexes do not find the rows after a load with inserts = {inserts}"
+        );
         if inserts {
             values_without_a_member_are_repaired(&source, &target).await?;
             ensure_equal(&before, &all(&target).await?)?;
@@ -163,8 +172,8 @@ impl std::io::Write for Shared {
     }
 }
 
-/// Tables whose rows have the document identifiers of their full-text index. These identifiers have another
-/// order than the primary key.
+/// Tables with a full-text index whose rows have document identifiers. The order of these identifiers differs
+/// from the order of the primary key.
 async fn rows_with_document_identifiers_are_copied(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -191,14 +200,17 @@ async fn rows_with_document_identifiers_are_copied(kind: ServerKind) -> Result<(
         let options = LoadOptions { inserts, ..LoadOptions::new(target.connect_options()) };
         load(&contents, &options, &Arc::default(), &CancellationToken::new()).await?;
         ensure_equal(&before, &all(&target).await?)?;
-        ensure!(target.sql(found).await? == ["20"], "inserts: {inserts}");
+        ensure!(
+            target.sql(found).await? == ["20"],
+            "the full-text index does not find the rows after a load with inserts = {inserts}"
+        );
         target.sql("DROP DATABASE odd; DROP DATABASE tailwater").await?;
     }
     let load = LoadOptions::new(target.connect_options());
     let options = CopyOptions::new(source.connect_options(), Selection::default(), load);
     copy(&options, &Arc::default(), &CancellationToken::new()).await?;
     ensure_equal(&before, &all(&target).await?)?;
-    ensure!(target.sql(found).await? == ["20"], "copied");
+    ensure!(target.sql(found).await? == ["20"], "the full-text index does not find the rows after a copy");
     target.sql("DROP DATABASE odd; DROP DATABASE tailwater").await?;
     let out = Shared::default();
     let options = DumpOptions { chunk_rows_max: 2, ..DumpOptions::new(source.connect_options(), "") };
@@ -206,7 +218,10 @@ async fn rows_with_document_identifiers_are_copied(kind: ServerKind) -> Result<(
     let stream = std::mem::take(&mut *out.0.lock().unwrap());
     run_script(&target, &stream)?;
     ensure_equal(&before, &all(&target).await?)?;
-    ensure!(target.sql(found).await? == ["20"], "loaded by the server's own client");
+    ensure!(
+        target.sql(found).await? == ["20"],
+        "the full-text index does not find the rows that the stock client has loaded"
+    );
     Ok(())
 }
 
@@ -225,28 +240,38 @@ async fn values_without_a_member_are_repaired(source: &Server, target: &Server) 
     };
     let report = run(&options).await?;
     let of = |table: &str| report.differences.iter().filter(|found| found.table == table).collect::<Vec<_>>();
-    let [row] = of("members")[..] else { anyhow::bail!("{report:?}") };
-    let DifferenceKind::Changed { columns } = &row.what else { anyhow::bail!("{row:?}") };
-    ensure!(*columns == ["e", "z", "l"], "{row:?}");
-    ensure!(of("violating").len() == if is_mariadb { 2 } else { 0 }, "{report:?}");
+    let [row] = of("members")[..] else {
+        anyhow::bail!("the table members does not have one difference: {report:?}")
+    };
+    let DifferenceKind::Changed { columns } = &row.what else {
+        anyhow::bail!("the row is not reported as changed: {row:?}")
+    };
+    ensure!(*columns == ["e", "z", "l"], "other columns are reported as changed: {row:?}");
+    ensure!(
+        of("violating").len() == if is_mariadb { 2 } else { 0 },
+        "the deleted rows are not reported: {report:?}"
+    );
     let repairing = RepairOptions::new(options.clone());
     let progress = Arc::new(BulkProgress::default());
     let repaired = repair(&repairing, Throttle::open(), progress, CancellationToken::new()).await?;
-    ensure!(repaired.rows.len() == report.differences.len() && repaired.is_equal(), "{repaired:?}");
+    ensure!(
+        repaired.rows.len() == report.differences.len() && repaired.is_equal(),
+        "the repair has not repaired all rows: {repaired:?}"
+    );
     ensure!(run(&options).await?.is_equal());
-    // Index 0 is also distinguished from this member if the two sides declare different members, so that the
-    // texts are compared.
+    // The two sides now declare different members, so the check compares the texts. It must still distinguish
+    // index 0 from the member with the empty text.
     target.sql("ALTER TABLE odd.members MODIFY e ENUM('red', 'green', '', 'more')").await?;
     ensure!(run(&options).await?.is_equal());
     target.sql("UPDATE odd.members SET e = 3 WHERE id = 3").await?;
     let report = run(&options).await?;
-    ensure!(report.differences.len() == 1, "{report:?}");
+    ensure!(report.differences.len() == 1, "the check does not find the one difference: {report:?}");
     target.sql("SET sql_mode = ''; UPDATE odd.members SET e = 0 WHERE id = 3").await?;
     target.sql("SET sql_mode = ''; ALTER TABLE odd.members MODIFY e ENUM('red', 'green', '')").await?;
     Ok(())
 }
 
-/// The target logs statements. InnoDB then accepts no writes in a READ COMMITTED transaction.
+/// The target logs statements. InnoDB then refuses writes in a READ COMMITTED transaction.
 async fn a_target_with_statement_logging_can_be_loaded(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -271,8 +296,14 @@ async fn a_target_with_statement_logging_can_be_loaded(kind: ServerKind) -> Resu
     };
     if kind.flavour() == Flavour::MariaDb {
         let refused = load_as(Some("loader")).await.err().context("the load succeeded")?;
-        ensure!(matches!(refused, BulkError::BinlogFormat { .. }), "{refused}");
-        ensure!(refused.to_string().contains("Grant it BINLOG ADMIN"), "{refused}");
+        ensure!(
+            matches!(refused, BulkError::BinlogFormat { .. }),
+            "the load was not refused because of the binlog format: {refused}"
+        );
+        ensure!(
+            refused.to_string().contains("Grant it BINLOG ADMIN"),
+            "the error does not name the missing privilege: {refused}"
+        );
         ensure!(target.sql("SHOW DATABASES LIKE 'shop'").await?.is_empty());
         target.sql("GRANT BINLOG ADMIN ON *.* TO loader").await?;
     }
@@ -287,8 +318,8 @@ async fn a_target_with_statement_logging_can_be_loaded(kind: ServerKind) -> Resu
     Ok(())
 }
 
-/// A load creates no object before it has checked that it can create all objects. Rows that an interrupted
-/// load left in a table that cannot be emptied are not loaded twice.
+/// A load creates no object before it has checked that it can create all of them. If an interrupted load left
+/// rows in a table that cannot be emptied, the next load does not load these rows twice.
 async fn missing_engines_are_refused(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -330,7 +361,7 @@ async fn missing_engines_are_refused(kind: ServerKind) -> Result<()> {
     let good = std::fs::read(&rows)?;
     std::fs::write(&rows, b"1\tx\n2\tz\n")?;
     let refused = load_now(&options).await.err().context("the load succeeded")?;
-    ensure!(refused.code() == "TW-BULK-0002", "{refused}");
+    ensure!(refused.code() == "TW-BULK-0002", "the load was not refused with TW-BULK-0002: {refused}");
     std::fs::write(&rows, good)?;
     target.sql("INSERT INTO shop.b VALUES (1, 'left')").await?;
     load_now(&LoadOptions { resume: true, ..options }).await?;

@@ -38,7 +38,8 @@ fn of(schemas: &[&str], tables: &[(&str, &str)], except: &[(&str, &str)]) -> Sel
     Selection { schemas, tables: named(tables), except: named(except) }
 }
 
-/// Several accounts, from no privileges to enough privileges, on a server that other tests also use.
+/// The accounts range from an account without privileges to one with enough privileges. Other tests use the
+/// same server.
 async fn hidden_objects_are_an_error(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -76,9 +77,15 @@ async fn hidden_objects_are_an_error(kind: ServerKind) -> Result<()> {
     ensure!(error("seen_none", of(&["seen"], &[], &[])).await?.contains("database seen"));
     ensure!(error("seen_all", everything()).await?.contains("SELECT ON *.*"));
     let lacking = error("seen_rows", of(&["seen"], &[], &[])).await?;
-    ensure!(lacking.contains("database seen") && lacking.contains("TRIGGER, EVENT"), "{lacking}");
+    ensure!(
+        lacking.contains("database seen") && lacking.contains("TRIGGER, EVENT"),
+        "the error does not name the database and the missing privileges: {lacking}"
+    );
     // The advice names --table, because the user has already named the database.
-    ensure!(lacking.ends_with("Grant it, or name its tables with --table"), "{lacking}");
+    ensure!(
+        lacking.ends_with("Grant it, or name its tables with --table"),
+        "the error gives other advice: {lacking}"
+    );
     ensure!(error("seen_table", of(&["seen"], &[], &[])).await?.contains("database seen"));
     ensure!(error("seen_all", of(&["seen", "hidden"], &[], &[])).await?.contains("database hidden"));
     ensure!(
@@ -86,10 +93,10 @@ async fn hidden_objects_are_an_error(kind: ServerKind) -> Result<()> {
             .await?
             .contains("nothing is selected")
     );
-    // The refused command left no folder, so that the same command with the correct name succeeds.
+    // The refused command has left no folder. So the same command with the correct name can use that folder.
     ensure!(error("root", of(&["sene"], &[], &[])).await?.contains("no database sene"));
     let whole = attempt("seen_all", of(&["seen"], &[], &[]), "refused").await?;
-    ensure!(whole.manifest.tables.len() == 2, "{:?}", whole.manifest);
+    ensure!(whole.manifest.tables.len() == 2, "the dump does not have both tables: {:?}", whole.manifest);
     let named = attempt("seen_table", of(&[], &[("seen", "t")], &[]), "named").await?;
     ensure!(named.manifest.tables.len() == 1);
 
@@ -130,9 +137,12 @@ async fn checks_that_see_nothing(on_source: &Server, on_target: &Server) -> Resu
         );
     }
     let seen = compare("seen_all", "seen_all", of(&["seen"], &[], &[])).await?;
-    ensure!(seen.tables == 2 && seen.is_equal(), "{seen:?}");
+    ensure!(seen.tables == 2 && seen.is_equal(), "the check does not compare both tables as equal: {seen:?}");
     let seen = compare("seen_table", "seen_table", of(&[], &[("seen", "t")], &[])).await?;
-    ensure!(seen.tables == 1 && seen.is_equal(), "{seen:?}");
+    ensure!(
+        seen.tables == 1 && seen.is_equal(),
+        "the check does not compare the named table as equal: {seen:?}"
+    );
     Ok(())
 }
 
@@ -152,7 +162,7 @@ async fn a_damaged_manifest_is_refused(kind: ServerKind) -> Result<()> {
     let sound = std::fs::read_to_string(&path)?;
     ensure!(tailwater_folder::read(temporary.path(), false)?.rows() == 2);
     // The manifest of this version has a checksum. The manifest of an older version has none.
-    let at = sound.rfind(",\n  \"crc32\"").context("no checksum")?;
+    let at = sound.rfind(",\n  \"crc32\"").context("the manifest has no checksum")?;
     let older = format!("{}\n}}\n", &sound[..at]);
     std::fs::write(&path, &older)?;
     ensure!(tailwater_folder::read(temporary.path(), false)?.rows() == 2);
@@ -175,7 +185,7 @@ async fn a_damaged_manifest_is_refused(kind: ServerKind) -> Result<()> {
             no_tables(text)?,
             no_chunks(text)?,
         ] {
-            ensure!(edited != **text, "{text}");
+            ensure!(edited != **text, "the manifest does not contain the text to change: {text}");
             std::fs::write(&path, &edited)?;
             let refused = tailwater_folder::read(temporary.path(), false).err().context(edited)?;
             ensure!(

@@ -60,7 +60,7 @@ async fn run_repair(options: &RepairOptions) -> Result<RepairReport, BulkError> 
     repair(options, Throttle::open(), Arc::new(BulkProgress::default()), CancellationToken::new()).await
 }
 
-/// Returns why rows of a table still differ.
+/// Returns for each row of the table that still differs the reason why it was not repaired.
 fn reasons(report: &RepairReport, table: &str) -> Vec<String> {
     let of_table = report.rows.iter().filter(|(difference, _)| difference.table == table);
     let reason = |outcome: &RepairOutcome| match outcome {
@@ -75,8 +75,8 @@ fn key_and_what(difference: &RowDifference) -> String {
     format!("{} {}", key.join(","), difference.what.name())
 }
 
-/// MySQL warns about each literal with an old character set name, and such a row is repaired. If the target
-/// would really change a value, the row is not repaired.
+/// MySQL warns about each literal with the old name of a character set. A row with such a warning is
+/// repaired. If the target would really change a value, the row is not repaired.
 async fn texts_of_old_character_sets_are_repaired(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -102,20 +102,29 @@ async fn texts_of_old_character_sets_are_repaired(kind: ServerKind) -> Result<()
     let servers = Apart::start(kind, &on_source, &on_target).await?;
     servers.target.sql("SET GLOBAL max_error_count = 0").await?;
     let hidden = reasons(&servers.repair().await?, "cut");
-    ensure!(hidden.len() == 1 && hidden[0].contains("max_error_count"), "{hidden:?}");
+    ensure!(
+        hidden.len() == 1 && hidden[0].contains("max_error_count"),
+        "the repair does not report that warnings are hidden: {hidden:?}"
+    );
     servers.target.sql("SET GLOBAL max_error_count = 64").await?;
     let report = servers.repair().await?;
     for table in ["texts", "named", "plain"] {
-        ensure!(reasons(&report, table).is_empty(), "{table}: {report:#?}");
+        ensure!(reasons(&report, table).is_empty(), "{table}: some rows were not repaired: {report:#?}");
     }
     let cut = reasons(&report, "cut");
-    ensure!(cut.len() == 1 && cut[0].contains("would store something else"), "{cut:?}");
+    ensure!(
+        cut.len() == 1 && cut[0].contains("would store something else"),
+        "the row that the target would change was repaired: {cut:?}"
+    );
     let report = run(&servers.options()).await?;
-    ensure!(report.differences.len() == 1 && report.differences[0].table == "cut", "{report:#?}");
+    ensure!(
+        report.differences.len() == 1 && report.differences[0].table == "cut",
+        "other rows still differ: {report:#?}"
+    );
     Ok(())
 }
 
-/// In these tables rows can neither be locked nor rolled back.
+/// In tables without transactions, rows can neither be locked nor rolled back.
 async fn tables_without_transactions_are_not_changed(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -131,14 +140,14 @@ async fn tables_without_transactions_are_not_changed(kind: ServerKind) -> Result
     let reasons = reasons(&report, "t");
     ensure!(
         reasons.len() == 2 && reasons.iter().all(|reason| reason.contains("no transactions")),
-        "{reasons:?}"
+        "the rows were not refused because of missing transactions: {reasons:?}"
     );
     ensure!(servers.target.sql("SELECT GROUP_CONCAT(id, a) FROM apart.t").await? == ["15"]);
     Ok(())
 }
 
-/// In a chain of many rows, each row waits for the unique value of the next row. All of them are repaired.
-/// Two rows that wait for each other still differ.
+/// In a chain of many rows, each row waits for the unique value of the next row. The repair repairs all of
+/// them. It cannot repair two rows that wait for each other.
 async fn moved_unique_values_are_repaired(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -153,15 +162,18 @@ async fn moved_unique_values_are_repaired(kind: ServerKind) -> Result<()> {
     };
     let servers = Apart::start(kind, &script(1, "(1, 1), (2, 2)"), &script(0, "(1, 2), (2, 1)")).await?;
     let report = servers.repair().await?;
-    ensure!(reasons(&report, "chain").is_empty(), "{report:#?}");
+    ensure!(reasons(&report, "chain").is_empty(), "the chain of rows was not repaired: {report:#?}");
     let swapped = reasons(&report, "swapped");
-    ensure!(swapped.len() == 2 && swapped.iter().all(|reason| reason.contains("unique key")), "{swapped:?}");
+    ensure!(
+        swapped.len() == 2 && swapped.iter().all(|reason| reason.contains("unique key")),
+        "the two rows were not refused because of their unique key: {swapped:?}"
+    );
     ensure!(run(&servers.options()).await?.differences.len() == 2);
     Ok(())
 }
 
-/// ENUM members are declared in another order on the target. Texts that one side's collation distinguishes
-/// are equal in the other side's collation.
+/// The target declares the ENUM members in another order. The collation of one side considers texts equal
+/// that the collation of the other side distinguishes.
 async fn keys_that_are_equal_on_one_side_only_are_distinguished(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -195,27 +207,42 @@ async fn keys_that_are_equal_on_one_side_only_are_distinguished(kind: ServerKind
         found.sort();
         found
     };
-    ensure!(found("states").is_empty(), "{:?}", found("states"));
-    ensure!(found("two_keys") == ["2 changed"], "{:?}", found("two_keys"));
+    ensure!(
+        found("states").is_empty(),
+        "rows with the same ENUM text count as different: {:?}",
+        found("states")
+    );
+    ensure!(found("two_keys") == ["2 changed"], "the differences in two_keys are {:?}", found("two_keys"));
     let text = |letter: char, what: &str| format!("_utf8mb4 X'{:02X}' {what}", u32::from(letter));
     let lax = [('A', "extra"), ('B', "extra"), ('D', "missing"), ('b', "changed"), ('d', "extra")];
-    ensure!(found("lax") == lax.map(|(letter, what)| text(letter, what)), "{:?}", found("lax"));
+    ensure!(
+        found("lax") == lax.map(|(letter, what)| text(letter, what)),
+        "the differences in lax are {:?}",
+        found("lax")
+    );
     let strict = [('A', "missing"), ('C', "extra"), ('c', "missing")];
-    ensure!(found("strict") == strict.map(|(letter, what)| text(letter, what)), "{:?}", found("strict"));
+    ensure!(
+        found("strict") == strict.map(|(letter, what)| text(letter, what)),
+        "the differences in strict are {:?}",
+        found("strict")
+    );
 
     let report = servers.repair().await?;
     let strict = reasons(&report, "strict");
-    ensure!(strict.len() == 1 && strict[0].contains("unique key"), "{strict:?}");
+    ensure!(
+        strict.len() == 1 && strict[0].contains("unique key"),
+        "the row in strict was not refused because of its unique key: {strict:?}"
+    );
     let left = report.rows.iter().filter(|(_, outcome)| matches!(outcome, RepairOutcome::Remains(_)));
-    ensure!(left.count() == 1, "{report:#?}");
+    ensure!(left.count() == 1, "the number of rows that were not repaired is not 1: {report:#?}");
     let still = run(&servers.options()).await?;
     let still: Vec<_> = still.differences.iter().map(key_and_what).collect();
-    ensure!(still == [text('A', "missing")], "{still:?}");
+    ensure!(still == [text('A', "missing")], "the differences after the repair are {still:?}");
     Ok(())
 }
 
-/// Only the selected rows of the state are repaired, and the report has the state's findings about whole
-/// tables. Rows that were not compared do not count as equal.
+/// The repair repairs only the selected rows of the state. Its report has the state's findings about whole
+/// tables. Rows that the check did not compare do not count as equal.
 async fn a_partial_state_is_repaired(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -231,9 +258,12 @@ async fn a_partial_state_is_repaired(kind: ServerKind) -> Result<()> {
     let options = CheckOptions { state: Some(state.clone()), differences_max: 2, ..servers.options() };
     let found = run(&options).await?;
     let has_values = |difference: &RowDifference| difference.values.is_some();
-    ensure!(found.differences.len() >= 4 && !found.differences.iter().any(has_values), "{found:#?}");
+    ensure!(
+        found.differences.len() >= 4 && !found.differences.iter().any(has_values),
+        "the check does not find the differences, or reports values: {found:#?}"
+    );
     let shown = run(&CheckOptions { state: None, show_values: true, ..options.clone() }).await?;
-    ensure!(shown.differences.iter().all(has_values), "{shown:#?}");
+    ensure!(shown.differences.iter().all(has_values), "the check does not report the values: {shown:#?}");
 
     let of = |tables: &[&str], except: &[&str], check: &CheckOptions| {
         let names = |names: &[&str]| names.iter().map(|name| TableName::new("apart", *name)).collect();
@@ -246,23 +276,35 @@ async fn a_partial_state_is_repaired(kind: ServerKind) -> Result<()> {
         tables
     };
     let report = run_repair(&of(&["one"], &[], &options)).await?;
-    ensure!(tables_of(&report) == ["one"] && report.is_equal(), "{report:#?}");
+    ensure!(
+        tables_of(&report) == ["one"] && report.is_equal(),
+        "the repair has not repaired only the table one: {report:#?}"
+    );
     ensure!(report.rows[0].1 == RepairOutcome::Done(RepairAction::Insert));
     let report = run_repair(&of(&[], &["one", "many", "lone"], &options)).await?;
-    ensure!(tables_of(&report) == ["two"] && report.is_equal(), "{report:#?}");
+    ensure!(
+        tables_of(&report) == ["two"] && report.is_equal(),
+        "the repair has not repaired only the table two: {report:#?}"
+    );
     let report = run_repair(&of(&[], &[], &options)).await?;
     let findings = [
         TableFinding::TooMany(TableName::new("apart", "many")),
         TableFinding::OnlySource(TableName::new("apart", "lone")),
     ];
-    ensure!(report.findings == findings && !report.is_equal() && !report.unfinished, "{report:#?}");
+    ensure!(
+        report.findings == findings && !report.is_equal() && !report.unfinished,
+        "the report does not have the findings of the state: {report:#?}"
+    );
     ensure!(tables_of(&report) == ["many", "one", "two"] && reasons(&report, "many").is_empty());
 
-    // The state is like that of a check that was killed before it wrote the last line.
+    // The state is now like that of a check that was killed before it wrote the last line.
     let text = std::fs::read_to_string(&state)?;
     let lines: Vec<_> = text.lines().collect();
     std::fs::write(&state, lines[..lines.len() - 1].join("\n") + "\n")?;
     let report = run_repair(&of(&["one"], &[], &options)).await?;
-    ensure!(report.unfinished && !report.is_equal() && report.findings.is_empty(), "{report:#?}");
+    ensure!(
+        report.unfinished && !report.is_equal() && report.findings.is_empty(),
+        "the report does not say that the check is unfinished: {report:#?}"
+    );
     Ok(())
 }

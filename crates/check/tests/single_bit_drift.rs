@@ -15,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::seeded_random::Random;
 
-/// A column: its name, its type, and a function that returns a value and the closest other value.
+/// A column: its name, its type, and a function that returns a value and the other value that is closest to
+/// it.
 struct Column {
     name: &'static str,
     definition: &'static str,
@@ -259,8 +260,8 @@ const TABLES: [Table; 4] = [
     },
 ];
 
-/// The expected differences: the table, the row's key, and the name of the column or of the kind of
-/// difference.
+/// The expected differences. Each has the table, the key of the row, and the name of the changed column or of
+/// the kind of difference.
 pub type InjectedDifferences = BTreeSet<(String, String, String)>;
 
 /// A row that can be changed on the target, with the changed value of one column.
@@ -288,7 +289,7 @@ impl Plan {
     /// rows with even numbers.
     pub fn new(seed: u64, kind: ServerKind, count: usize) -> Self {
         let mut random = Random::new(seed);
-        // The tables have more rows than the test changes, so that some rows stay unchanged.
+        // Each table has more rows than the test changes, so that some rows stay unchanged.
         let rows = (count * 3 / TABLES.len()) as i64;
         let mut script = String::from(
             "CREATE DATABASE drift CHARACTER SET utf8mb4; USE drift; SET NAMES utf8mb4; \
@@ -416,7 +417,7 @@ impl Writers {
                         Err(SessionError::Server { error, .. }) if error.number == 1213 => {}
                         Err(error) => return Err(error.into()),
                     }
-                    // Without this pause, a replica on a machine with two cores could not keep up.
+                    // Without this pause, the replica would not keep up on a machine with two cores.
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
                 connection.close().await;

@@ -63,13 +63,17 @@ async fn single_bit_changes_are_found_and_repaired_during_writes(kind: ServerKin
     let writers = Writers::start(&servers.source, plan.rows).await?;
     let options = servers.options();
     let report = run(&options).await?;
-    ensure!(report.is_equal(), "seed {seed}: differences before any change: {report:#?}");
-    ensure!(report.tables == 5 && report.rows >= 4 * plan.rows as u64, "{} rows", report.rows);
+    ensure!(report.is_equal(), "seed {seed}: the check finds differences before any change: {report:#?}");
+    ensure!(
+        report.tables == 5 && report.rows >= 4 * plan.rows as u64,
+        "the check has compared only {} rows",
+        report.rows
+    );
 
     let injected = plan.inject(&servers.target, count).await?;
     for digests in ALL_DIGESTS {
         let committed = writers.committed();
-        // With one row in each chunk, the sums must show each difference separately.
+        // Each chunk has one row, so the sum of each chunk must show its difference.
         let chunk_rows_max = if matches!(digests, Digests::Quick { .. }) { 1 } else { 150 };
         let report = run(&CheckOptions { chunk_rows_max, digests, ..options.clone() }).await?;
         let found: InjectedDifferences = report.differences.iter().map(table_key_and_what).collect();
@@ -79,31 +83,43 @@ async fn single_bit_changes_are_found_and_repaired_during_writes(kind: ServerKin
             missed.is_empty() && wrong.is_empty(),
             "seed {seed}, {digests:?}: missed {missed:?}, wrongly found {wrong:?}"
         );
-        ensure!(report.findings.is_empty() && injected.len() == count, "{:?}", report.findings);
+        ensure!(
+            report.findings.is_empty() && injected.len() == count,
+            "the check has findings about whole tables: {:?}",
+            report.findings
+        );
         ensure!(writers.committed() > committed + 10, "the writers committed nothing during the check");
     }
 
     let dry = RepairOptions { dry_run: true, ..RepairOptions::new(options.clone()) };
     let report = run_repair(&dry).await?;
-    ensure!(report.rows.len() == count && report.is_equal(), "{} rows", report.rows.len());
+    ensure!(
+        report.rows.len() == count && report.is_equal(),
+        "the dry run reports {} rows, or differences that remain",
+        report.rows.len()
+    );
     ensure!(!run(&options).await?.is_equal(), "the dry run changed a row");
 
     let executed = servers.target.sql("SELECT @@GLOBAL.gtid_executed").await.unwrap_or_default();
     let report = run_repair(&RepairOptions::new(options.clone())).await?;
     let remains: Vec<_> =
         report.rows.iter().filter(|(_, outcome)| matches!(outcome, RepairOutcome::Remains(_))).collect();
-    ensure!(report.is_equal(), "seed {seed}: the repair left differences: {remains:#?}");
+    ensure!(report.is_equal(), "seed {seed}: some differences remain after the repair: {remains:#?}");
     for action in [RepairAction::Insert, RepairAction::Update, RepairAction::Delete] {
         ensure!(
             report.rows.iter().any(|(_, outcome)| *outcome == RepairOutcome::Done(action)),
-            "no {action:?}"
+            "the repair did not report the action {action:?}"
         );
     }
     let report = run(&options).await?;
-    ensure!(report.is_equal(), "seed {seed}: differences after the repair: {:#?}", report.differences);
+    ensure!(report.is_equal(), "seed {seed}: the servers differ after the repair: {:#?}", report.differences);
     writers.stop().await?;
     let report = run(&options).await?;
-    ensure!(report.is_equal(), "seed {seed}: differences after the last write: {:#?}", report.differences);
+    ensure!(
+        report.is_equal(),
+        "seed {seed}: the servers differ after the last write: {:#?}",
+        report.differences
+    );
     let is_clean = has_no_errant_transactions(&servers, kind).await?;
     ensure!(is_clean, "the target has transactions that the source lacks: {executed:?}");
     Ok(())
@@ -153,17 +169,20 @@ async fn differences_do_not_cancel_in_sums(kind: ServerKind) -> Result<()> {
         let options = CheckOptions { digests, ..options.clone() };
         let log = StatementLog::start(&servers.target).await?;
         let report = run(&options).await?;
-        ensure!(report.is_equal() && report.tables == 6, "{digests:?}: {report:#?}");
-        // Sums are not computed on the target for the table without a key, and for the table about which the
-        // source warns before the target is read.
+        ensure!(
+            report.is_equal() && report.tables == 6,
+            "{digests:?}: the servers differ before any change: {report:#?}"
+        );
+        // The target computes no sum for two of the six tables: the table without a key, and the table for
+        // whose sum the source gives a warning.
         let summed = if kind == ServerKind::Mysql97 { 0 } else { 4 };
         let wanted = match digests {
             Digests::Quick { .. } => (summed, 0),
             Digests::Client { .. } => (0, 0),
-            // There is one more statement, to find out whether the row with the warning has a hash.
+            // One more statement finds out whether the row with the warning has a hash.
             Digests::OnServers => (0, if kind == ServerKind::Mysql97 { 6 } else { 7 }),
         };
-        // Row hashes are only read if the sums differ.
+        // The check reads row hashes only where the sums differ.
         let found = (log.count("BIT_XOR(CRC32(").await?, log.count("SHA2(").await?);
         ensure!(
             found == wanted,
@@ -227,18 +246,19 @@ async fn differences_do_not_cancel_in_sums(kind: ServerKind) -> Result<()> {
             connection.execute("DROP TABLE summed.kept").await?;
         }
     }
-    ensure!(missed.is_empty(), "{missed:#?}");
+    ensure!(missed.is_empty(), "the check has missed differences: {missed:#?}");
     ensure!(
         run(&options).await?.is_equal(),
-        "after the source's rows are restored, both servers must be equal"
+        "after the source's rows are restored, the check still finds differences"
     );
     Ok(())
 }
 
 on_each_server!(different_declarations_give_equal_sums);
 
-/// The two servers have the same values in columns that differ: in width, sign and character set, nullable on
-/// one side only, and with a thousand columns. A second table has different values with the same bits.
+/// The columns of the two servers have the same values but different declarations: width, sign, character
+/// set, NULL allowed on one side only, and a thousand columns. A second table has different values with the
+/// same bits.
 async fn different_declarations_give_equal_sums(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() || kind == ServerKind::Mysql97 {
         return Ok(());
@@ -281,11 +301,14 @@ async fn different_declarations_give_equal_sums(kind: ServerKind) -> Result<()> 
         let log = StatementLog::start(&target).await?;
         let report = run(&CheckOptions { digests, ..options.clone() }).await?;
         let found: Vec<_> = report.differences.iter().map(table_key_and_what).collect();
-        ensure!(found == [("bits".into(), "1".into(), "n,w".into())], "{digests:?}: {found:?}");
+        ensure!(
+            found == [("bits".into(), "1".into(), "n,w".into())],
+            "{digests:?}: other differences than the one in the table bits are found: {found:?}"
+        );
         let (sums, hashes) = (log.count("BIT_XOR(CRC32(").await?, log.count("SHA2(").await?);
         let are_summed = matches!(digests, Digests::Quick { .. });
         ensure!(sums == if are_summed { 3 } else { 0 }, "{digests:?}: the servers computed {sums} sums");
-        ensure!(!are_summed || hashes == 1, "{hashes} tables instead of 1 were compared by row hashes");
+        ensure!(!are_summed || hashes == 1, "the check compared {hashes} tables by row hashes, expected 1");
     }
     Ok(())
 }
@@ -322,7 +345,7 @@ fn table_key_and_what(difference: &RowDifference) -> (String, String, String) {
     (difference.table.clone(), key, what)
 }
 
-/// Whether the target has no transactions besides those of the source.
+/// Whether the target has only transactions of the source.
 async fn has_no_errant_transactions(servers: &ReplicaPair, kind: ServerKind) -> Result<bool> {
     if kind != ServerKind::Mysql97 {
         return Ok(true);
@@ -367,7 +390,10 @@ async fn all_types_are_the_same_in_both_families() -> Result<()> {
         };
         for digests in ALL_DIGESTS {
             let report = run(&CheckOptions { digests, ..options.clone() }).await?;
-            ensure!(report.tables > 10 && report.is_equal(), "{digests:?}: {report:#?}");
+            ensure!(
+                report.tables > 10 && report.is_equal(),
+                "{digests:?}: rows differ between the server families: {report:#?}"
+            );
         }
     }
     Ok(())
@@ -412,11 +438,15 @@ async fn objects_of_one_side_only_are_reported(kind: ServerKind) -> Result<()> {
     let count = |table: &str, source, target| (table.to_owned(), source, target);
     let wanted =
         [count("keyless", 1, 0), count("keyless", 2, 3), count("nullable", 0, 1), count("nullable", 2, 1)];
-    ensure!(counts == wanted, "{counts:?}");
+    ensure!(counts == wanted, "the numbers of surplus and missing rows are wrong: {counts:?}");
     let report = run_repair(&RepairOptions::new(servers.options())).await?;
-    ensure!(!report.is_equal() && report.rows.len() == 4, "{report:?}");
+    ensure!(
+        !report.is_equal() && report.rows.len() == 4,
+        "the repair does not report four rows that remain different: {report:?}"
+    );
 
-    // A row is too long for one of the servers to concatenate. It must not count as equal.
+    // A row is so long that one of the servers cannot concatenate its columns. The row must not count as
+    // equal.
     let columns: Vec<_> = (0..20).map(|number| format!("c{number} MEDIUMBLOB")).collect();
     let values: Vec<_> = (0..20).map(|_| "REPEAT('x', 60000)").collect();
     let long = format!(
@@ -430,15 +460,21 @@ async fn objects_of_one_side_only_are_reported(kind: ServerKind) -> Result<()> {
     let options = CheckOptions { selection, ..servers.options() };
     let too_long = run(&CheckOptions { digests: Digests::OnServers, ..options.clone() }).await?;
     let findings = format!("{:?}", too_long.findings);
-    ensure!(findings.starts_with("[Unreadable") && findings.contains("1 rows"), "{findings}");
+    ensure!(
+        findings.starts_with("[Unreadable") && findings.contains("1 rows"),
+        "the long row is not reported as unreadable: {findings}"
+    );
     ensure!(run(&options).await?.is_equal(), "the long row is equal on both servers");
-    // Such rows do not count as equal either if neither server can concatenate them.
+    // If neither server can concatenate the columns of such a row, the row must not count as equal either.
     servers.target.sql("SET GLOBAL max_allowed_packet = 1048576").await?;
     servers.target.sql("SET sql_log_bin = 0; UPDATE long_rows.t SET c7 = CONCAT('y', SUBSTR(c7, 2))").await?;
     for digests in [Digests::Quick { seed: 5 }, Digests::Client { seed: 5 }] {
         let report = run(&CheckOptions { digests, ..options.clone() }).await?;
         let found: Vec<_> = report.differences.iter().map(table_key_and_what).collect();
-        ensure!(found == [("t".into(), "1".into(), "c7".into())], "{digests:?}: {found:?}");
+        ensure!(
+            found == [("t".into(), "1".into(), "c7".into())],
+            "{digests:?}: the difference in the long row is not found: {found:?}"
+        );
     }
 
     let few = CheckOptions { differences_max: 1, ..servers.options() };
@@ -471,7 +507,7 @@ async fn a_lagging_target_causes_no_differences(kind: ServerKind) -> Result<()> 
         ensure!(!waits.is_finished(), "the check did not wait");
         servers.target.sql(tailwater_sandbox::native_replica::start_statement(kind.flavour())).await?;
         let report = waits.await??;
-        ensure!(report.is_equal(), "{report:?}");
+        ensure!(report.is_equal(), "the servers differ after the target has caught up: {report:?}");
         servers.target.sql(tailwater_sandbox::native_replica::stop_statement(kind.flavour())).await?;
         servers.source.sql("UPDATE drift.t SET a = a + 1").await?;
     }
@@ -486,9 +522,15 @@ async fn a_lagging_target_causes_no_differences(kind: ServerKind) -> Result<()> 
     ensure!(!waits.is_finished(), "the check did not wait");
     servers.target.sql(tailwater_sandbox::native_replica::start_statement(kind.flavour())).await?;
     let report = waits.await??;
-    ensure!(report.is_equal() && report.tables == 2, "{report:?}");
+    ensure!(
+        report.is_equal() && report.tables == 2,
+        "a table that the target did not have yet is reported: {report:?}"
+    );
     let mut connection = Connection::connect(&servers.source.connect_options()).await?;
     let marks = connection.query("SELECT COUNT(*) FROM tailwater.check_marks").await?;
-    ensure!(marks.scalar().context("the query returned no count")? == "0", "marks remain");
+    ensure!(
+        marks.scalar().context("the query returned no count")? == "0",
+        "the source still has marks after the checks"
+    );
     Ok(())
 }

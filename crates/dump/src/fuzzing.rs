@@ -85,7 +85,7 @@ fn check_rows(data: &[u8], (front, rest): (&[u8], &[u8])) {
         assert_eq!(
             reparsed.as_deref(),
             Ok([statement.clone()].as_slice()),
-            "a value has broken out of its quotes"
+            "a value ends before its closing quote"
         );
     }
 }

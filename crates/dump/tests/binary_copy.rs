@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 const CLONER_PASSWORD: &str = "p'w\\d \"x\"";
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Rows that a channel with `gtid = log` would write on its target.
+/// Rows of the progress tables that a channel with `gtid = log` would write on its target.
 const CHANNEL_ROWS: &str = "CREATE DATABASE tailwater; CREATE TABLE tailwater.apply_unlogged (channel VARCHAR(64) PRIMARY KEY); \
                    INSERT INTO tailwater.apply_unlogged VALUES ('one'), ('two')";
 
@@ -28,8 +28,8 @@ async fn server(kind: ServerKind, name: &str) -> Result<Option<Server>> {
     Ok(Some(Server::start(ServerSpec::new(kind).name(name)).await?))
 }
 
-/// Creates two counters that every transaction will increment, and a table in which every transaction will
-/// insert a row.
+/// Creates two counters and a table. Every later transaction increments both counters and inserts a row into
+/// the table.
 async fn fill(source: &Server) -> Result<()> {
     let script = "CREATE DATABASE shop; CREATE TABLE shop.counter (id INT PRIMARY KEY, n BIGINT NOT NULL); \
                   INSERT INTO shop.counter VALUES (1,0),(2,0); \
@@ -42,7 +42,7 @@ async fn fill(source: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Writes transactions until it is stopped.
+/// Writes transactions until `stop` is set.
 fn write(source: &Server, stop: &Arc<AtomicBool>) -> tokio::task::JoinHandle<Result<u64>> {
     let (options, stop) =
         (ConnectOptions { multi_statements: true, ..source.connect_options() }, Arc::clone(stop));
@@ -77,10 +77,13 @@ async fn ensure_copy(source: &Server, copy: &Server) -> Result<()> {
             return Ok(());
         }
         let status = copy.replica_status().await?.context("the copy is not a replica")?;
-        ensure!(status.sql_error.0 == 0 && status.io_error.0 == 0, "{status:?}");
+        ensure!(
+            status.sql_error.0 == 0 && status.io_error.0 == 0,
+            "replication from the copy's position has failed: {status:?}"
+        );
         ensure!(
             start.elapsed() < PATIENCE,
-            "the copy has the checksums {there:?}, the source has {want:?}: {status:?}"
+            "the copy has the checksums {there:?}, but the source has {want:?}: {status:?}"
         );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -139,7 +142,10 @@ async fn a_mysql_server_is_cloned_while_it_is_written_to() -> Result<()> {
     donor.sql("DROP DATABASE tailwater").await?;
 
     let plan = clone_plugin::plan(&options).await?;
-    ensure!(plan.bytes_estimate > 1 << 20 && plan.donor_address.1 == donor.port(), "{plan:?}");
+    ensure!(
+        plan.bytes_estimate > 1 << 20 && plan.donor_address.1 == donor.port(),
+        "the plan has a wrong size or address: {plan:?}"
+    );
     // The bandwidth limit makes the clone so slow that it cannot finish before it is cancelled.
     recipient.sql("SET GLOBAL clone_max_data_bandwidth = 1").await?;
     let cancel = CancellationToken::new();
@@ -148,7 +154,10 @@ async fn a_mysql_server_is_cloned_while_it_is_written_to() -> Result<()> {
     let is_expected = |error: &BulkError| {
         error.code() == "TW-BULK-0103" && error.to_string().contains("run the same command again")
     };
-    ensure!(stopped.as_ref().is_err_and(is_expected), "{stopped:?}");
+    ensure!(
+        stopped.as_ref().is_err_and(is_expected),
+        "the cancelled clone did not end with the expected error: {stopped:?}"
+    );
     recipient.sql("SET GLOBAL clone_max_data_bandwidth = 0").await?;
 
     let stop = Arc::new(AtomicBool::new(false));
@@ -167,9 +176,15 @@ async fn a_mysql_server_is_cloned_while_it_is_written_to() -> Result<()> {
     stop.store(true, Ordering::Relaxed);
     let written = writer.await??;
     ensure!(written > 0, "nothing was written during the clone");
-    ensure!(cloned.bytes > 1 << 20 && progress.figures().bytes_total > 1 << 20, "{cloned:?}");
+    ensure!(
+        cloned.bytes > 1 << 20 && progress.figures().bytes_total > 1 << 20,
+        "the clone reports too few bytes: {cloned:?}"
+    );
     let executed = recipient.sql("SELECT @@global.gtid_executed").await?.concat().replace("\\n", "");
-    ensure!(cloned.point.gtid_set.as_deref() == Some(executed.as_str()), "{cloned:?} {executed}");
+    ensure!(
+        cloned.point.gtid_set.as_deref() == Some(executed.as_str()),
+        "the clone reports other GTIDs than the donor has executed: {cloned:?} {executed}"
+    );
     ensure!(
         recipient.sql("SELECT COUNT(*) FROM mysql.user WHERE user='cloner'").await? == ["1"],
         "no accounts"
@@ -190,7 +205,10 @@ async fn a_clone_that_cannot_log_in_changes_nothing() -> Result<()> {
     match clone_plugin::clone(&options, &progress, &CancellationToken::new()).await {
         Err(error @ BulkError::BinaryFailed { .. }) => {
             let text = error.to_string();
-            ensure!(text.contains("CLONE INSTANCE") && !text.contains(CLONER_PASSWORD), "{text}");
+            ensure!(
+                text.contains("CLONE INSTANCE") && !text.contains(CLONER_PASSWORD),
+                "the error does not name CLONE INSTANCE, or shows the password: {text}"
+            );
         }
         other => bail!("the clone did not fail on the unreachable donor: {other:?}"),
     }
@@ -248,7 +266,10 @@ async fn back_up(kind: ServerKind, other: ServerKind) -> Result<()> {
     let done = mariadb_backup::back_up(&options, &progress, &cancel).await;
     stop.store(true, Ordering::Relaxed);
     let (done, written) = (done?, writer.await??);
-    ensure!(written > 0 && done.bytes > 1 << 20, "{written} {done:?}");
+    ensure!(
+        written > 0 && done.bytes > 1 << 20,
+        "no transaction was written during the backup, or it has too few bytes: {written} {done:?}"
+    );
     let gtids = done.point.gtid_set.context("the copy has no GTID set")?;
     let copy = Server::start(ServerSpec::new(kind).name("copy").data(&options.directory)).await?;
     copy.sql(&format!("SET GLOBAL gtid_slave_pos = '{gtids}'")).await?;
@@ -279,7 +300,10 @@ async fn a_failed_backup_reports_why_and_a_cancelled_one_stops() -> Result<()> {
     let is_expected = |error: &BulkError| {
         error.code() == "TW-BULK-0103" && error.to_string().contains("data has an incomplete copy; remove it")
     };
-    ensure!(stopped.as_ref().is_err_and(is_expected), "{stopped:?}");
+    ensure!(
+        stopped.as_ref().is_err_and(is_expected),
+        "the cancelled backup did not end with the expected error: {stopped:?}"
+    );
     // Create an account that may connect to the server, but may not lock tables.
     source
         .sql("CREATE USER weak@localhost IDENTIFIED BY 'a\"b\\\\c'; GRANT SELECT ON *.* TO weak@localhost")
@@ -325,7 +349,10 @@ async fn back_up_a_replica(kind: ServerKind) -> Result<()> {
         memory_bytes: 64 << 20,
     };
     let done = mariadb_backup::back_up(&options, &Arc::default(), &CancellationToken::new()).await?;
-    ensure!(done.point.gtid_set.as_deref() == Some(&*format!("{gtids},7-2-1")), "{gtids}: {done:?}");
+    ensure!(
+        done.point.gtid_set.as_deref() == Some(&*format!("{gtids},7-2-1")),
+        "the backup does not have the GTIDs {gtids} and 7-2-1: {done:?}"
+    );
     Ok(())
 }
 

@@ -57,7 +57,11 @@ pub(crate) async fn run(options: DumpOptions) -> Result<Manifest, BulkError> {
 }
 
 pub(crate) fn table<'a>(manifest: &'a Manifest, name: &str) -> Result<&'a TableEntry> {
-    manifest.tables.iter().find(|entry| entry.table == name).with_context(|| format!("no table {name}"))
+    manifest
+        .tables
+        .iter()
+        .find(|entry| entry.table == name)
+        .with_context(|| format!("the manifest has no table {name}"))
 }
 
 /// Reads the rows of a table's files. Each row is the text of its fields, as `LOAD DATA` reads them.
@@ -91,7 +95,11 @@ pub(crate) fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Vec<Vec<Optio
             let line = line.strip_suffix(b"\n").context("the last line of the file is incomplete")?;
             rows.push(line.split(|&byte| byte == b'\t').map(field).collect());
         }
-        ensure!((rows.len() - before) as u64 == written.rows, "{}: rows", chunk.file);
+        ensure!(
+            (rows.len() - before) as u64 == written.rows,
+            "{}: the number of rows differs from the manifest",
+            chunk.file
+        );
     }
     ensure!(
         rows.len() as u64 == entry.rows,
@@ -166,12 +174,15 @@ async fn files_equal_the_result_of_a_query(kind: ServerKind) -> Result<()> {
         let files = manifest.tables.iter().map(|entry| &entry.file);
         let files = files.chain(manifest.objects.iter().map(|entry| &entry.file));
         for file in files.chain(manifest.schemas.iter().map(|entry| &entry.file)) {
-            ensure!(std::fs::metadata(folder.join(file))?.len() > 0, "{file}");
+            ensure!(std::fs::metadata(folder.join(file))?.len() > 0, "the file {file} is empty");
         }
         ensure!(manifest.objects.len() == 1 && !folder.join("manifest.json.partial").exists());
         // A finished dump must not be overwritten.
         let again = run(options(server.connect_options(), &folder)).await;
-        ensure!(matches!(again, Err(BulkError::FolderNotEmpty { .. })), "{again:?}");
+        ensure!(
+            matches!(again, Err(BulkError::FolderNotEmpty { .. })),
+            "a finished dump was overwritten: {again:?}"
+        );
     }
     Ok(())
 }
@@ -203,7 +214,7 @@ async fn compare(connection: &mut Connection, folder: &Path, manifest: &Manifest
     Ok(())
 }
 
-/// Writes transactions. Each inserts a row into each of three tables, in an order of its own.
+/// Writes transactions. Each transaction inserts a row into each of three tables, in an order that varies.
 async fn write_on(mut connection: Connection, stop: CancellationToken) -> Result<u64> {
     let mut written = 0;
     while !stop.is_cancelled() {
@@ -264,10 +275,13 @@ async fn a_replica_without_log_updates_is_dumped_at_one_point_in_time(kind: Serv
             let looker = ConnectOptions { user: "looker".into(), ..replica.connect_options() };
             let mut looker = Connection::connect(&looker).await?;
             let running = looker.query("SHOW GLOBAL STATUS LIKE 'slaves\\_running'").await?;
-            ensure!(running.first().and_then(|row| row.get_u64(1)) == Some(1), "{running:?}");
+            ensure!(
+                running.first().and_then(|row| row.get_u64(1)) == Some(1),
+                "the server is not a running replica: {running:?}"
+            );
         }
     }
-    load.context("no load")?.end().await
+    load.context("the source has no write load")?.end().await
 }
 
 /// A continuous write load.
@@ -330,7 +344,7 @@ async fn dump_under_load(load: &Load, server: &Server, has_binlog: bool) -> Resu
         let report = dump(options, Arc::new(BulkProgress::default()), CancellationToken::new()).await?;
         let (manifest, method) = (report.manifest, report.method);
         let total = rows_of(&at, table(&manifest, "total")?)?;
-        let [total] = total.as_slice() else { bail!("{total:?}") };
+        let [total] = total.as_slice() else { bail!("the table does not have one row: {total:?}") };
         let total: u64 = String::from_utf8(total[0].clone().context("the value is NULL")?)?.parse()?;
         ensure!(
             total >= seen + 50,
@@ -349,8 +363,8 @@ async fn dump_under_load(load: &Load, server: &Server, has_binlog: bool) -> Resu
                 "{method}: load_{number} has {rows} rows up to {last:?}, expected {total}"
             );
         }
-        // The rows must be those at the position that the manifest records.
-        let point = manifest.snapshots.first().context("no snapshot")?;
+        // The dumped rows must be those at the position that the manifest records.
+        let point = manifest.snapshots.first().context("the manifest has no snapshot")?;
         let named = point.gtid_set.as_deref().context("no GTIDs")?;
         ensure!(
             transactions(kind, named)? - before == total,
@@ -363,7 +377,7 @@ async fn dump_under_load(load: &Load, server: &Server, has_binlog: bool) -> Resu
 
 async fn count(connection: &mut Connection) -> Result<u64> {
     let n = connection.query("SELECT n FROM live.total").await?;
-    n.first().and_then(|row| row.get_u64(0)).context("no total")
+    n.first().and_then(|row| row.get_u64(0)).context("the sum is NULL")
 }
 
 async fn gtids(connection: &mut Connection) -> Result<String> {
@@ -415,14 +429,24 @@ async fn an_interrupted_dump_resumes(kind: ServerKind) -> Result<()> {
             Err(BulkError::Interrupted) => interruptions += 1,
             Err(error) => return Err(error.into()),
         }
-        ensure!(interruptions < 100, "the dump makes no progress");
+        ensure!(interruptions < 100, "after 100 interruptions the dump is still incomplete");
     };
-    ensure!(interruptions > 1 && manifest.is_complete(), "{interruptions}");
-    ensure!(manifest.snapshots_used().len() > 1, "{:?}", manifest.snapshots);
+    ensure!(
+        interruptions > 1 && manifest.is_complete(),
+        "the dump is incomplete, or was interrupted only {interruptions} times"
+    );
+    ensure!(
+        manifest.snapshots_used().len() > 1,
+        "all chunks are from one snapshot: {:?}",
+        manifest.snapshots
+    );
     compare(&mut connection, &folder, &manifest).await?;
     let left: Vec<_> =
         std::fs::read_dir(&folder)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
-    ensure!(!left.iter().any(|name| name.ends_with(".partial")), "{left:?}");
+    ensure!(
+        !left.iter().any(|name| name.ends_with(".partial")),
+        "incomplete files remain in the folder: {left:?}"
+    );
     // A missing file is dumped again. A changed definition is refused.
     let lost = &table(&manifest, "plain")?.chunks[3].file;
     std::fs::remove_file(folder.join(lost))?;
@@ -434,7 +458,10 @@ async fn an_interrupted_dump_resumes(kind: ServerKind) -> Result<()> {
     std::fs::write(folder.join(lost), b"shorter")?;
     connection.execute("ALTER TABLE shop.plain ADD COLUMN more INT").await?;
     let refused = run(resumed).await;
-    ensure!(matches!(refused, Err(BulkError::ResumeImpossible { .. })), "{refused:?}");
+    ensure!(
+        matches!(refused, Err(BulkError::ResumeImpossible { .. })),
+        "the resumed dump accepted a changed definition: {refused:?}"
+    );
     Ok(())
 }
 
@@ -453,13 +480,16 @@ async fn definitions_change_as_soon_as_tables_are_finished(kind: ServerKind) -> 
     while progress.figures().tables == 0 && !running.is_finished() {
         tokio::task::yield_now().await;
     }
-    // From here on, the dump makes no progress.
+    // From here on, the network link is too slow for the dump to finish a chunk.
     link.set_bandwidth(Some(1));
     connection.execute("SET SESSION lock_wait_timeout = 60").await?;
-    connection.execute("ALTER TABLE shop.plain ADD COLUMN more INT").await.context("no table is finished")?;
+    connection
+        .execute("ALTER TABLE shop.plain ADD COLUMN more INT")
+        .await
+        .context("the dump still locks a finished table")?;
     connection.execute("SET SESSION lock_wait_timeout = 1").await?;
     let refused = connection.execute("ALTER TABLE shop.keyless ADD COLUMN more INT").await;
-    ensure!(is_lock_timeout(&refused), "{refused:?}");
+    ensure!(is_lock_timeout(&refused), "a table that is being dumped could be altered: {refused:?}");
     link.set_bandwidth(None);
     let report = tokio::time::timeout(PATIENCE, running).await???;
     ensure!(report.manifest.is_complete());
@@ -487,7 +517,7 @@ async fn accounts_with_few_privileges_can_dump(kind: ServerKind) -> Result<()> {
     let options = DumpOptions { selection, ..options(connect, &folder) };
     let report = dump(options, progress, CancellationToken::new()).await?;
     let expected = if kind.flavour() == Flavour::MySql { "table locks" } else { "lock-free comparison" };
-    ensure!(report.method == expected, "{}", report.method);
+    ensure!(report.method == expected, "the snapshot was taken by {}", report.method);
     compare(&mut connection, &folder, &report.manifest).await
 }
 
@@ -509,10 +539,13 @@ async fn a_lost_snapshot_is_detected(kind: ServerKind) -> Result<()> {
     }
     // Simulates a server that ends the transaction of the snapshot, as a statement with an implicit commit
     // does.
-    let connection = &mut snapshot.readers.first_mut().context("no connection")?.connection;
+    let connection = &mut snapshot.readers.first_mut().context("the snapshot has no connection")?.connection;
     connection.execute("COMMIT").await?;
     let lost = Snapshot::check_open(connection).await;
-    ensure!(matches!(lost, Err(BulkError::SnapshotLost { .. })), "{lost:?}");
+    ensure!(
+        matches!(lost, Err(BulkError::SnapshotLost { .. })),
+        "the dump did not detect the lost snapshot: {lost:?}"
+    );
     Ok(())
 }
 
@@ -592,12 +625,13 @@ async fn a_dump_ends_during_definition_changes(kind: ServerKind) -> Result<()> {
     }
     stop.cancel();
     for changes in changing {
-        ensure!(changes.await?? > 0, "nothing was changed");
+        ensure!(changes.await?? > 0, "no definition was changed during the dump");
     }
     Ok(())
 }
 
-/// A long statement runs during a dump. A lock that waits for it would make all other sessions wait.
+/// A long statement runs during a dump. If the dump waited for a lock behind that statement, all other
+/// sessions would wait too.
 async fn a_long_statement_does_not_block_other_sessions(kind: ServerKind) -> Result<()> {
     let Some(server) = start(kind).await? else { return Ok(()) };
     let mut writer = fill(&server).await?;
@@ -620,7 +654,7 @@ async fn a_long_statement_does_not_block_other_sessions(kind: ServerKind) -> Res
     };
     let snapshot = Snapshot::take(&options).await?;
     let expected = if kind.flavour() == Flavour::MySql { "table locks" } else { "lock-free comparison" };
-    ensure!(snapshot.method.name() == expected, "{}", snapshot.method.name());
+    ensure!(snapshot.method.name() == expected, "the snapshot was taken by {}", snapshot.method.name());
     writer.execute("INSERT INTO shop.digits VALUES (10)").await?;
     writer.execute(&format!("KILL {running}")).await?;
     ensure!(reading.await?.is_err());

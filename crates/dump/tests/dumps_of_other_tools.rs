@@ -58,7 +58,7 @@ async fn load_all(contents: &DumpContents, options: &LoadOptions) -> Result<Load
     load(contents, options, &Arc::default(), &CancellationToken::new()).await
 }
 
-/// Runs mydumper; `None` if it is not installed.
+/// Runs mydumper. Returns `None` if mydumper is not installed.
 fn mydumper(server: &Server, folder: &Path, more: &[&str]) -> Result<Option<()>> {
     let mut command = Command::new("mydumper");
     command.args(["--host=127.0.0.1", "--user=root", "--database=sh-op", "--triggers", "--routines"]);
@@ -67,7 +67,7 @@ fn mydumper(server: &Server, folder: &Path, more: &[&str]) -> Result<Option<()>>
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         output => output?,
     };
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "mydumper has failed: {}", String::from_utf8_lossy(&output.stderr));
     Ok(Some(()))
 }
 
@@ -77,8 +77,8 @@ async fn dumps_of_mydumper_are_loaded(kind: ServerKind) -> Result<()> {
     }
     let source = source(kind).await?;
     if kind.flavour() == Flavour::MySql {
-        // mydumper 0.10 writes the routines of current servers without their character sets, so they are left
-        // out.
+        // mydumper 0.10 writes the routines of current servers without their character sets. So the routines
+        // are dropped before the dump.
         source.sql("DROP FUNCTION `sh-op`.f; DROP PROCEDURE `sh-op`.p").await?;
     }
     let folder = tempfile::tempdir()?;
@@ -108,26 +108,38 @@ async fn dumps_of_mydumper_are_loaded(kind: ServerKind) -> Result<()> {
         stopping.abort();
         if stopped.is_err() {
             let again = load_all(&contents, &options).await;
-            ensure!(matches!(again, Err(BulkError::InterruptedLoad { .. })), "{again:?}");
+            ensure!(
+                matches!(again, Err(BulkError::InterruptedLoad { .. })),
+                "a second load without `resume` was not refused: {again:?}"
+            );
         }
         let report = load_all(&contents, &LoadOptions { resume: true, ..options.clone() }).await?;
-        ensure!(report.chunks_before > 0, "{report:?}");
+        ensure!(report.chunks_before > 0, "the resumed load found no files of the earlier load: {report:?}");
         ensure_equal(&all(&source).await?, &all(&target).await?)?;
         let again = load_all(&contents, &options).await;
-        ensure!(matches!(again, Err(BulkError::TablesExist { .. })), "{again:?}");
+        ensure!(
+            matches!(again, Err(BulkError::TablesExist { .. })),
+            "a load into existing tables was not refused: {again:?}"
+        );
         if kind.flavour() == Flavour::MariaDb {
-            let point = contents.point.context("no point")?;
-            ensure!(point.gtid_set.is_some() && point.binlog_position.is_some(), "{point:?}");
+            let point = contents.point.context("the dump records no binlog position")?;
+            ensure!(
+                point.gtid_set.is_some() && point.binlog_position.is_some(),
+                "the dump records no GTIDs or no binlog position: {point:?}"
+            );
         }
     }
     // With this option, mydumper does not record the time zone of TIMESTAMP values.
     let zoned = folder.path().join("zoned");
-    mydumper(&source, &zoned, &["--skip-tz-utc"])?.context("mydumper is no longer installed")?;
+    mydumper(&source, &zoned, &["--skip-tz-utc"])?.context("mydumper is not installed any more")?;
     let refused = contents(&zoned);
     let is_expected = |error: &BulkError| {
         error.code() == "TW-BULK-0082" && error.to_string().contains("column ts of sh-op.t is a TIMESTAMP")
     };
-    ensure!(refused.as_ref().is_err_and(is_expected), "{refused:?}");
+    ensure!(
+        refused.as_ref().is_err_and(is_expected),
+        "a dump without time zone was not refused: {refused:?}"
+    );
     // Incomplete dumps are refused.
     let plain = folder.path().join("plain");
     let rows = plain.join("sh-op.t.sql");
@@ -143,7 +155,10 @@ async fn dumps_of_mydumper_are_loaded(kind: ServerKind) -> Result<()> {
     ensure!(target.sql("SELECT COUNT(*) FROM `sh-op`.t").await? == ["0"]);
     std::fs::rename(plain.join("metadata"), plain.join("metadata.partial"))?;
     let unfinished = contents(&plain);
-    ensure!(matches!(unfinished, Err(BulkError::IncompleteDump { .. })), "{unfinished:?}");
+    ensure!(
+        matches!(unfinished, Err(BulkError::IncompleteDump { .. })),
+        "an unfinished dump was not refused: {unfinished:?}"
+    );
     Ok(())
 }
 
@@ -217,7 +232,7 @@ fn shell_folder(folder: &Path) -> Result<()> {
     )?;
     let rows = |name: &str, text: &str| -> Result<()> {
         std::fs::write(folder.join(name), zstd::encode_all(text.as_bytes(), 1)?)?;
-        // The size of the text, as a big-endian number.
+        // MySQL Shell writes the uncompressed size of the data file to a file `.idx`, as a big-endian number.
         Ok(std::fs::write(folder.join(format!("{name}.idx")), (text.len() as u64).to_be_bytes())?)
     };
     rows("s%20h@t.tsv.zst", "1\tü\\tx\tAP8K\t00FF\t{\"a\": \"\\\\n\"}\n2\t\\N\t\\N\t\\N\t\\N\n")?;
@@ -246,17 +261,25 @@ async fn dumps_of_mysql_shell_are_loaded() -> Result<()> {
         let noted = folder.path().join("load-progress.8a94f357-aab4-11df-86ab-c80aa9429562.json");
         std::fs::write(noted, r#"{"op":"SERVER-UUID","done":true}"#)?;
         let loaded_before = crate::dumps_of_other_tools::contents(folder.path())?;
-        ensure!(loaded_before.id == contents.id, "{} {}", loaded_before.id, contents.id);
-        let point = contents.point.clone().context("no point")?;
+        ensure!(
+            loaded_before.id == contents.id,
+            "the file of the load progress changes the dump's identifier: {} {}",
+            loaded_before.id,
+            contents.id
+        );
+        let point = contents.point.clone().context("the dump records no binlog position")?;
         ensure!(
             point.gtid_set.as_deref().is_some_and(|set| set.ends_with(":1") && !set.contains('\n')),
-            "{point:?}"
+            "the GTID set of the dump is not read as expected: {point:?}"
         );
         let target = started(kind).await?;
         let options = LoadOptions::new(target.connect_options());
         let inserts = load_all(&contents, &LoadOptions { inserts: true, ..options.clone() }).await;
-        ensure!(matches!(inserts, Err(BulkError::InsertsUnsupported { .. })), "{inserts:?}");
-        ensure!(all(&target).await?.is_empty(), "a refused load has left objects");
+        ensure!(
+            matches!(inserts, Err(BulkError::InsertsUnsupported { .. })),
+            "a load with INSERT statements was not refused: {inserts:?}"
+        );
+        ensure!(all(&target).await?.is_empty(), "the refused load has created tables or other objects");
         load_all(&contents, &options).await?;
         let seen = target
             .sql(
@@ -274,7 +297,7 @@ async fn dumps_of_mysql_shell_are_loaded() -> Result<()> {
             "1",
             "1",
         ];
-        ensure!(seen == wanted, "{seen:#?}");
+        ensure!(seen == wanted, "the loaded objects are not as expected: {seen:#?}");
 
         // A dump with TIMESTAMP values whose time zone is unknown is refused.
         let (dump, table) = (folder.path().join("@.json"), folder.path().join("s%20h@t.sql"));
@@ -287,28 +310,41 @@ async fn dumps_of_mysql_shell_are_loaded() -> Result<()> {
         let is_expected = |error: &BulkError| {
             error.code() == "TW-BULK-0082" && error.to_string().contains("column j of s h.t is a TIMESTAMP")
         };
-        ensure!(zoned.as_ref().is_err_and(is_expected), "{zoned:?}");
+        ensure!(
+            zoned.as_ref().is_err_and(is_expected),
+            "a dump without time zone was not refused: {zoned:?}"
+        );
         std::fs::write(&dump, original)?;
         crate::dumps_of_other_tools::contents(folder.path())?;
 
-        // A table that was removed from the list of tables must not be omitted without an error.
+        // A table was removed from the list of tables. The load must report that, and must not omit the table
+        // silently.
         let list = folder.path().join("s%20h.json");
         let original = std::fs::read_to_string(&list)?;
         let cut = original.replace(r#"["t", "chunked", "empty"]"#, r#"["t", "empty"]"#);
-        ensure!(cut != original, "{original}");
+        ensure!(cut != original, "the list of tables has another format: {original}");
         std::fs::write(&list, cut)?;
         let short = crate::dumps_of_other_tools::contents(folder.path());
         let is_expected =
             |error: &BulkError| error.to_string().contains("chunked") && error.code() == "TW-BULK-0082";
-        ensure!(short.as_ref().is_err_and(is_expected), "{short:?}");
+        ensure!(
+            short.as_ref().is_err_and(is_expected),
+            "a dump with an incomplete list of tables was not refused: {short:?}"
+        );
         std::fs::write(&list, original)?;
 
         std::fs::remove_file(folder.path().join("s%20h@chunked@1.tsv.zst"))?;
         let missing = crate::dumps_of_other_tools::contents(folder.path());
-        ensure!(matches!(missing, Err(BulkError::ForeignDump { .. })), "{missing:?}");
+        ensure!(
+            matches!(missing, Err(BulkError::ForeignDump { .. })),
+            "a dump with a missing data file was not refused: {missing:?}"
+        );
         std::fs::remove_file(folder.path().join("@.done.json"))?;
         let unfinished = crate::dumps_of_other_tools::contents(folder.path());
-        ensure!(matches!(unfinished, Err(BulkError::IncompleteDump { .. })), "{unfinished:?}");
+        ensure!(
+            matches!(unfinished, Err(BulkError::IncompleteDump { .. })),
+            "an unfinished dump was not refused: {unfinished:?}"
+        );
     }
     Ok(())
 }

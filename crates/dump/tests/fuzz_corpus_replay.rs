@@ -1,5 +1,5 @@
-//! Checks the stored inputs of the fuzzer, and mutations of them that are made with a seed. The test needs no
-//! fuzzer and no nightly Rust.
+//! Runs the checks of the fuzzer on its stored inputs, and on random mutations of these inputs. The test
+//! needs no fuzzer and no nightly Rust.
 
 use std::path::Path;
 use std::{env, fs};
@@ -19,7 +19,7 @@ struct Witness<'a>(&'a [u8], u64);
 impl Drop for Witness<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("seed {}: \"{}\"", self.1, self.0.escape_ascii());
+            eprintln!("the check failed with seed {} and input \"{}\"", self.1, self.0.escape_ascii());
         }
     }
 }
@@ -65,7 +65,7 @@ fn stored_inputs_and_their_mutations_pass_all_checks() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/dump_files");
     let mut paths: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
-    assert!(paths.len() >= 8, "{paths:?}");
+    assert!(paths.len() >= 8, "there are too few stored inputs: {paths:?}");
     check(b"", 0);
     let changes = if env::var_os("TAILWATER_LONG").is_some() { 100 * CHANGES } else { CHANGES };
     for path in paths {

@@ -39,8 +39,8 @@ fn options(target: &Server) -> LoadOptions {
     LoadOptions { set_gtid: true, binlog: false, ..LoadOptions::new(target.connect_options()) }
 }
 
-/// Replication of such a target would start after its own GTID state, and would skip the transactions between
-/// the dump and that state.
+/// The target has executed transactions that are newer than the dump. Replication would start after them, and
+/// would skip the transactions between the dump and them.
 #[tokio::test]
 async fn a_target_with_more_transactions_than_the_dump_is_refused() -> Result<()> {
     let kind = ServerKind::Mysql97;
@@ -63,32 +63,36 @@ async fn a_target_with_more_transactions_than_the_dump_is_refused() -> Result<()
 
     purge(&[&format!("{uuid}:1-1000")]).await?;
     let done = load_all(&contents, &options(&target)).await;
-    ensure!(refused(&done, "-1000"), "{done:?}");
+    ensure!(refused(&done, "-1000"), "the load was not refused because of the GTIDs: {done:?}");
     let there = "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name IN ('shop', 'tailwater')";
     ensure!(target.sql(there).await? == ["0"], "a refused load has left objects");
 
-    // A target may have some transactions of the dump, and transactions of other servers.
+    // A target is accepted if it has some transactions of the dump, and transactions of other servers.
     let other = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9";
     purge(&[&format!("{uuid}:1-2"), other]).await?;
     load_all(&contents, &options(&target)).await?;
     let mut both = [other, set.as_str()];
     both.sort_unstable();
-    ensure!(executed().await? == both.join(","), "{} {both:?}", executed().await?);
+    ensure!(
+        executed().await? == both.join(","),
+        "the target has the GTIDs {}, expected {both:?}",
+        executed().await?
+    );
 
     // After the load has finished, the target replicates further transactions.
     let resumed = LoadOptions { resume: true, binlog: true, ..options(&target) };
     purge(&[&format!("{uuid}:1-1000")]).await?;
     load_all(&contents, &resumed).await?;
     ensure!(executed().await? == format!("{uuid}:1-1000"));
-    // Now transactions between the dump and those of the target are missing.
+    // Now the target has newer transactions than the dump, and lacks those between the dump and them.
     purge(&[&format!("{uuid}:900-1000")]).await?;
     let done = load_all(&contents, &resumed).await;
-    ensure!(refused(&done, "900-1000"), "{done:?}");
+    ensure!(refused(&done, "900-1000"), "the load was not refused because of the GTIDs: {done:?}");
     ensure!(executed().await? == format!("{uuid}:900-1000"));
     Ok(())
 }
 
-/// Other domains belong to other sources.
+/// The GTIDs of other domains come from other sources. A load does not change them.
 #[tokio::test]
 async fn a_target_keeps_the_positions_of_other_domains() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
@@ -97,7 +101,7 @@ async fn a_target_keeps_the_positions_of_other_domains() -> Result<()> {
     }
     let (source, target) = (started(kind, 31).await?, started(kind, 32).await?);
     let (_folder, contents, set) = dumped(&source).await?;
-    ensure!(set.starts_with("0-31-"), "{set}");
+    ensure!(set.starts_with("0-31-"), "the dump does not have a GTID of server 31: {set}");
     target.sql("SET GLOBAL gtid_slave_pos = '0-31-1,7-77-8'").await?;
     load_all(&contents, &options(&target)).await?;
     let now = target.sql("SELECT @@GLOBAL.gtid_slave_pos").await?;

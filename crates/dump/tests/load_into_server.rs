@@ -45,7 +45,10 @@ async fn everything_is_loaded_unchanged(kind: ServerKind) -> Result<()> {
         let folder = test_dump_folders::write(&source, compression, chunk_rows).await?;
         let target = started(kind).await?;
         let report = load_into(folder.path(), &LoadOptions::new(target.connect_options())).await?;
-        ensure!(report.chunks_before == 0 && report.chunks_loaded > 15, "{report:?}");
+        ensure!(
+            report.chunks_before == 0 && report.chunks_loaded > 15,
+            "the load found earlier files, or loaded too few: {report:?}"
+        );
         ensure_equal(&before, &all(&target).await?)?;
     }
     Ok(())
@@ -60,8 +63,11 @@ async fn inserts_load_the_same_rows(kind: ServerKind) -> Result<()> {
     let target = Server::start(ServerSpec::new(kind).option("--local-infile=0")).await?;
     let options = LoadOptions::new(target.connect_options());
     let error = load_into(folder.path(), &options).await.err().context("the load was not refused")?;
-    ensure!(error.code() == "TW-BULK-0032" && error.to_string().contains("--inserts"), "{error}");
-    ensure!(all(&target).await?.is_empty(), "a refused load has left objects");
+    ensure!(
+        error.code() == "TW-BULK-0032" && error.to_string().contains("--inserts"),
+        "the error does not suggest --inserts: {error}"
+    );
+    ensure!(all(&target).await?.is_empty(), "the refused load has created tables or other objects");
     load_into(folder.path(), &LoadOptions { inserts: true, ..options }).await?;
     ensure_equal(&all(&source).await?, &all(&target).await?)
 }
@@ -109,7 +115,7 @@ async fn the_stock_client_loads_the_files(kind: ServerKind) -> Result<()> {
             let mut child = command.stdin(std::process::Stdio::piped()).spawn()?;
             let mut stdin = child.stdin.take().context("no standard input")?;
             std::thread::spawn(move || std::io::Write::write_all(&mut stdin, &rows));
-            ensure!(child.wait()?.success(), "{statement}");
+            ensure!(child.wait()?.success(), "the client has failed at: {statement}");
         }
     }
     for object in &manifest.objects {
@@ -118,8 +124,8 @@ async fn the_stock_client_loads_the_files(kind: ServerKind) -> Result<()> {
     ensure_equal(&all(&source).await?, &all(&target).await?)
 }
 
-/// Starts a server with larger tables: one with a key, one without a key, and one whose engine has no
-/// transactions.
+/// Starts a server with larger tables: a table with a key, a table without a key, and a table whose engine
+/// has no transactions.
 async fn sized_source(kind: ServerKind) -> Result<Server> {
     let server = started(kind).await?;
     let script = "
@@ -164,20 +170,29 @@ async fn an_interrupted_load_resumes(kind: ServerKind) -> Result<()> {
         };
         let loaded = load(&contents, &options, &progress, &stop).await;
         watching.abort();
-        ensure!(loaded.as_ref().is_err_and(|error| error.code() == "TW-BULK-0011"), "{loaded:?}");
+        ensure!(
+            loaded.as_ref().is_err_and(|error| error.code() == "TW-BULK-0011"),
+            "the load was not interrupted: {loaded:?}"
+        );
         before = progress.figures().chunks;
         options.resume = true;
     }
     let fresh = LoadOptions { resume: false, ..options.clone() };
     let error = load_into(folder.path(), &fresh).await.err().context("the load was not refused")?;
-    ensure!(error.code() == "TW-BULK-0023" && error.to_string().contains("--resume"), "{error}");
+    ensure!(
+        error.code() == "TW-BULK-0023" && error.to_string().contains("--resume"),
+        "the error does not suggest --resume: {error}"
+    );
 
     let report = load_into(folder.path(), &options).await?;
-    ensure!(report.chunks_before >= 100 && report.chunks_loaded > 0, "{report:?}");
+    ensure!(
+        report.chunks_before >= 100 && report.chunks_loaded > 0,
+        "the resumed load does not continue after the finished files: {report:?}"
+    );
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
-    // Another run has nothing left to load.
+    // Another load with `resume` finds nothing left to load.
     let report = load_into(folder.path(), &options).await?;
-    ensure!(report.chunks_loaded == 0, "{report:?}");
+    ensure!(report.chunks_loaded == 0, "a finished load has loaded files again: {report:?}");
     ensure_equal(&all(&source).await?, &all(&target).await?)
 }
 
@@ -191,7 +206,7 @@ async fn unsafe_loads_are_refused(kind: ServerKind) -> Result<()> {
     let options = LoadOptions::new(target.connect_options());
     let refused = async |code: &str| {
         let error = load_into(folder.path(), &options).await.err().context("the load was not refused")?;
-        ensure!(error.code() == code, "{error}");
+        ensure!(error.code() == code, "the load was not refused with {code}: {error}");
         anyhow::Ok(())
     };
 
@@ -207,11 +222,11 @@ async fn unsafe_loads_are_refused(kind: ServerKind) -> Result<()> {
         .iter_mut()
         .find(|table| table.chunks.len() > 1)
         .context("no table has several chunks")?;
-    table.chunks[0].written.as_mut().context("the chunk is not written")?.snapshot = 1;
+    table.chunks[0].written.as_mut().context("the manifest has a chunk that is not written")?.snapshot = 1;
     manifest_files::write_manifest(folder.path(), &changed)?;
     refused("TW-BULK-0026").await?;
     manifest_files::write_manifest(folder.path(), &manifest)?;
-    ensure!(all(&target).await?.is_empty(), "a refused load has left objects");
+    ensure!(all(&target).await?.is_empty(), "the refused load has created tables or other objects");
 
     // No rows of a damaged file are loaded. After the file is restored, the load resumes.
     let table = manifest
@@ -229,16 +244,16 @@ async fn unsafe_loads_are_refused(kind: ServerKind) -> Result<()> {
     std::fs::write(&file, &good[..good.len() / 2])?;
     let resumed = LoadOptions { resume: true, ..options.clone() };
     let error = load_into(folder.path(), &resumed).await.err().context("the load was not refused")?;
-    ensure!(error.code() == "TW-BULK-0002", "{error}");
+    ensure!(error.code() == "TW-BULK-0002", "the damaged file was not reported: {error}");
     std::fs::write(&file, &good)?;
     load_into(folder.path(), &resumed).await?;
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
 
-    // A load into existing tables needs `merge`, and then loads no row twice.
+    // A load into existing tables requires the option `merge`. Such a load stores no row twice.
     refused("TW-BULK-0022").await?;
     let merged = LoadOptions { merge: true, ..options.clone() };
     let error = load_into(folder.path(), &merged).await.err().context("the load was not refused")?;
-    ensure!(error.code() == "TW-BULK-0029", "{error}");
+    ensure!(error.code() == "TW-BULK-0029", "a duplicate row was not reported: {error}");
     let rows = ["keyed", "keyless", "digits", "plain"].map(|table| format!("DELETE FROM sized.{table};"));
     target.sql(&format!("{} DROP DATABASE tailwater", rows.concat())).await?;
     load_into(folder.path(), &merged).await?;
@@ -265,8 +280,14 @@ async fn rows_that_would_change_are_refused(kind: ServerKind) -> Result<()> {
         source.sql(&sql).await?;
         let options = LoadOptions { merge: true, inserts, ..LoadOptions::new(source.connect_options()) };
         let error = load_into(folder.path(), &options).await.err().context("the load was not refused")?;
-        ensure!(error.code() == "TW-BULK-0029", "{changed}: {error}");
-        ensure!(source.sql("SELECT COUNT(*) FROM cut.t").await? == ["0"], "{changed}");
+        ensure!(
+            error.code() == "TW-BULK-0029",
+            "the table with the columns {changed}: unexpected error: {error}"
+        );
+        ensure!(
+            source.sql("SELECT COUNT(*) FROM cut.t").await? == ["0"],
+            "rows were stored in the table with the columns {changed}"
+        );
     }
     Ok(())
 }
@@ -286,7 +307,7 @@ async fn a_load_survives_a_restart_of_the_target(kind: ServerKind) -> Result<()>
         tokio::spawn(async move { load(&contents, &options, &progress, &CancellationToken::new()).await })
     };
     while progress.figures().chunks < 20 {
-        ensure!(!loading.is_finished(), "{:?}", loading.await);
+        ensure!(!loading.is_finished(), "the load ended before the target restarted: {:?}", loading.await);
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
     target.kill().await?;
@@ -296,7 +317,11 @@ async fn a_load_survives_a_restart_of_the_target(kind: ServerKind) -> Result<()>
         Ok(_) => {}
         Err(error) => {
             let text = error.to_string();
-            ensure!(!text.is_empty() && error.code() != "TW-BULK-0029", "{} {text}", error.code());
+            ensure!(
+                !text.is_empty() && error.code() != "TW-BULK-0029",
+                "the load failed for another reason than the restart: {} {text}",
+                error.code()
+            );
             load(
                 &contents,
                 &LoadOptions { resume: true, ..options },
@@ -338,7 +363,10 @@ async fn rows_reach_a_replica_of_the_target(kind: ServerKind) -> Result<()> {
         let folder = test_dump_folders::write(&target, DumpCompression::None, 200).await?;
         target.sql("DROP DATABASE logged").await?;
         load_into(folder.path(), &LoadOptions::new(target.connect_options())).await?;
-        ensure!(target.sql(sums).await? == wanted, "{format}");
+        ensure!(
+            target.sql(sums).await? == wanted,
+            "{format}: the target does not have the rows of the source"
+        );
         target.sql("INSERT INTO logged.t VALUES (1000, 1, 'last')").await?;
         let wanted = target.sql(sums).await?;
         let mut found = Vec::new();

@@ -36,7 +36,7 @@ async fn huge_rows_are_loaded(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let source = Server::start(spec(kind)).await?;
-    // Every byte of the value is escaped, so that the field is twice as long as the value.
+    // Every byte of the value is escaped, so the field in the file is twice as long as the value.
     run_script(
         &source,
         b"CREATE DATABASE huge; CREATE TABLE huge.t (id INT PRIMARY KEY, b LONGBLOB);
@@ -48,7 +48,10 @@ async fn huge_rows_are_loaded(kind: ServerKind) -> Result<()> {
         let target = Server::start(spec(kind)).await?;
         let options = LoadOptions { inserts, ..LoadOptions::new(target.connect_options()) };
         load_into(&folder, &options).await?;
-        ensure!(source.sql(sums).await? == target.sql(sums).await?, "inserts: {inserts}");
+        ensure!(
+            source.sql(sums).await? == target.sql(sums).await?,
+            "the rows differ after a load with inserts = {inserts}"
+        );
     }
     Ok(())
 }
@@ -72,8 +75,8 @@ async fn rows_longer_than_a_packet_are_loaded(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Loads index 0 of an ENUM in a character set whose digits have several bytes. No server reads such digits
-/// as the index without a warning, so the load is refused.
+/// An ENUM has index 0, in a character set whose digits have several bytes. No server reads such digits as
+/// the index without a warning, so the load is refused.
 async fn an_index_zero_of_a_wide_charset_is_refused(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -88,7 +91,10 @@ async fn an_index_zero_of_a_wide_charset_is_refused(kind: ServerKind) -> Result<
     let target = Server::start(spec(kind)).await?;
     let error = load_into(&folder, &LoadOptions::new(target.connect_options())).await.err();
     let error = error.context("the load did not fail")?;
-    ensure!(error.code() == "TW-BULK-0029" && error.to_string().contains("member.t"), "{error}");
+    ensure!(
+        error.code() == "TW-BULK-0029" && error.to_string().contains("member.t"),
+        "the error does not name the table member.t: {error}"
+    );
     ensure!(target.sql("SELECT COUNT(*) FROM member.t").await? == ["0"]);
     Ok(())
 }
@@ -106,12 +112,15 @@ async fn a_full_target_table_is_reported(kind: ServerKind) -> Result<()> {
           INSERT INTO full.t (b) SELECT b FROM full.t; INSERT INTO full.t (b) SELECT b FROM full.t;",
     )?;
     let folder = test_dump_folders::write(&source, DumpCompression::None, 4).await?;
-    // A table of limited size has room for only some rows of a file.
+    // The target's table can hold only some rows of the file.
     let target = Server::start(spec(kind).option("--myisam-data-pointer-size=2")).await?;
     let options = LoadOptions { binlog: false, ..LoadOptions::new(target.connect_options()) };
     let error = load_into(&folder, &options).await.err().context("the load did not fail")?;
-    ensure!(error.code() == "TW-BULK-0028" && error.to_string().contains("is full"), "{error}");
-    ensure!(error.to_string().contains("--resume"), "{error}");
+    ensure!(
+        error.code() == "TW-BULK-0028" && error.to_string().contains("is full"),
+        "the load was not refused because the table is full: {error}"
+    );
+    ensure!(error.to_string().contains("--resume"), "the error does not suggest --resume: {error}");
     // After the limit is raised, the load resumes.
     target.sql("ALTER TABLE full.t MAX_ROWS = 1000000000 AVG_ROW_LENGTH = 60000").await?;
     load_into(&folder, &LoadOptions { resume: true, ..options }).await?;
@@ -120,7 +129,7 @@ async fn a_full_target_table_is_reported(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// The target's disk gets full during a load, whichever file the server writes.
+/// The target's disk becomes full during a load. It does not matter which file the server is writing then.
 async fn a_load_resumes_after_a_full_disk(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -158,24 +167,33 @@ async fn a_load_resumes_after_a_full_disk(kind: ServerKind) -> Result<()> {
     };
     let loaded = load(&contents, &options, &progress, &CancellationToken::new()).await;
     filling.await??;
-    let error = loaded.err().context("the load did not fail")?;
+    let error = loaded.err().context("the load succeeded although the disk was full")?;
     disk.make_room()?;
     if target.is_running() {
-        ensure!(error.code() == "TW-BULK-0028" && error.to_string().contains("--resume"), "{error}");
+        ensure!(
+            error.code() == "TW-BULK-0028" && error.to_string().contains("--resume"),
+            "the error is not RowsRejected, or does not suggest --resume: {error}"
+        );
     } else {
         // MariaDB terminates if its redo log has no space.
-        ensure!(kind.flavour() == Flavour::MariaDb, "{error}");
+        ensure!(
+            kind.flavour() == Flavour::MariaDb,
+            "a MySQL server has terminated because of a full disk: {error}"
+        );
         target.start_again().await?;
     }
     let report = load_into(&folder, &LoadOptions { resume: true, ..options }).await?;
-    ensure!(report.chunks_loaded > 0 && report.chunks_before > 0 && report.rows == 800, "{report:?}");
+    ensure!(
+        report.chunks_loaded > 0 && report.chunks_before > 0 && report.rows == 800,
+        "the resumed load has not loaded the remaining files: {report:?}"
+    );
     let sums = "SELECT COUNT(*), SUM(id), SUM(LENGTH(b)) FROM full.t";
     ensure!(source.sql(sums).await? == target.sql(sums).await?);
     Ok(())
 }
 
-/// InnoDB cannot grow, because all tables are in one file of limited size. This is only tested on MySQL.
-/// MariaDB also has its undo logs in that file, and terminates when the file is full.
+/// All InnoDB tables of the target are in one file of limited size, so InnoDB cannot grow. This test runs
+/// only on MySQL. MariaDB also keeps its undo logs in that file, and terminates when the file is full.
 #[tokio::test]
 async fn a_load_resumes_after_a_full_innodb_tablespace() -> Result<()> {
     let kind = ServerKind::Mysql97;
@@ -199,11 +217,20 @@ async fn a_load_resumes_after_a_full_innodb_tablespace() -> Result<()> {
     run_script(&target, rows("filler").as_bytes())?;
     let options = LoadOptions { binlog: false, ..LoadOptions::new(target.connect_options()) };
     let error = load_into(&folder, &options).await.err().context("the load did not fail")?;
-    ensure!(error.code() == "TW-BULK-0028" && error.to_string().contains("is full"), "{error}");
-    ensure!(error.to_string().contains("full.t") && error.to_string().contains("--resume"), "{error}");
+    ensure!(
+        error.code() == "TW-BULK-0028" && error.to_string().contains("is full"),
+        "the load was not refused because the tablespace is full: {error}"
+    );
+    ensure!(
+        error.to_string().contains("full.t") && error.to_string().contains("--resume"),
+        "the error does not name the table, or does not suggest --resume: {error}"
+    );
     target.sql("DROP DATABASE filler").await?;
     let report = load_into(&folder, &LoadOptions { resume: true, ..options }).await?;
-    ensure!(report.chunks_loaded > 0 && report.chunks_before > 0 && report.rows == 400, "{report:?}");
+    ensure!(
+        report.chunks_loaded > 0 && report.chunks_before > 0 && report.rows == 400,
+        "the resumed load has not loaded the remaining files: {report:?}"
+    );
     let sums = "SELECT COUNT(*), SUM(id), SUM(LENGTH(b)) FROM full.t";
     ensure!(source.sql(sums).await? == target.sql(sums).await?);
     Ok(())

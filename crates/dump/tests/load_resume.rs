@@ -1,4 +1,4 @@
-//! Resumes loads whose target has changed since the last run.
+//! Resumes loads whose target has changed since they were interrupted.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +34,10 @@ async fn load_into(folder: &Path, options: &LoadOptions) -> Result<LoadReport, B
 }
 
 fn failed(done: &Result<LoadReport, BulkError>, code: &str) -> Result<()> {
-    ensure!(done.as_ref().is_err_and(|error| error.code() == code), "{code}: {done:?}");
+    ensure!(
+        done.as_ref().is_err_and(|error| error.code() == code),
+        "the load did not fail with {code}: {done:?}"
+    );
     Ok(())
 }
 
@@ -49,8 +52,8 @@ async fn note_statements(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// A load into existing tables records that the tables existed before. No resumed run deletes their existing
-/// rows or drops their existing indexes.
+/// A load into existing tables records that the tables existed before it. When the load is resumed, it does
+/// not delete their existing rows or drop their existing indexes.
 async fn existing_tables_keep_their_rows_and_indexes(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -92,7 +95,7 @@ async fn existing_tables_keep_their_rows_and_indexes(kind: ServerKind) -> Result
     failed(&load_into(folder, &resumed).await, "TW-BULK-0029")?;
     ensure!(
         statements_like(&target, "ALTER TABLE%DROP KEY%").await? == "0",
-        "indexes of a table with rows were dropped"
+        "the load has dropped indexes of a table that had rows"
     );
     target.sql("DELETE FROM shop.keyed WHERE t = 'own' AND id < 1000").await?;
     // The third load fails at a duplicate key in the table without transactions. Some rows of that file are
@@ -102,16 +105,20 @@ async fn existing_tables_keep_their_rows_and_indexes(kind: ServerKind) -> Result
     let refused = load_into(folder, &resumed).await;
     failed(&refused, "TW-BULK-0035")?;
     let Err(BulkError::PartialLoad { table, path, forget }) = refused else {
-        anyhow::bail!("{refused:?}");
+        anyhow::bail!("the load was not refused: {refused:?}");
     };
-    ensure!(table == "shop.plain", "{table}");
+    ensure!(table == "shop.plain", "the refusal names another table: {table}");
     let rows = std::fs::read_to_string(&path)?;
     let ids: Vec<_> = rows.lines().filter_map(|row| row.split('\t').next()).collect();
     target.sql(&format!("DELETE FROM shop.plain WHERE id IN ({}); {forget}", ids.join(","))).await?;
     load_into(folder, &resumed).await?;
     for table in ["keyed", "plain"] {
         let rows = format!("SELECT t, COUNT(*) FROM shop.{table} GROUP BY t ORDER BY t");
-        ensure!(target.sql(&rows).await? == ["new\t30", "own\t1"], "{table}: {:?}", target.sql(&rows).await?);
+        ensure!(
+            target.sql(&rows).await? == ["new\t30", "own\t1"],
+            "the rows of the table {table} are wrong: {:?}",
+            target.sql(&rows).await?
+        );
     }
     ensure!(statements_like(&target, "TRUNCATE TABLE `shop`%").await? == "0");
 
@@ -120,10 +127,10 @@ async fn existing_tables_keep_their_rows_and_indexes(kind: ServerKind) -> Result
     load_into(folder, &LoadOptions::new(target.connect_options())).await?;
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
     let noted = target.sql("SELECT merged FROM tailwater.loads").await?;
-    ensure!(noted == ["0"], "{noted:?}");
+    ensure!(noted == ["0"], "the record of an earlier version has another value: {noted:?}");
     target.sql("ALTER TABLE tailwater.loads DROP COLUMN merged").await?;
     let again = load_into(folder, &resumed).await.context("resuming the load of an earlier version")?;
-    ensure!(again.chunks_loaded == 0, "{again:?}");
+    ensure!(again.chunks_loaded == 0, "the finished load has loaded files again: {again:?}");
     Ok(())
 }
 
@@ -145,10 +152,13 @@ async fn dropped_tables_do_not_count_as_loaded(kind: ServerKind) -> Result<()> {
     ensure!(done.is_err_and(|error| error.to_string().contains("shop.b")));
     target.sql("DROP DATABASE shop").await?;
     let report = load_into(folder.path(), &resumed).await?;
-    ensure!(report.chunks_before == 0 && report.chunks_loaded == 2, "{report:?}");
+    ensure!(
+        report.chunks_before == 0 && report.chunks_loaded == 2,
+        "the resumed load has not loaded all files from scratch: {report:?}"
+    );
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
 
-    // A resumed copy must not count dropped tables as loaded, either.
+    // A resumed copy must not count dropped tables as loaded either.
     target.sql("DROP DATABASE shop").await?;
     let options = |resume| {
         let load = LoadOptions { resume, ..LoadOptions::new(target.connect_options()) };
@@ -158,7 +168,10 @@ async fn dropped_tables_do_not_count_as_loaded(kind: ServerKind) -> Result<()> {
     run(false).await?;
     target.sql("DROP TABLE shop.b").await?;
     let done = run(true).await;
-    ensure!(done.as_ref().is_err_and(|error| error.code() == "TW-BULK-0034"), "{done:?}");
+    ensure!(
+        done.as_ref().is_err_and(|error| error.code() == "TW-BULK-0034"),
+        "the copy was not refused because of dropped tables: {done:?}"
+    );
     target.sql("DROP DATABASE shop").await?;
     run(true).await?;
     ensure_equal(&all(&source).await?, &all(&target).await?)
@@ -198,12 +211,12 @@ async fn time_limits_do_not_end_a_long_load(kind: ServerKind) -> Result<()> {
     load_into(folder.path(), &LoadOptions { merge: true, ..LoadOptions::new(target.connect_options()) })
         .await?;
     let seen = target.sql("SELECT DISTINCT idle, others FROM shop.t").await?;
-    ensure!(seen == ["2147483\t0"], "{seen:?}");
+    ensure!(seen == ["2147483\t0"], "the session has other time limits: {seen:?}");
     Ok(())
 }
 
-/// The creation of an index takes longer than the time limit for a statement, because another session locks
-/// the table.
+/// Another session locks the table, so the creation of an index takes longer than the time limit for a
+/// statement. The load must wait.
 async fn index_creation_has_no_time_limit(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -232,7 +245,7 @@ async fn index_creation_has_no_time_limit(kind: ServerKind) -> Result<()> {
     };
     let mut reader = Connection::connect(&target.connect_options()).await?;
     while progress.figures().chunks == 0 {
-        ensure!(!loading.is_finished(), "{:?}", loading.await);
+        ensure!(!loading.is_finished(), "the load ended before the index was created: {:?}", loading.await);
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
     reader.execute("START TRANSACTION").await?;
@@ -243,7 +256,7 @@ async fn index_creation_has_no_time_limit(kind: ServerKind) -> Result<()> {
     );
     let mut other = Connection::connect(&target.connect_options()).await?;
     while other.query(&waits).await?.scalar() != Some("1") {
-        ensure!(!loading.is_finished(), "{:?}", loading.await);
+        ensure!(!loading.is_finished(), "the load ended before the index was created: {:?}", loading.await);
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
     reader.execute("COMMIT").await?;
@@ -251,8 +264,8 @@ async fn index_creation_has_no_time_limit(kind: ServerKind) -> Result<()> {
     ensure_equal(&all(&source).await?, &all(&target).await?)
 }
 
-/// Loads into a table that consists of other tables. Emptying the table or writing to it would change those
-/// other tables.
+/// Loads into a MERGE table, whose rows are stored in other tables. If the load emptied or filled the table,
+/// it would change the other tables.
 async fn rows_stored_in_other_tables_are_not_changed(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -268,7 +281,7 @@ async fn rows_stored_in_other_tables_are_not_changed(kind: ServerKind) -> Result
         ))
         .await?;
     target.sql(parts).await?;
-    // The dump has rows that were read through such a table.
+    // The dump has rows that were read through a MERGE table.
     let folder = tempfile::tempdir()?;
     let selection = Selection { schemas: vec!["shop".into()], ..Selection::default() };
     let options = DumpOptions {
@@ -281,14 +294,22 @@ async fn rows_stored_in_other_tables_are_not_changed(kind: ServerKind) -> Result
     std::fs::write(&file, definition.replace("ENGINE=InnoDB", whole))?;
     load_into(folder.path(), &LoadOptions::new(target.connect_options())).await?;
     let sums = "SELECT COUNT(*) FROM parts.a; SELECT COUNT(*) FROM parts.b; SELECT COUNT(*) FROM shop.t; SELECT id FROM shop.u";
-    ensure!(target.sql(sums).await? == ["2", "1", "3", "4"], "{:?}", target.sql(sums).await?);
+    ensure!(
+        target.sql(sums).await? == ["2", "1", "3", "4"],
+        "the load has changed the other tables: {:?}",
+        target.sql(sums).await?
+    );
 
-    // A copy must not write to a table that consists of other tables, either.
+    // A copy must not write to a MERGE table either.
     target.sql("DROP DATABASE shop").await?;
     source.sql(&format!("DROP TABLE shop.t; CREATE TABLE shop.t (id INT) {whole}")).await?;
     let options =
         CopyOptions::new(source.connect_options(), selection, LoadOptions::new(target.connect_options()));
     copy(&options, &Arc::default(), &CancellationToken::new()).await?;
-    ensure!(target.sql(sums).await? == ["2", "1", "3", "4"], "{:?}", target.sql(sums).await?);
+    ensure!(
+        target.sql(sums).await? == ["2", "1", "3", "4"],
+        "the copy has changed the other tables: {:?}",
+        target.sql(sums).await?
+    );
     Ok(())
 }

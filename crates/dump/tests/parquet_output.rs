@@ -84,7 +84,7 @@ fn shown(field: &Field) -> Result<Option<String>> {
             let moment = DateTime::from_timestamp_micros(*micros).context("the time is out of range")?;
             moment.format("%Y-%m-%d %H:%M:%S%.6f").to_string()
         }
-        other => bail!("{other:?}"),
+        other => bail!("unexpected Parquet value: {other:?}"),
     }))
 }
 
@@ -132,7 +132,7 @@ fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Rows> {
     let mut rows = Vec::new();
     for chunk in &entry.chunks {
         let path = folder.join(&chunk.file);
-        let written = chunk.written.context("the chunk is not written")?;
+        let written = chunk.written.context("the manifest has a chunk that is not written")?;
         let bytes = std::fs::read(&path)?;
         ensure!((bytes.len() as u64, crc32fast::hash(&bytes)) == (written.file_bytes, written.crc32));
         let reader = SerializedFileReader::new(File::open(&path)?)?;
@@ -145,7 +145,7 @@ fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Rows> {
         let names = reader.metadata().file_metadata().schema_descr().columns().to_vec();
         let names: Vec<_> = names.iter().map(|column| column.name()).collect();
         let wanted: Vec<_> = entry.columns.iter().map(|column| &*column.name).collect();
-        ensure!(names == wanted, "{names:?}");
+        ensure!(names == wanted, "the columns of the file are {names:?}");
         for row in reader {
             let row = row?;
             rows.push(row.get_column_iter().map(|(_, field)| shown(field)).collect::<Result<Vec<_>>>()?);
@@ -185,13 +185,13 @@ async fn compare(server: &Server, folder: &Path, manifest: &Manifest) -> Result<
         );
         for (found, wanted) in found.iter().zip(&wanted) {
             let differ = found.iter().zip(wanted).find(|(found, wanted)| found != wanted);
-            ensure!(differ.is_none(), "{}: {differ:?}", entry.table);
+            ensure!(differ.is_none(), "rows of {} differ: {differ:?}", entry.table);
         }
     }
     Ok(())
 }
 
-/// Values that the tables of all types do not contain.
+/// Rows with special values that the other tables of this test do not contain.
 const EDGES: &str = "
 CREATE DATABASE edges CHARACTER SET utf8mb4; USE edges; SET NAMES utf8mb4; SET time_zone = '+00:00';
 CREATE TABLE decimals (a DECIMAL(9,9) NOT NULL, b DECIMAL(10,0), c DECIMAL(18,4), d DECIMAL(19,2) UNSIGNED, e DECIMAL(38,10),
@@ -223,7 +223,7 @@ async fn every_value_equals_the_result_of_a_query(kind: ServerKind) -> Result<()
         let mut manifest = dumped(&source, &folder, options).await?;
         // A table that has only generated columns still has its rows in the file.
         let computed = manifest.tables.iter().position(|entry| entry.table == "only_computed");
-        let entry = manifest.tables.remove(computed.context("no table only_computed")?);
+        let entry = manifest.tables.remove(computed.context("the manifest has no table only_computed")?);
         let column = ColumnEntry { name: "1".into(), data_type: "int".into() };
         let entry = TableEntry { columns: vec![column], ..entry };
         ensure!(rows_of(&folder, &entry)? == vec![vec![Some("1".to_owned())]; 3]);
@@ -231,7 +231,7 @@ async fn every_value_equals_the_result_of_a_query(kind: ServerKind) -> Result<()
         let refused = tailwater_folder::read(&folder, false);
         ensure!(
             matches!(refused, Err(BulkError::RowFormatUnsupported { format: "parquet", .. })),
-            "{refused:?}"
+            "a load of a Parquet dump was not refused: {refused:?}"
         );
     }
     Ok(())
@@ -255,7 +255,7 @@ async fn invalid_dates_are_null_and_reported(kind: ServerKind) -> Result<()> {
     let nulled: Vec<_> = manifest.nulled().into_iter().collect();
     ensure!(
         nulled == [(("dates", "t", "d"), 3), (("dates", "t", "dt"), 2), (("dates", "t", "ts"), 3)],
-        "{nulled:?}"
+        "the numbers of values that became NULL are wrong: {nulled:?}"
     );
     compare(&source, folder.path(), &manifest).await
 }
@@ -281,17 +281,21 @@ async fn row_groups_are_limited_by_bytes(kind: ServerKind) -> Result<()> {
             groups.extend(reader.metadata().row_groups().iter().map(|group| group.num_rows()));
             for row in reader {
                 let row = row?;
-                let value = row.get_column_iter().last().context("no column")?.1;
+                let value =
+                    row.get_column_iter().last().context("a row of the Parquet file has no columns")?.1;
                 values.push(match value {
                     Field::Str(text) => Some((text.len(), text.trim_start_matches(&text[..1]).is_empty())),
                     _ => None,
                 });
             }
         }
-        ensure!(entry.chunks.len() == 1 && groups == rows, "{table}: {groups:?}");
+        ensure!(entry.chunks.len() == 1 && groups == rows, "{table}: the row groups have {groups:?} rows");
         let same = |length| Some((length, true));
         let wanted = [same(1), same(20_000_000), same(17_000_000), same(1), None];
-        ensure!(values == wanted[..values.len()] && values.len() as u64 == entry.rows, "{values:?}");
+        ensure!(
+            values == wanted[..values.len()] && values.len() as u64 == entry.rows,
+            "the values in the file differ: {values:?}"
+        );
     }
     Ok(())
 }
@@ -322,7 +326,7 @@ async fn a_changed_file_is_dumped_again(kind: ServerKind) -> Result<()> {
             schema: entry.schema.clone(),
             table: entry.table.clone(),
             number: u32::try_from(number)?,
-            chunk: chunk.written.take().context("the chunk is not written")?,
+            chunk: chunk.written.take().context("the manifest has a chunk that is not written")?,
             nulled: std::mem::take(&mut chunk.nulled),
         };
         let file = chunk.file.clone();
@@ -335,13 +339,19 @@ async fn a_changed_file_is_dumped_again(kind: ServerKind) -> Result<()> {
     let resumed = DumpOptions { resume: true, ..options };
     let file = folder.join(interrupt(&whole)?);
     let kept = dumped(&source, folder, resumed.clone()).await?;
-    ensure!(kept.tables == whole.tables && kept.snapshots_used().len() == 1, "the chunk was dumped again");
+    ensure!(
+        kept.tables == whole.tables && kept.snapshots_used().len() == 1,
+        "the finished chunk was dumped again"
+    );
     interrupt(&kept)?;
     let mut bytes = std::fs::read(&file)?;
     bytes[10] ^= 1;
     std::fs::write(&file, bytes)?;
     let mended = dumped(&source, folder, resumed).await?;
-    ensure!(mended.snapshots_used().len() == 2 && mended.nulled() == whole.nulled(), "{mended:?}");
+    ensure!(
+        mended.snapshots_used().len() == 2 && mended.nulled() == whole.nulled(),
+        "the chunk with the missing file was not dumped again as before: {mended:?}"
+    );
     ensure!(DumpFolder::read(folder)? == mended);
     compare(&source, folder, &mended).await
 }

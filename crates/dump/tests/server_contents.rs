@@ -70,13 +70,23 @@ pub fn ensure_equal(
     other: &BTreeMap<String, Vec<Vec<u8>>>,
 ) -> Result<()> {
     let names = |all: &BTreeMap<String, Vec<Vec<u8>>>| all.keys().cloned().collect::<Vec<_>>();
-    ensure!(names(one) == names(other), "{:#?}\n{:#?}", names(one), names(other));
+    ensure!(
+        names(one) == names(other),
+        "the tables or objects of the servers differ: {:#?}\n{:#?}",
+        names(one),
+        names(other)
+    );
     let shown = |rows: &[Vec<u8>]| {
         let row = |row: &Vec<u8>| String::from_utf8_lossy(&row[..row.len().min(900)]).into_owned();
         rows.iter().map(row).collect::<Vec<_>>()
     };
     for (name, rows) in one {
-        ensure!(rows == &other[name], "{name}: {:#?}\n{:#?}", shown(rows), shown(&other[name]));
+        ensure!(
+            rows == &other[name],
+            "the contents of {name} differ: {:#?}\n{:#?}",
+            shown(rows),
+            shown(&other[name])
+        );
     }
     Ok(())
 }

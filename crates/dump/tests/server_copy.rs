@@ -49,14 +49,20 @@ async fn everything_is_copied(kind: ServerKind) -> Result<()> {
         options.load.inserts = inserts;
         ensure!(dry_run(&options).await?.there.is_empty());
         let report = run(&options).await?;
-        ensure!(report.tables_before == 0 && report.load.rows > 0, "{report:?}");
+        ensure!(
+            report.tables_before == 0 && report.load.rows > 0,
+            "the copy found earlier tables, or copied no rows: {report:?}"
+        );
         ensure_equal(&before, &all(&target).await?)?;
         // A second copy is refused, because the tables exist.
         ensure!(!dry_run(&options).await?.there.is_empty());
         let again = run(&options).await;
-        ensure!(again.as_ref().is_err_and(|error| error.code() == "TW-BULK-0022"), "{again:?}");
+        ensure!(
+            again.as_ref().is_err_and(|error| error.code() == "TW-BULK-0022"),
+            "the second copy was not refused because of existing tables: {again:?}"
+        );
         let waiting = target.sql("SELECT COUNT(*) FROM tailwater.load_indexes").await?;
-        ensure!(waiting == ["0"], "{waiting:?}");
+        ensure!(waiting == ["0"], "the target still has a record of deferred indexes: {waiting:?}");
     }
     Ok(())
 }
@@ -98,7 +104,10 @@ async fn interrupted(options: &CopyOptions) -> Result<()> {
     watch.abort();
     // A copy that sets the target's GTID state cannot be resumed.
     let code = if options.load.set_gtid { "TW-BULK-0086" } else { "TW-BULK-0011" };
-    ensure!(outcome.as_ref().is_err_and(|error| error.code() == code), "{outcome:?}");
+    ensure!(
+        outcome.as_ref().is_err_and(|error| error.code() == code),
+        "the copy did not end with {code}: {outcome:?}"
+    );
     Ok(())
 }
 
@@ -110,32 +119,50 @@ async fn an_interrupted_copy_keeps_finished_tables(kind: ServerKind) -> Result<(
     let mut options = options(&source, &target);
     interrupted(&options).await?;
     let again = run(&options).await;
-    ensure!(again.as_ref().is_err_and(|error| error.code() == "TW-BULK-0023"), "{again:?}");
-    // The tables of the first run have an earlier point in time, so a resumed copy with `set_gtid` is
-    // refused.
+    ensure!(
+        again.as_ref().is_err_and(|error| error.code() == "TW-BULK-0023"),
+        "a new copy without `resume` was not refused: {again:?}"
+    );
+    // The tables that the interrupted copy finished have an earlier point in time. So a resumed copy with
+    // `set_gtid` is refused.
     options.load.resume = true;
     options.load.set_gtid = true;
     let refused = run(&options).await;
-    ensure!(refused.as_ref().is_err_and(|error| error.code() == "TW-BULK-0031"), "{refused:?}");
+    ensure!(
+        refused.as_ref().is_err_and(|error| error.code() == "TW-BULK-0031"),
+        "the resumed copy with `set_gtid` was not refused: {refused:?}"
+    );
     options.load.set_gtid = false;
     let finished =
         "SELECT table_name FROM tailwater.load_chunks WHERE chunk = 4294967295 AND schema_name = 'shop'";
     let finished = target.sql(finished).await?;
     target.sql("SET GLOBAL log_output = 'TABLE', general_log = 1").await?;
     let report = run(&options).await?;
-    ensure!((1..4).contains(&report.tables_before), "{report:?}");
-    ensure!(finished.len() as u64 == report.tables_before, "{finished:?}");
+    ensure!(
+        (1..4).contains(&report.tables_before),
+        "the resumed copy did not keep the finished tables: {report:?}"
+    );
+    ensure!(
+        finished.len() as u64 == report.tables_before,
+        "the number of finished tables is wrong: {finished:?}"
+    );
     let dropped = "SELECT argument FROM mysql.general_log WHERE argument LIKE 'ALTER TABLE%DROP KEY%'";
     let dropped = target.sql(dropped).await?;
     // The resumed copy drops indexes only of tables that it copies from scratch.
     let is_finished = |sql: &String| finished.iter().any(|table| sql.contains(&format!("`{table}`")));
-    ensure!(!dropped.is_empty() && !dropped.iter().any(is_finished), "{finished:?}: {dropped:?}");
+    ensure!(
+        !dropped.is_empty() && !dropped.iter().any(is_finished),
+        "the resumed copy has dropped indexes of finished tables: {finished:?}: {dropped:?}"
+    );
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
-    // The rows of a finished copy also have an earlier point in time than a later run.
+    // The rows of a finished copy are also older than the snapshot of a later copy.
     source.sql("INSERT INTO shop.digits VALUES (10)").await?;
     options.load.set_gtid = true;
     let refused = run(&options).await;
-    ensure!(refused.as_ref().is_err_and(|error| error.code() == "TW-BULK-0031"), "{refused:?}");
+    ensure!(
+        refused.as_ref().is_err_and(|error| error.code() == "TW-BULK-0031"),
+        "the later copy with `set_gtid` was not refused: {refused:?}"
+    );
     Ok(())
 }
 
@@ -168,28 +195,34 @@ async fn a_restarted_copy_is_of_one_point_in_time(kind: ServerKind) -> Result<()
         done.as_ref().is_err_and(|error| error.code() == code && is_expected(&error.to_string()))
     };
     let again = run(&options).await;
-    ensure!(suggests_restart(&again, "TW-BULK-0023"), "{again:?}");
+    ensure!(suggests_restart(&again, "TW-BULK-0023"), "the error does not suggest --restart: {again:?}");
     options.restart = true;
-    // The target rejects a view, so that the copy ends after it has loaded all rows.
+    // The target rejects a view. So the copy fails after it has loaded all rows.
     let broken = "CREATE TABLE shop.gone (id INT); CREATE VIEW shop.of_gone AS SELECT id FROM shop.gone; DROP TABLE shop.gone";
     source.sql(broken).await?;
     let refused = run(&options).await;
-    ensure!(suggests_restart(&refused, "TW-BULK-0027"), "{refused:?}");
-    // All rows were loaded, but they are older than the GTID state that this run would set.
+    ensure!(suggests_restart(&refused, "TW-BULK-0027"), "the error does not suggest --restart: {refused:?}");
+    // All rows were loaded. They are older than the GTID state that this copy would set.
     let mut resumed = options.clone();
     (resumed.load.resume, resumed.restart) = (true, false);
     let refused = run(&resumed).await;
-    ensure!(refused.as_ref().is_err_and(|error| error.code() == "TW-BULK-0031"), "{refused:?}");
+    ensure!(
+        refused.as_ref().is_err_and(|error| error.code() == "TW-BULK-0031"),
+        "the copy was not refused because of older rows: {refused:?}"
+    );
     // All other objects must be copied as they are now on the source.
     let sequence = if kind.flavour() == Flavour::MariaDb { "DROP SEQUENCE shop.s;" } else { "" };
     let dropped = "DROP VIEW shop.of_gone; DROP TABLE shop.passing; DROP FUNCTION shop.f; DROP PROCEDURE shop.p; DROP EVENT shop.e;";
     source.sql(&format!("{dropped} {sequence} {}", objects(4))).await?;
     let report = run(&options).await?;
-    ensure!(report.tables_before == 0, "{report:?}");
+    ensure!(report.tables_before == 0, "the restarted copy has kept tables: {report:?}");
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
     // This copy has finished, so a restart must not drop its tables.
     let again = run(&options).await;
-    ensure!(again.as_ref().is_err_and(|error| error.code() == "TW-BULK-0022"), "{again:?}");
+    ensure!(
+        again.as_ref().is_err_and(|error| error.code() == "TW-BULK-0022"),
+        "the copy with `restart` was not refused because of existing tables: {again:?}"
+    );
     Ok(())
 }
 
@@ -202,22 +235,28 @@ async fn duplicate_rows_end_a_load(kind: ServerKind) -> Result<()> {
         test_dump_folders::write(&source, tailwater_dump::dump_folder::DumpCompression::None, 500).await?;
     let file = folder.path().join("shop.orders.table.sql");
     let definition = std::fs::read_to_string(&file)?;
-    ensure!(definition.contains("  KEY `k`"), "{definition}");
+    ensure!(definition.contains("  KEY `k`"), "the dumped definition has no index k: {definition}");
     std::fs::write(&file, definition.replace("  KEY `k`", "  UNIQUE KEY `k`"))?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     let mut options =
         LoadOptions { defer_indexes: DeferIndexes::Always, ..LoadOptions::new(target.connect_options()) };
     let refused = load(&contents, &options, &Arc::default(), &CancellationToken::new()).await;
-    ensure!(refused.as_ref().is_err_and(|error| error.code() == "TW-BULK-0060"), "{refused:?}");
+    ensure!(
+        refused.as_ref().is_err_and(|error| error.code() == "TW-BULK-0060"),
+        "the duplicate rows were not reported: {refused:?}"
+    );
     // After the duplicate rows are deleted, the load resumes and only creates the indexes.
     target.sql("DELETE FROM shop.orders WHERE id >= 10").await?;
     options.resume = true;
     let report = load(&contents, &options, &Arc::default(), &CancellationToken::new()).await?;
-    ensure!(report.chunks_before > 0, "{report:?}");
+    ensure!(report.chunks_before > 0, "the resumed load has loaded the rows again: {report:?}");
     let mut connection = Connection::connect(&target.connect_options()).await?;
     let shown = connection.query("SHOW CREATE TABLE shop.orders").await?;
-    let table = shown.first().and_then(|row| row.get_str(1)).context("no table")?;
+    let table = shown.first().and_then(|row| row.get_str(1)).context("SHOW CREATE TABLE returned no row")?;
     let name = TableName::new("shop", "orders");
-    ensure!(table.contains("UNIQUE KEY `u`") && table.contains("UNIQUE KEY `k`"), "{name}: {table}");
+    ensure!(
+        table.contains("UNIQUE KEY `u`") && table.contains("UNIQUE KEY `k`"),
+        "{name} does not have both unique indexes: {table}"
+    );
     Ok(())
 }

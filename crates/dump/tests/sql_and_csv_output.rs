@@ -59,7 +59,8 @@ impl Reader {
     }
 }
 
-/// Runs a script with the stock client in its default mode, because the files must not need `--binary-mode`.
+/// Runs a script with the stock client in its default mode. The files must be loadable without
+/// `--binary-mode`.
 fn pipe_into(server: &Server, script: Vec<u8>) -> Result<()> {
     let mut command = client(server)?;
     command.arg("--skip-binary-mode");
@@ -67,7 +68,7 @@ fn pipe_into(server: &Server, script: Vec<u8>) -> Result<()> {
     let mut stdin = child.stdin.take().context("no standard input")?;
     let writing = std::thread::spawn(move || stdin.write_all(&script));
     let output = child.wait_with_output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "the client has failed: {}", String::from_utf8_lossy(&output.stderr));
     Ok(writing.join().map_err(|_| anyhow::anyhow!("the thread that writes to the client failed"))??)
 }
 
@@ -84,7 +85,11 @@ async fn a_stream_loads_in_one_pass(kind: ServerKind) -> Result<()> {
     let last = script.trim_ascii_end().rsplit(|&byte| byte == b'\n').next().unwrap_or_default();
     let rows: u64 = report.manifest.tables.iter().map(|table| table.rows).sum();
     let wanted = format!("{END}{rows} rows of {} tables", report.manifest.tables.len());
-    ensure!(last == wanted.as_bytes(), "{}", String::from_utf8_lossy(last));
+    ensure!(
+        last == wanted.as_bytes(),
+        "the last line of the stream is wrong: {}",
+        String::from_utf8_lossy(last)
+    );
     let target = started(kind).await?;
     pipe_into(&target, script)?;
     ensure_equal(&all(&source).await?, &all(&target).await?)
@@ -105,7 +110,10 @@ async fn files_of_statements_load_one_by_one(kind: ServerKind) -> Result<()> {
     let source = source(kind).await?;
     let folder = dumped(&source, RowFormat::Sql, DumpCompression::Zstd).await?;
     let refused = tailwater_folder::read(folder.path(), false);
-    ensure!(matches!(refused, Err(BulkError::RowFormatUnsupported { format: "sql", .. })), "{refused:?}");
+    ensure!(
+        matches!(refused, Err(BulkError::RowFormatUnsupported { format: "sql", .. })),
+        "a load of an SQL dump was not refused: {refused:?}"
+    );
     let manifest = read_manifest(folder.path())?;
     let target = started(kind).await?;
     let read = |file: &str| std::fs::read(folder.path().join(file));
@@ -120,9 +128,9 @@ async fn files_of_statements_load_one_by_one(kind: ServerKind) -> Result<()> {
     for table in &manifest.tables {
         run_script(&target, &read(&table.file)?)?;
         for chunk in &table.chunks {
-            ensure!(chunk.file.ends_with(".sql.zst"), "{}", chunk.file);
+            ensure!(chunk.file.ends_with(".sql.zst"), "the data file has another extension: {}", chunk.file);
             let script = zstd::decode_all(&read(&chunk.file)?[..])?;
-            let written = chunk.written.context("the chunk is not written")?;
+            let written = chunk.written.context("the manifest has a chunk that is not written")?;
             ensure!((script.len() as u64, crc32fast::hash(&script)) == (written.bytes, written.crc32));
             pipe_into(&target, script)?;
         }
@@ -151,7 +159,7 @@ async fn csv_is_readable_by_other_programs(kind: ServerKind) -> Result<()> {
         1,\"a\"\"b,\u{fc}\",\"00FF\",\"2026-01-02 03:04:05\",\"\u{e4}\",0.5\r\n\
         2,,\"\",,,\r\n\
         3,\"\",,\"0000-00-00 00:00:00\",\"\",-1\r\n";
-    ensure!(text == wanted, "{text}");
+    ensure!(text == wanted, "the CSV file has other contents: {text}");
     Ok(())
 }
 
@@ -174,7 +182,7 @@ async fn a_dump_waits_for_a_slow_reader(kind: ServerKind) -> Result<()> {
     let options = DumpOptions { connections: 2, ..DumpOptions::new(source.connect_options(), "") };
     let dumping = {
         let (out, progress, cancel) = (Box::new(reader.clone()), progress.clone(), cancel.clone());
-        // A write to a reader that does not read blocks a thread, so the dump needs several threads.
+        // A write to a reader that has stopped reading blocks its thread. So the dump needs several threads.
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
         std::thread::spawn(move || runtime.block_on(dump_stream(options, out, progress, cancel)))
     };
@@ -192,12 +200,18 @@ async fn a_dump_waits_for_a_slow_reader(kind: ServerKind) -> Result<()> {
         }
         seen = now;
     }
-    ensure!(seen.0 < 10_000 && !dumping.is_finished(), "{seen:?}");
-    ensure!(seen.0 * 1000 < seen.1 as u64 + 2 * (1 << 20), "{seen:?}");
+    ensure!(
+        seen.0 < 10_000 && !dumping.is_finished(),
+        "the dump has read too many rows, or has ended: {seen:?}"
+    );
+    ensure!(seen.0 * 1000 < seen.1 as u64 + 2 * (1 << 20), "the dump has buffered too many rows: {seen:?}");
     cancel.cancel();
     reader.limit.store(usize::MAX, SeqCst);
-    let outcome = dumping.join().map_err(|_| anyhow::anyhow!("the dump failed"))?;
-    ensure!(matches!(outcome, Err(BulkError::StreamInterrupted)), "{outcome:?}");
+    let outcome = dumping.join().map_err(|_| anyhow::anyhow!("the thread of the dump has panicked"))?;
+    ensure!(
+        matches!(outcome, Err(BulkError::StreamInterrupted)),
+        "the dump was not interrupted: {outcome:?}"
+    );
     let text = reader.bytes();
     ensure!(
         !text.windows(END.len()).any(|window| window == END.as_bytes()),

@@ -65,9 +65,12 @@ async fn rows_of_other_tables_are_not_dumped(kind: ServerKind) -> Result<()> {
     let folder = temporary.path().join("dump");
     let report = dumped(options(server.connect_options(), &folder)).await?;
     let left_out = Omission { of: "shop.both_of".into(), what: OmissionKind::Rows };
-    ensure!(report.left_out == [left_out], "{:?}", report.left_out);
+    ensure!(report.left_out == [left_out], "the report of omitted contents is wrong: {:?}", report.left_out);
     let merged = table(&report.manifest, "both_of")?;
-    ensure!(merged.finished && merged.chunks.is_empty() && report.manifest.is_complete(), "{merged:?}");
+    ensure!(
+        merged.finished && merged.chunks.is_empty() && report.manifest.is_complete(),
+        "the MERGE table has chunks, or the dump is incomplete: {merged:?}"
+    );
     ensure!(std::fs::read_to_string(folder.join(&merged.file))?.contains("UNION"));
     ensure!(first_fields(&folder, &report.manifest, "m1")? == ["1"]);
     Ok(())
@@ -85,9 +88,10 @@ async fn keys_are_read_without_sorting(kind: ServerKind) -> Result<()> {
         connection
             .execute(&format!("INSERT INTO shop.t{number} VALUES (1, 1, 1), (1, 2, 1), (2, 1, 1)"))
             .await?;
-        let shape =
-            TableInfo::read(&mut connection, "shop", &format!("t{number}")).await?.context("no table")?;
-        let [key] = shape.keys.as_slice() else { bail!("{:?}", shape.keys) };
+        let shape = TableInfo::read(&mut connection, "shop", &format!("t{number}"))
+            .await?
+            .context("the table does not exist")?;
+        let [key] = shape.keys.as_slice() else { bail!("the table does not have one key: {:?}", shape.keys) };
         let explain = match kind.flavour() {
             Flavour::MySql => "EXPLAIN FORMAT=TRADITIONAL",
             Flavour::MariaDb => "EXPLAIN",
@@ -96,7 +100,10 @@ async fn keys_are_read_without_sorting(kind: ServerKind) -> Result<()> {
             format!("{explain} SELECT * FROM shop.t{number} FORCE INDEX (PRIMARY) ORDER BY {}", key.order());
         let explained = connection.query(&sql).await?;
         let extra = explained.column("Extra").and_then(|column| explained.first()?.get_str(column));
-        ensure!(!extra.unwrap_or_default().contains("filesort"), "{directions}: {extra:?}");
+        ensure!(
+            !extra.unwrap_or_default().contains("filesort"),
+            "the server sorts rows for a key with the directions {directions}: {extra:?}"
+        );
     }
     Ok(())
 }
@@ -125,17 +132,24 @@ async fn a_resumed_dump_keeps_its_selection(kind: ServerKind) -> Result<()> {
     let first = DumpOptions { selection: selection.clone(), accounts: true, ..plain() };
     // Makes the dump look as if it had been interrupted before its last chunk.
     let manifest = dumped(first).await?.manifest;
-    let lost = &table(&manifest, "wanted")?.chunks.last().context("no chunk")?.file;
+    let lost = &table(&manifest, "wanted")?.chunks.last().context("the manifest has no chunk")?.file;
     std::fs::remove_file(folder.join(lost))?;
 
     let resumed = || DumpOptions { resume: true, ..plain() };
     let others = Selection { schemas: vec!["elsewhere".into()], ..Selection::default() };
     let refused = dumped(DumpOptions { selection: others, ..resumed() }).await.err();
-    ensure!(matches!(refused, Some(BulkError::ResumeImpossible { .. })), "{refused:?}");
+    ensure!(
+        matches!(refused, Some(BulkError::ResumeImpossible { .. })),
+        "another selection was not refused: {refused:?}"
+    );
     let manifest = dumped(resumed()).await?.manifest;
     let names: Vec<_> = manifest.tables.iter().map(|entry| entry.table.as_str()).collect();
-    ensure!(names == ["wanted"] && manifest.is_complete(), "{names:?}");
-    ensure!(manifest.accounts.iter().any(|account| account.user == "app"), "{:?}", manifest.accounts);
+    ensure!(names == ["wanted"] && manifest.is_complete(), "the resumed dump has the tables {names:?}");
+    ensure!(
+        manifest.accounts.iter().any(|account| account.user == "app"),
+        "the resumed dump has other accounts: {:?}",
+        manifest.accounts
+    );
     ensure!(DumpFolder::read(&folder)? == manifest);
     // Specifying the same selection again is allowed.
     dumped(DumpOptions { selection, accounts: true, ..resumed() }).await?;
@@ -165,9 +179,13 @@ async fn history_is_not_dumped_as_rows(kind: ServerKind) -> Result<()> {
     let report = dumped(options(server.connect_options(), &folder)).await?;
     for table in ["parted", "plain"] {
         let ids = first_fields(&folder, &report.manifest, table)?;
-        ensure!(ids == ["1", "3"], "{table}: {ids:?}");
+        ensure!(ids == ["1", "3"], "the dump of {table} has the rows {ids:?}");
         let left_out = Omission { of: format!("shop.{table}"), what: OmissionKind::History };
-        ensure!(report.left_out.contains(&left_out), "{:?}", report.left_out);
+        ensure!(
+            report.left_out.contains(&left_out),
+            "the report does not name the omitted history: {:?}",
+            report.left_out
+        );
     }
     // Since MariaDB 11.5, a sequence may be unsigned, with values above the signed limit.
     if kind == ServerKind::Mariadb118 {
@@ -176,8 +194,12 @@ async fn history_is_not_dumped_as_rows(kind: ServerKind) -> Result<()> {
         let again = temporary.path().join("again");
         let report = dumped(options(server.connect_options(), &again)).await?;
         let sequence = report.manifest.objects.iter().find(|object| object.name == "wide");
-        let script = std::fs::read_to_string(again.join(&sequence.context("no sequence")?.file))?;
-        ensure!(script.contains("SETVAL(`wide`, 18446744073709551000, 0, 0)"), "{script}");
+        let script =
+            std::fs::read_to_string(again.join(&sequence.context("the manifest has no sequence")?.file))?;
+        ensure!(
+            script.contains("SETVAL(`wide`, 18446744073709551000, 0, 0)"),
+            "the script does not set the value of the sequence: {script}"
+        );
     }
     Ok(())
 }
@@ -209,10 +231,14 @@ async fn hidden_keys_are_dumped(kind: ServerKind) -> Result<()> {
     let manifest = dumped(small).await?.manifest;
     let hidden = table(&manifest, "hidden")?;
     let columns: Vec<_> = hidden.columns.iter().map(|column| column.name.as_str()).collect();
-    ensure!(columns == ["my_row_id", "a", "b"], "{columns:?}");
+    ensure!(columns == ["my_row_id", "a", "b"], "the dumped columns are {columns:?}");
     ensure!(std::fs::read_to_string(folder.join(&hidden.file))?.contains("`my_row_id`"));
     ensure!(first_fields(&folder, &manifest, "hidden")? == ["1", "2"]);
     let sparse = table(&manifest, "sparse")?;
-    ensure!(sparse.rows == 900 && sparse.chunks.len() > 3, "{} chunks", sparse.chunks.len());
+    ensure!(
+        sparse.rows == 900 && sparse.chunks.len() > 3,
+        "the table was dumped in only {} chunks",
+        sparse.chunks.len()
+    );
     Ok(())
 }

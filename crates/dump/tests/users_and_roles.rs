@@ -70,14 +70,17 @@ async fn accounts_are_loaded_and_existing_accounts_stay(kind: ServerKind) -> Res
     options.selection.except = vec![tailwater_tables::schema::TableName::new("shop", "left_out")];
     let report = dump(options, std::sync::Arc::default(), CancellationToken::new()).await?;
     let accounts = &report.manifest.accounts;
-    ensure!(accounts.iter().any(|account| account.user == "it's me"), "{accounts:?}");
+    ensure!(
+        accounts.iter().any(|account| account.user == "it's me"),
+        "the dump lacks an account: {accounts:?}"
+    );
     ensure!(
         !accounts.iter().any(|account| account.user.starts_with("mysql.") || account.user == "mariadb.sys")
     );
     for account in accounts {
         for file in [&account.file, &account.grants_file] {
             let mode = std::fs::metadata(folder.path().join(file))?.permissions().mode();
-            ensure!(mode & 0o777 == 0o600, "{file}: {mode:o}");
+            ensure!(mode & 0o777 == 0o600, "{file} can be read by others, its mode is {mode:o}");
         }
     }
 
@@ -86,20 +89,26 @@ async fn accounts_are_loaded_and_existing_accounts_stay(kind: ServerKind) -> Res
     let taken = seen(&target, &["taken"]).await?;
     let report = load_with(folder.path(), &target, LoadAccounts::New, false).await?;
     let done = report.accounts.unwrap_or_default();
-    ensure!(done.made == 2 && done.kept.iter().any(|name| name == "taken@%"), "{done:?}");
+    ensure!(
+        done.made == 2 && done.kept.iter().any(|name| name == "taken@%"),
+        "the report of the accounts is wrong: {done:?}"
+    );
     ensure!(seen(&target, &["taken"]).await? == taken);
     let left_out =
         |lines: Vec<String>| lines.into_iter().filter(|line| !line.contains("left_out")).collect::<Vec<_>>();
     let wanted = left_out(seen(&source, &["'it''s me'@'10.%'", "reader"]).await?);
     let arrived = seen(&target, &["'it''s me'@'10.%'", "reader"]).await?;
-    ensure!(arrived == wanted, "{arrived:#?}\n{wanted:#?}");
+    ensure!(arrived == wanted, "the accounts on the target differ:\n{arrived:#?}\n{wanted:#?}");
 
-    // Existing accounts are only replaced if the user requests it. The account that runs the load is never
-    // replaced.
+    // Existing accounts are only replaced if the user requests that. The load never replaces the account that
+    // runs it.
     target.sql("DROP DATABASE tailwater").await?;
     let report = load_with(folder.path(), &target, LoadAccounts::Replace, true).await?;
     let done = report.accounts.unwrap_or_default();
-    ensure!(done.kept.len() == 1 && done.kept[0].starts_with("root@"), "{done:?}");
+    ensure!(
+        done.kept.len() == 1 && done.kept[0].starts_with("root@"),
+        "the load has kept other accounts: {done:?}"
+    );
     ensure!(seen(&target, &["taken"]).await? == seen(&source, &["taken"]).await?);
     ensure!(
         seen(&target, &["'it''s me'@'10.%'"]).await?
@@ -108,6 +117,9 @@ async fn accounts_are_loaded_and_existing_accounts_stay(kind: ServerKind) -> Res
 
     let without = crate::test_dump_folders::write(&source, Default::default(), 10).await?;
     let refused = load_with(without.path(), &target, LoadAccounts::New, true).await;
-    ensure!(matches!(refused, Err(BulkError::AccountsUnavailable { .. })), "{refused:?}");
+    ensure!(
+        matches!(refused, Err(BulkError::AccountsUnavailable { .. })),
+        "a dump without accounts was not refused: {refused:?}"
+    );
     Ok(())
 }

@@ -89,7 +89,7 @@ pub enum BulkError {
         /// What cannot be parsed: the query or the value.
         reason: String,
     },
-    /// The number of rows that were read differs from an independent count.
+    /// The number of rows that were read differs from the number that the server counts.
     #[error(
         "{table}: {reason}; the table is not finished. Try again, and report this with the table's definition"
     )]
@@ -671,10 +671,13 @@ mod tests {
             },
             BulkError::IndexesRejected { table: table(), error: Box::new(refusal()), hint },
         ] {
-            assert!(error.to_string().contains("--resume"), "{error}");
+            assert!(error.to_string().contains("--resume"), "the error does not suggest --resume: {error}");
             let error = error.of_one_point();
             let text = error.to_string();
-            assert!(text.contains("--restart") && !text.contains("--resume"), "{error}");
+            assert!(
+                text.contains("--restart") && !text.contains("--resume"),
+                "the error does not suggest only --restart: {error}"
+            );
         }
     }
 }

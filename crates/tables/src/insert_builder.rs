@@ -74,8 +74,8 @@ impl InsertBuilder {
         // An incomplete row at the start of the buffer stays there: a long row may arrive in many pieces, and
         // must not be copied for each of them.
         self.rest = if begin == 0 { rest } else { rest[begin..].to_vec() };
-        // After a backslash at the end, the escaped byte has not arrived yet, so the search starts at the
-        // backslash again.
+        // If the buffer ends with a backslash, the byte that it escapes has not arrived yet. So the next
+        // search starts at the backslash again.
         self.searched = (at - begin).min(self.rest.len());
         if at - begin > self.rest.len() {
             self.searched -= 1;

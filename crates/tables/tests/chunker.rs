@@ -186,7 +186,7 @@ async fn every_row_is_in_one_chunk(kind: ServerKind) -> Result<()> {
             wrong.push(format!("table {} on {kind}: {error:#}", case.name));
         }
     }
-    ensure!(wrong.is_empty(), "{wrong:#?}");
+    ensure!(wrong.is_empty(), "some tables are not cut correctly: {wrong:#?}");
     Ok(())
 }
 
@@ -205,7 +205,7 @@ async fn check_case(connection: &mut Connection, case: &Case) -> Result<()> {
     connection.execute(&sql).await.context(sql)?;
     let (seen, chunks) = read_chunks(connection, case.name).await?;
     ensure!(seen == (0..u64::from(*rows)).collect::<Vec<_>>(), "the {chunks} chunks had the rows {seen:?}");
-    ensure!((chunks > 2) == case.many || case.rows == 0, "{chunks} chunks");
+    ensure!((chunks > 2) == case.many || case.rows == 0, "the table was cut into {chunks} chunks");
     Ok(())
 }
 
@@ -288,8 +288,14 @@ async fn mysql_reads_rows_of_integer_ranges_once() -> Result<()> {
             let sql = statement(&connection, &plan, table, &range, "*");
             let explained = connection.query(&format!("EXPLAIN FORMAT=TREE {sql}")).await?;
             let explained = explained.scalar().context("EXPLAIN returned no plan")?.to_owned();
-            ensure!(explained.contains("Index range scan"), "{sql}: {explained}");
-            ensure!(!explained.contains("Filter"), "{sql}: {explained}");
+            ensure!(
+                explained.contains("Index range scan"),
+                "the server does not use an index range scan: {sql}: {explained}"
+            );
+            ensure!(
+                !explained.contains("Filter"),
+                "the server compares the rows with the range again: {sql}: {explained}"
+            );
             let rows = connection.query(&sql).await?;
             ensure!(rows.warnings == 0, "the query caused {} warnings: {sql}", rows.warnings);
             let mut stream = connection.query_values(&sql).await?;
@@ -323,7 +329,7 @@ const RANDOM_COLUMNS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Set `TAILWATER_SEED=n` to repeat a run, and `TAILWATER_LONG=1` to test more tables.
+/// `TAILWATER_SEED=n` repeats the random choices of a failed test. `TAILWATER_LONG=1` tests more tables.
 async fn random_tables_are_covered(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -379,7 +385,7 @@ async fn random_tables_are_covered(kind: ServerKind) -> Result<()> {
         let (seen, chunks) = read_chunks(&mut connection, &table).await.with_context(context)?;
         ensure!(
             seen == there,
-            "{}: the {chunks} chunks had the rows {seen:?}, expected {there:?}",
+            "{}: the {chunks} chunks had the rows {seen:?}, but the table has {there:?}",
             context()
         );
         connection.execute(&format!("DROP TABLE chunks.{table}")).await?;

@@ -114,13 +114,19 @@ async fn definitions_recreate_their_objects(kind: ServerKind) -> Result<()> {
     let server = Server::start(ServerSpec::new(kind)).await?;
     let mut connection = everything(&server).await?;
     let (found, before) = scripts(&mut connection, &Selection::default()).await?;
-    ensure!(found.schemas == ["sch a`1"], "{:?}", found.schemas);
+    ensure!(found.schemas == ["sch a`1"], "the listed databases are {:?}", found.schemas);
     let tables = if kind.flavour() == Flavour::MariaDb { 6 } else { 4 };
-    ensure!(found.tables.len() == tables, "{:?}", found.tables);
+    ensure!(found.tables.len() == tables, "the listed tables are {:?}", found.tables);
     let names: Vec<_> = found.objects.iter().map(ToString::to_string).collect();
     let place = |name: &str| names.iter().position(|other| other.ends_with(name));
-    ensure!(place(".z") < place(".m") && place(".m") < place("view sch a`1.a"), "{names:#?}");
-    ensure!(place(".zfirst") < place(".second") && place(".ev").is_some(), "{names:#?}");
+    ensure!(
+        place(".z") < place(".m") && place(".m") < place("view sch a`1.a"),
+        "a view precedes a view that it reads: {names:#?}"
+    );
+    ensure!(
+        place(".zfirst") < place(".second") && place(".ev").is_some(),
+        "the triggers are in the wrong order, or the event is missing: {names:#?}"
+    );
     let old = before.iter().find(|script| script.windows(8).any(|window| window == b"RETURN '"));
     ensure!(
         old.is_some_and(|script| script.windows(2).any(|window| window == b"\xe4\xdf")),
@@ -132,22 +138,25 @@ async fn definitions_recreate_their_objects(kind: ServerKind) -> Result<()> {
         run_script(&server, script)?;
     }
     let (again, after) = scripts(&mut connection, &Selection::default()).await?;
-    ensure!(again == found, "{again:#?}");
+    ensure!(again == found, "the scripts have created other objects: {again:#?}");
     for (before, after) in before.iter().zip(&after) {
         let (before, after) = (String::from_utf8_lossy(before), String::from_utf8_lossy(after));
-        ensure!(before == after, "{before}\n{after}");
+        ensure!(before == after, "a definition has changed:\n{before}\n{after}");
     }
     let sql = "SELECT moded('a'), HEX(aged()), twice(2)";
     connection.execute("USE `sch a``1`").await?;
     let row = connection.query(sql).await?;
     let row = row.first().map(|row| (row.get_str(0), row.get_str(1), row.get_u64(2)));
-    ensure!(row == Some((Some("a;"), Some("C3A4C39F"), Some(4))), "{row:?}");
+    ensure!(
+        row == Some((Some("a;"), Some("C3A4C39F"), Some(4))),
+        "the created routines return other values: {row:?}"
+    );
     if kind.flavour() == Flavour::MariaDb {
         let sql = "SELECT NEXTVAL(fresh), NEXTVAL(used)";
         let row = connection.query(sql).await?;
         let row = row.first().map(|row| (row.get_i64(0), row.get_i64(1)));
-        // The server counts all values in the cache of a sequence as used.
-        ensure!(row == Some((Some(5), Some(88))), "{row:?}");
+        // The server had reserved values for the cache of a sequence. They count as used.
+        ensure!(row == Some((Some(5), Some(88))), "the created sequences continue at other values: {row:?}");
         ensure!(
             connection.query("SELECT NEXTVAL(done)").await.is_err(),
             "NEXTVAL succeeded, although the sequence is exhausted"
@@ -165,17 +174,26 @@ async fn missing_objects_are_named(kind: ServerKind) -> Result<()> {
     let schema = "sch a`1";
     let one = Selection { tables: vec![TableName::new(schema, "child")], ..Selection::default() };
     let (found, _) = scripts(&mut connection, &one).await?;
-    ensure!(found.tables.len() == 1 && found.objects.len() == 2, "{found:#?}");
+    ensure!(
+        found.tables.len() == 1 && found.objects.len() == 2,
+        "the selected table has other objects: {found:#?}"
+    );
     let except = Selection { except: one.tables.clone(), ..Selection::default() };
     let (found, _) = scripts(&mut connection, &except).await?;
-    ensure!(!found.tables.contains(&one.tables[0]) && found.tables.len() >= 3, "{found:#?}");
+    ensure!(
+        !found.tables.contains(&one.tables[0]) && found.tables.len() >= 3,
+        "an excluded table is listed, or other tables are missing: {found:#?}"
+    );
 
     let table = Selection { tables: vec![TableName::new(schema, "children")], ..Selection::default() };
     let none = Selection { schemas: vec!["elsewhere".into()], ..Selection::default() };
     for (selection, name) in [(table, "sch a`1.children"), (none, "elsewhere")] {
         let error = inventory(&mut connection, &selection).await.err();
         let is_named = error.as_ref().is_some_and(|error| error.to_string().contains(name));
-        ensure!(is_named && error.as_ref().is_some_and(|error| error.code() == "TW-BULK-0020"), "{error:?}");
+        ensure!(
+            is_named && error.as_ref().is_some_and(|error| error.code() == "TW-BULK-0020"),
+            "the missing object is not named with TW-BULK-0020: {error:?}"
+        );
     }
     // This account may execute a routine, but may not see its body.
     server.sql("CREATE USER runner@'%'; GRANT EXECUTE ON *.* TO runner@'%'").await?;
@@ -185,6 +203,9 @@ async fn missing_objects_are_named(kind: ServerKind) -> Result<()> {
     let kind = tailwater_tables::schema::ObjectKind::Procedure;
     let object = SchemaObject::Other { kind, schema: schema.into(), name: "proc".into() };
     let error = ddl(&mut runner, &object).await.err();
-    ensure!(error.as_ref().is_some_and(|error| error.code() == "TW-BULK-0021"), "{error:?}");
+    ensure!(
+        error.as_ref().is_some_and(|error| error.code() == "TW-BULK-0021"),
+        "the hidden definition is not reported with TW-BULK-0021: {error:?}"
+    );
     Ok(())
 }

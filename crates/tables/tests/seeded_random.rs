@@ -1,6 +1,6 @@
 //! Random numbers with a seed.
 
-/// Returns the seed of the run, which a failing test prints.
+/// Returns the seed of the random numbers. A failing test prints it.
 pub fn seed() -> u64 {
     match std::env::var("TAILWATER_SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => seed,

@@ -58,7 +58,11 @@ async fn replicas_threads_and_queries_pause_work(kind: ServerKind) -> Result<()>
     }
     servers.target.sql(native_replica::start_statement(kind.flavour())).await?;
     tokio::time::timeout(PATIENCE, waiting).await??;
-    ensure!(progress.wait_reason().is_none(), "{:?}", progress.wait_reason());
+    ensure!(
+        progress.wait_reason().is_none(),
+        "the throttle still pauses the work: {:?}",
+        progress.wait_reason()
+    );
 
     let threads = ThrottleRules { threads_running_max: Some(0), ..rules() };
     until(&Throttle::start(threads, source.clone()), Some("Threads_running")).await?;
@@ -81,8 +85,8 @@ async fn replicas_threads_and_queries_pause_work(kind: ServerKind) -> Result<()>
     Ok(())
 }
 
-/// Measures a replica that lags, a frozen replica and a stopped one, and a frozen server whose values are
-/// unknown.
+/// Measures a replica that lags, a replica that is frozen, and a replica whose replication is stopped. Also
+/// measures a frozen server, whose values are unknown.
 async fn lagging_and_unresponsive_servers_pause_work(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());

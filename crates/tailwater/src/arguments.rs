@@ -313,7 +313,12 @@ mod tests {
                 found += 1;
                 let parsed = Cli::definition().try_get_matches_from(words(&line));
                 let is_help = parsed.as_ref().err().is_some_and(|error| !error.use_stderr());
-                assert!(parsed.is_ok() || is_help, "{}: {line}\n{}", page.display(), parsed.unwrap_err());
+                assert!(
+                    parsed.is_ok() || is_help,
+                    "{}: this command line cannot be parsed: {line}\n{}",
+                    page.display(),
+                    parsed.unwrap_err()
+                );
             }
         }
         assert!(found > 40, "only {found} command lines were found in the documentation");
@@ -329,12 +334,16 @@ mod tests {
             assert_eq!(
                 parse(old).map_err(|error| error.kind()),
                 parse(new).map_err(|error| error.kind()),
-                "{old}"
+                "{old} and {new} give different results"
             );
             // The command lines of this test may lack required arguments. With any other parse error the test
             // fails.
             if let Err(error) = parse(old) {
-                assert_eq!(error.kind(), clap::error::ErrorKind::MissingRequiredArgument, "{error}");
+                assert_eq!(
+                    error.kind(),
+                    clap::error::ErrorKind::MissingRequiredArgument,
+                    "{old}: unexpected parse error: {error}"
+                );
             }
         }
     }
@@ -344,7 +353,7 @@ mod tests {
     fn old_spellings_are_accepted() {
         for line in ["tailwater bench apply --only ours", "tailwater trial suites --plant"] {
             let parsed = Cli::definition().try_get_matches_from(words(line));
-            assert!(parsed.is_ok(), "{line}: {:?}", parsed.err());
+            assert!(parsed.is_ok(), "{line} cannot be parsed: {:?}", parsed.err());
         }
     }
 

@@ -9,9 +9,10 @@ fn each_incident_has_existing_tests() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = std::fs::read_to_string(root.join("docs/reference/failover-incidents.md"))?;
     let cases: Vec<_> = page.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
-    ensure!(cases.len() == 12, "{} cases", cases.len());
+    ensure!(cases.len() == 12, "the page has {} incidents, expected 12", cases.len());
     for case in cases {
-        let held_by = case.trim_end_matches(" |").rsplit(" | ").next().context("no cell")?;
+        let held_by =
+            case.trim_end_matches(" |").rsplit(" | ").next().context("the line has no table cells")?;
         let named: Vec<_> = held_by.split('`').skip(1).step_by(2).collect();
         ensure!(!named.is_empty(), "this case names no test: {case}");
         for test in named {

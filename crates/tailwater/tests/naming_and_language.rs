@@ -49,7 +49,7 @@ fn shown(path: &Path) -> String {
     path.strip_prefix(workspace()).unwrap_or(path).display().to_string()
 }
 
-/// Returns the source files of the crates, without tests.
+/// Returns the source files of all crates, except the files of their tests.
 fn sources() -> Vec<PathBuf> {
     let all = files(&workspace().join("crates"), &["rs"]);
     let is_part = |path: &Path, name: &str| path.components().any(|part| part.as_os_str() == name);
@@ -130,7 +130,7 @@ fn file_names_of_a_folder_differ_by_more_than_an_ending() {
             for other in
                 ENDINGS.iter().map(|ending| format!("{stem}{ending}")).filter(|other| stems.contains(other))
             {
-                alike.push(format!("{}: {stem} and {other}", shown(&folder)));
+                alike.push(format!("{}: {stem} and {other} differ only by an ending", shown(&folder)));
             }
         }
     }

@@ -1,4 +1,5 @@
-//! The socket of a service manager, as `NOTIFY_SOCKET` names it to a daemon.
+//! A socket on which a test receives what a daemon reports to its service manager, as systemd does. The
+//! environment variable `NOTIFY_SOCKET` gives its path to the daemon.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -7,17 +8,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The messages of a daemon. They are read as they arrive: a full socket would make the daemon wait.
+/// The messages of a daemon. A thread reads them as they arrive, because the daemon would wait at a full
+/// socket.
 pub struct Notifications {
     messages: Receiver<String>,
 }
 
 impl Notifications {
-    /// A socket at `path`. Its thread ends with the process, or when a message arrives after this value was
-    /// dropped.
+    /// Creates the socket at `path`. The thread that reads it ends with the process, or at the first message
+    /// after this value is dropped.
     pub fn bind(path: &Path) -> Result<Self> {
         let socket = UnixDatagram::bind(path).with_context(|| format!("bind {}", path.display()))?;
         let (received, messages) = mpsc::channel();
@@ -32,7 +34,7 @@ impl Notifications {
         Ok(Self { messages })
     }
 
-    /// The messages up to the first that contains `text`.
+    /// Returns the messages up to the first one that contains `text`.
     pub fn until(&self, text: &str) -> Result<Vec<String>> {
         let deadline = Instant::now() + PATIENCE;
         let mut messages = Vec::new();
@@ -40,7 +42,7 @@ impl Notifications {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.messages.recv_timeout(left) {
                 Ok(message) => messages.push(message),
-                Err(_) => bail!("no message with {text:?} after {messages:?}"),
+                Err(_) => bail!("no message contains {text:?}; received: {messages:?}"),
             }
             if messages.last().is_some_and(|message| message.contains(text)) {
                 return Ok(messages);
@@ -55,7 +57,9 @@ impl Notifications {
             match self.messages.recv_timeout(duration) {
                 Err(RecvTimeoutError::Timeout) => return Ok(()),
                 Err(RecvTimeoutError::Disconnected) => bail!("the socket cannot be read"),
-                Ok(message) => ensure!(begun.elapsed() < PATIENCE, "messages still arrive: {message:?}"),
+                Ok(message) => {
+                    ensure!(begun.elapsed() < PATIENCE, "the daemon still sends messages: {message:?}")
+                }
             }
         }
     }

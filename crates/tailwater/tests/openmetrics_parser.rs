@@ -28,9 +28,12 @@ impl Scrape {
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         let (head, body) = answer.split_once("\r\n\r\n").context("the response has no headers and body")?;
-        ensure!(head.starts_with("HTTP/1.1 200 "), "{answer}");
+        ensure!(head.starts_with("HTTP/1.1 200 "), "/metrics does not return status 200: {answer}");
         let content_type = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8";
-        ensure!(head.lines().any(|line| line.eq_ignore_ascii_case(content_type)), "{head}");
+        ensure!(
+            head.lines().any(|line| line.eq_ignore_ascii_case(content_type)),
+            "the response has no OpenMetrics content type: {head}"
+        );
         Self::parse(body)
     }
 
@@ -53,10 +56,10 @@ impl Scrape {
                 family.describe(keyword, value).with_context(|| line.to_owned())?;
             } else {
                 let (series, value) = family.sample(line).with_context(|| line.to_owned())?;
-                ensure!(samples.insert(series, value).is_none(), "two samples of {line}");
+                ensure!(samples.insert(series, value).is_none(), "the sample occurs twice: {line}");
             }
         }
-        ensure!(!samples.is_empty(), "no sample: {text}");
+        ensure!(!samples.is_empty(), "the response has no samples: {text}");
         Ok(Self { text: text.to_owned(), samples })
     }
 
@@ -83,7 +86,7 @@ struct Family {
 impl Family {
     fn describe(&mut self, keyword: &str, value: &str) -> Result<()> {
         ensure!(!self.has_samples, "a metadata line of the family follows a sample");
-        ensure!(self.keywords.insert(keyword.to_owned()), "twice");
+        ensure!(self.keywords.insert(keyword.to_owned()), "the keyword occurs twice for one metric family");
         match keyword {
             "HELP" => {
                 ensure!(!value.is_empty() && !value.contains('\\'), "the help text is empty or has escapes")
@@ -104,14 +107,17 @@ impl Family {
             "gauge" => "",
             "counter" => "_total",
             "info" => "_info",
-            other => bail!("type {other:?}"),
+            other => bail!("unknown metric type {other:?}"),
         };
         let rest = line.strip_prefix(&self.name).and_then(|rest| rest.strip_prefix(suffix));
         let rest =
             rest.and_then(|rest| rest.strip_prefix('{')).context("the sample belongs to another family")?;
         let (labels, rest) = labels(rest)?;
-        let value: f64 = rest.strip_prefix(' ').context("no value")?.parse()?;
-        ensure!(value.is_finite() && (suffix.is_empty() || value >= 0.0), "the value");
+        let value: f64 = rest.strip_prefix(' ').context("the sample has no value")?.parse()?;
+        ensure!(
+            value.is_finite() && (suffix.is_empty() || value >= 0.0),
+            "the value of the sample is not finite, or a count is negative"
+        );
         ensure!(suffix != "_info" || value == 1.0, "the value of an info is always 1");
         let labels: Vec<_> = labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
         Ok((format!("{}{suffix}{{{}}}", self.name, labels.join(",")), value))
@@ -131,7 +137,7 @@ fn labels(mut rest: &str) -> Result<(BTreeMap<&str, String>, &str)> {
                 (at, '"') => break at,
                 (_, '\\') => match characters.next() {
                     Some((_, escaped @ ('\\' | '"' | 'n'))) => value.extend(['\\', escaped]),
-                    other => bail!("escape {other:?}"),
+                    other => bail!("invalid escape {other:?} in a label value"),
                 },
                 (_, character) => value.push(character),
             }
@@ -174,6 +180,6 @@ fn invalid_exposition_is_rejected() {
         (sample, &format!("{sample}# TYPE b gauge\n{}# TYPE a_seconds gauge\n", "b{c=\"d\"} 1\n")),
     ] {
         let bad = good.replacen(from, to, 1);
-        assert!(Scrape::parse(&bad).is_err(), "{bad}");
+        assert!(Scrape::parse(&bad).is_err(), "an invalid exposition was accepted: {bad}");
     }
 }

@@ -85,8 +85,11 @@ impl Ran {
     /// Parses standard output as one JSON object per line.
     pub fn json(&self) -> Result<Vec<Value>> {
         let lines = self.text();
-        let parse =
-            |line: &str| serde_json::from_str(line).with_context(|| format!("{}: {line}", self.words));
+        let parse = |line: &str| {
+            serde_json::from_str(line).with_context(|| {
+                format!("{}: standard output has a line that is not JSON: {line}", self.words)
+            })
+        };
         lines.lines().map(parse).collect()
     }
 

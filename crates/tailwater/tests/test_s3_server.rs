@@ -48,7 +48,8 @@ impl S3Server {
         Self::serve(false)
     }
 
-    /// Starts a server that uses HTTPS. Only the certificate [`Self::authority`] verifies it.
+    /// Starts a server that uses HTTPS. Its certificate is self-signed: only clients that trust
+    /// [`Self::authority`] accept it.
     pub fn start_tls() -> Result<Self> {
         Self::serve(true)
     }
@@ -83,7 +84,7 @@ impl S3Server {
         format!("{scheme}://localhost:{}", self.link.port())
     }
 
-    /// Returns the PEM file of the authority that signed the server's certificate.
+    /// Returns the PEM file of the certificate authority that signed the server's certificate.
     pub fn authority(&self) -> Option<&Path> {
         self.authority.as_deref()
     }
@@ -93,7 +94,7 @@ impl S3Server {
         self.failing.store(requests, Ordering::SeqCst);
     }
 
-    /// Whether all requested failures have happened.
+    /// Whether all failures that [`Self::fail_next`] requested have happened.
     pub fn has_failed(&self) -> bool {
         self.failing.load(Ordering::SeqCst) == 0
     }
@@ -158,7 +159,7 @@ async fn answer(
             Ok::<_, Infallible>(response)
         }
     });
-    // If the connection breaks, the client reports it.
+    // A broken connection is not reported here. The client reports it.
     let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), respond).await;
 }
 

@@ -25,8 +25,8 @@ use tailwater_tables::session_settings::allow_violations;
 use tailwater_tables::throttle::Throttle;
 use tailwater_wire::sql_quote::string_literal;
 
-/// The number of passes that try again to repair rows whose repair may depend on other rows. It counts from
-/// the last pass that repaired at least one row.
+/// Maximum number of passes without a repaired row. Each pass tries again to repair the rows that depend on
+/// other rows.
 const PASSES: usize = 4;
 
 /// How to repair.
@@ -169,14 +169,14 @@ async fn set_up(target: &mut Connection, options: &RepairOptions) -> Result<(), 
         return Ok(());
     }
     let lock_wait_seconds = options.lock_wait_max.as_secs().max(1);
-    // foreign_key_checks is 0: rows that refer to each other by a foreign key are compared and repaired one
-    // by one.
+    // foreign_key_checks is 0, because rows that refer to each other by a foreign key are compared and
+    // repaired one by one.
     let sql = format!(
         "SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES', foreign_key_checks = 0, \
          innodb_lock_wait_timeout = {lock_wait_seconds}"
     );
-    // Transactions are REPEATABLE READ, as set when the connection was opened. They lock gaps, so that no
-    // other client can insert a missing row in the meantime.
+    // The connection has set REPEATABLE READ, in which transactions lock gaps. So no other client can insert
+    // a missing row in the meantime.
     target.execute(&sql).await?;
     allow_violations(target).await?;
     if options.log_to_binlog {

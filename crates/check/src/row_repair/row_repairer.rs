@@ -88,8 +88,8 @@ impl RowRepairer<'_> {
         Ok(literals.collect::<Option<Vec<_>>>().map(Some))
     }
 
-    /// Returns the target's current row in the form of [`RowRepairer::on_source`]. The repair compares both,
-    /// because a server may warn about a value that it nevertheless stores unchanged.
+    /// Returns the target's current row, as [`RowRepairer::on_source`] does for the source. The repair
+    /// compares the two rows, because a server may warn about a value although it stores the value unchanged.
     async fn on_target(&mut self, key: &[KeyLiteral]) -> Result<RowLiterals, BulkError> {
         let columns: Vec<_> =
             self.pair.columns.iter().map(|column| column.target.expression.as_str()).collect();

@@ -1,10 +1,10 @@
-//! The progress of Tailwater channels on the target. A check writes a mark on the source and waits for it on
-//! the target. A channel may apply transactions in any order, so the arrival of the mark does not prove that
-//! all transactions before it have arrived.
+//! The progress of Tailwater channels on the target. A check writes a mark, which is a row, on the source and
+//! waits for it on the target. A channel may apply transactions in any order, so the arrival of the mark does
+//! not prove that all transactions before it have arrived.
 //!
-//! The channel's progress rows prove it. When the mark is visible on the target, its log position is not
-//! after the newest position that the channel has applied. When no transaction up to that newest position is
-//! missing, none before the mark is missing.
+//! The progress rows of the channel prove that. When the mark is visible on the target, its log position is
+//! not after the newest position that the channel has applied. When no transaction up to that newest position
+//! is missing, no transaction before the mark is missing.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -46,7 +46,7 @@ pub(super) struct MarkProgress {
 }
 
 impl MarkProgress {
-    /// Returns which transactions a target that has the mark still lacks; `None` if it lacks none.
+    /// Returns which transactions are still missing on a target that has the mark; `None` if none is missing.
     ///
     /// # Errors
     /// [`BulkError::SyncUnknown`] if channels apply to the target and their progress cannot be read;
@@ -100,8 +100,8 @@ async fn reaches(
     }
     let not = |reason: String| BulkError::SyncUnknown { target: target.endpoint().into(), reason };
     let read = |(channel, rows): (String, Vec<&[u8]>)| {
-        let reader =
-            reader.ok_or_else(|| not(format!("there is no reader for the progress of channel {channel}")))?;
+        let reader = reader
+            .ok_or_else(|| not(format!("Tailwater has no reader for the progress of channel {channel}")))?;
         let reach = reader.reach(&rows);
         let reach = reach
             .map_err(|reason| not(format!("the progress of channel {channel} cannot be read: {reason}")))?;

@@ -1,6 +1,6 @@
 //! The progress and the results of a check: in memory, and in a file from which the check can resume. The
-//! file is a journal like that of a dump. Each line has its own checksum, so that the partial last line of a
-//! killed process is detected and cut off.
+//! file is a journal like that of a dump. Each line has its own checksum, so a partial last line, which a
+//! killed process may leave, is detected and removed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -20,7 +20,7 @@ use tailwater_tables::schema::TableName;
 /// The version of the file format.
 const FORMAT: u32 = 1;
 
-/// How the first line begins.
+/// How the first line of the file begins.
 const BEGINNING: &[u8] = b"{\"begun\":";
 
 /// The greatest size of a file that is accepted as a state, in bytes.
@@ -371,12 +371,15 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replacen("\"s\"", "\"x\"", 1)).unwrap();
         let damaged = CheckState::read(&path, "a", "b").unwrap_err();
-        assert!(damaged.to_string().contains("line 2"), "{damaged}");
+        assert!(damaged.to_string().contains("line 2"), "the error does not name line 2: {damaged}");
         for other in ["something else\n", "something else"] {
             std::fs::write(&path, other).unwrap();
             for resume in [false, true] {
                 let refused = CheckState::open(Some(&path), resume, "a", "b");
-                assert!(matches!(refused, Err(BulkError::Damaged { .. })), "{other}");
+                assert!(
+                    matches!(refused, Err(BulkError::Damaged { .. })),
+                    "a file that is not a check state was accepted: {other}"
+                );
             }
             assert_eq!(std::fs::read_to_string(&path).unwrap(), other);
         }

@@ -80,8 +80,8 @@ struct RangeSum {
 /// The row counts and hash sums of a chunk on the source and on the target.
 struct RangeSums {
     sides: [RangeSum; 2],
-    /// How long the slower side needed. The time for waiting for the target and for comparing single rows is
-    /// left out: this time would make later chunks smaller, although smaller chunks do not reduce it.
+    /// How long the slower side needed. This does not include the time for waiting for the target and for
+    /// comparing single rows. Smaller chunks would not reduce that time.
     took: Duration,
 }
 
@@ -187,8 +187,8 @@ impl Comparer {
     ) -> Result<RangeSum, BulkError> {
         let connection = self.side(side);
         let statement = pair.values(side, range, connection.server());
-        // The statement may be a prepared one on only one side. The sums then differ, but the later
-        // comparison of row hashes shows that the rows are equal.
+        // Only one of the two servers may have sent values of a prepared statement. The sums then differ,
+        // although the rows are equal. The later comparison of row hashes shows that they are equal.
         let mut rows = statement.rows(connection).await?;
         let (mut count, mut sum) = (0, 0u128);
         while let Some(batch) = rows.next_batch().await? {

@@ -27,7 +27,7 @@ struct CheckTableState {
     /// chunk.
     pending: Vec<CheckChunk>,
     next_number: u32,
-    /// The number of chunks that workers are comparing now.
+    /// Number of chunks that workers are comparing now.
     in_progress: usize,
     differences: u64,
     finished: bool,

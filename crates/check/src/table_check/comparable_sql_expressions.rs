@@ -79,7 +79,7 @@ pub struct RenderedColumn {
     /// An expression for the same value when the expression is used alone. In this case the server need not
     /// convert texts to binary strings.
     pub alone: String,
-    /// The length of the value, or an approximation that takes the server less time.
+    /// The expression for the length of the value, or for an approximation that takes the server less time.
     pub length: String,
     /// Whether the value itself shows where it ends, as JSON does. Such a value need not follow its length.
     pub ends_itself: bool,

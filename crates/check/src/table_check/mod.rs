@@ -213,14 +213,14 @@ pub async fn check(
     Ok(report)
 }
 
-/// Returns the prefix of the names of all marks of this run. Checks that run at the same time must not use
+/// Returns the prefix of the names of all marks of this check. Checks that run at the same time must not use
 /// each other's marks.
 pub(crate) fn marks() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     format!("{}-{now}-", std::process::id())
 }
 
-/// Deletes the marks of a run that failed, if the source still answers. The run's workers have ended, and
+/// Deletes the marks of a check that failed, if the source still answers. The check's workers have ended, and
 /// their connections are closed.
 pub(crate) async fn delete_marks(options: &CheckOptions, marks: &str) {
     /// The longest time for the clean-up.
@@ -265,10 +265,10 @@ pub(crate) fn earlier_findings(options: &CheckOptions) -> Result<EarlierFindings
     Ok(EarlierFindings { differences, findings, is_finished })
 }
 
-/// Each statement must see what was committed when it starts, whatever the server's defaults are: no
-/// uncommitted rows, and no snapshot of an earlier statement. With `autocommit` each statement has its own
-/// snapshot. READ COMMITTED is not used, because with it a source with `binlog_format = STATEMENT` refuses to
-/// write marks.
+/// Every statement must see what was committed when it starts, whatever the server's defaults are: no
+/// uncommitted rows, and no snapshot of an earlier statement. With `autocommit`, each statement has its own
+/// snapshot. READ COMMITTED is not used, because a source with `binlog_format = STATEMENT` would refuse to
+/// write marks under it.
 const TRANSACTIONS: [&str; 2] = [
     "SET SESSION autocommit = 1, completion_type = NO_CHAIN",
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",

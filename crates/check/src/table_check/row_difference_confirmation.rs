@@ -13,7 +13,7 @@
 /// different.
 const STRIKES: u32 = 3;
 
-/// How many times a row is read at most. After that it is undecided.
+/// Maximum number of rounds in which a row is read. After that many rounds the row is undecided.
 pub const ROUNDS_MAX: u32 = 15;
 
 /// A version of a row: its values, or `None` if the row does not exist.
@@ -107,7 +107,11 @@ mod tests {
         );
         let mut trial = RowTrial::default();
         for values in [[1, 2, 1], [1, 2, 1], [1, 3, 1], [1, 3, 1], [1, 3, 2], [0, 3, 0], [0, 3, 0]] {
-            assert_eq!(round(&mut trial, values), RowVerdict::Again, "{values:?}");
+            assert_eq!(
+                round(&mut trial, values),
+                RowVerdict::Again,
+                "a row counts as different too early: {values:?}"
+            );
         }
         assert_eq!(round(&mut trial, [3, 4, 4]), RowVerdict::Equal);
     }

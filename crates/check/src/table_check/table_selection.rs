@@ -201,14 +201,14 @@ mod tests {
             1016, 1017, 1033, 1034, 1035, 1142, 1143, 1146, 1168, 1194, 1195, 1286, 1356, 1812, 1814, 1815,
             1932,
         ] {
-            assert!(is_of_one_table(number, ""), "{number}");
+            assert!(is_of_one_table(number, ""), "error {number} does not count as an error of one table");
         }
-        // Errors about the whole server: it shuts down, the disk is full, no memory, no privilege, a cluster
-        // that is not ready, read-only, a time-out.
+        // These errors are about the whole server: it shuts down, the disk is full, no memory, no privilege,
+        // a cluster that is not ready, read-only, a time-out.
         for number in
             [1021, 1028, 1037, 1041, 1044, 1047, 1049, 1053, 1064, 1114, 1135, 1227, 1290, 1836, 1969, 3024]
         {
-            assert!(!is_of_one_table(number, ""), "{number}");
+            assert!(!is_of_one_table(number, ""), "error {number} counts as an error of one table");
         }
         assert!(is_of_one_table(
             1030,

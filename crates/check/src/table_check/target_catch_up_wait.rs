@@ -195,11 +195,11 @@ async fn lacks(source: &mut Connection, target: &mut Connection) -> Result<bool,
     Ok(answer.scalar() == Some("0"))
 }
 
-/// The prefix of the name of a mark's lock. The name of the mark follows.
+/// The prefix of the name of the lock for a mark. The name of the mark follows the prefix.
 const LOCK: &str = "tailwater.check_marks.";
 
-/// The longest time to wait for the lock of a mark, in seconds. Other checks only test whether the lock is
-/// free.
+/// The longest time to wait for the lock of a mark, in seconds. Other checks do not wait for it: they only
+/// test whether the lock is free.
 const LOCK_SECONDS: u32 = 5;
 
 /// Deletes the marks of workers that no longer exist, because their check was killed or lost its connection.
@@ -222,8 +222,8 @@ async fn delete_mark(source: &mut Connection, mark: &str) -> Result<(), BulkErro
     Ok(())
 }
 
-/// Deletes all marks with this prefix, after a check failed or was cancelled. If marks remain, the next check
-/// deletes them.
+/// Deletes all marks whose names begin with `run`, after a check failed or was cancelled. If marks remain,
+/// the next check deletes them.
 pub(super) async fn delete_marks_of(source: &mut Connection, run: &str) -> Result<(), BulkError> {
     let sql = format!(
         "DELETE FROM tailwater.check_marks WHERE LEFT(name, {}) = {} AND {LOGGED_AS_ROWS}",
@@ -288,8 +288,8 @@ impl SyncWaiter {
             }
             SyncMethod::Mark => {
                 if self.number == 0 {
-                    // The lock is held as long as the connection lasts, so that no other check deletes the
-                    // mark as an orphaned mark.
+                    // The session holds the lock until its connection ends. So no other check deletes this
+                    // mark as the mark of an ended check.
                     let lock = string_literal(&format!("{LOCK}{}", self.mark));
                     let answer = source.query(&format!("SELECT GET_LOCK({lock}, {LOCK_SECONDS})")).await?;
                     if answer.scalar() != Some("1") {

@@ -184,8 +184,8 @@ fn check_cloned(
     }
 }
 
-/// Runs the CLONE statement. Repeats it while the server is still ending a cancelled clone. Repeating it
-/// loses no data, because the recipient had no databases before.
+/// Runs the CLONE statement. Repeats the statement while the recipient is still ending a cancelled clone. The
+/// repetition loses no data, because the recipient had no databases before.
 async fn execute_when_free(recipient: &mut Connection, sql: &str) -> Result<(), SessionError> {
     let started = Instant::now();
     loop {
@@ -311,8 +311,9 @@ async fn names(connection: &mut Connection, sql: &str) -> Result<Option<String>,
     Ok((!names.is_empty()).then_some(shown + &more))
 }
 
-/// Cancels the clone on the recipient and returns the result of `cloning`, or `None` if the recipient does
-/// not answer. It waits for that result because the recipient keeps locks on the donor until the clone ends.
+/// Cancels the clone on the recipient. Returns the result of `cloning`, or `None` if the recipient does not
+/// answer. The function waits for that result because the recipient keeps locks on the donor until the clone
+/// ends.
 async fn give_up<T>(
     recipient: &ConnectOptions,
     id: u32,
@@ -339,7 +340,7 @@ async fn kill(recipient: &ConnectOptions, id: u32) -> Result<(), BulkError> {
     Ok(())
 }
 
-/// Reports the progress of the recipient until the caller drops it. Ignores failed queries.
+/// Reports the progress of the recipient until the caller drops the future. Ignores failed queries.
 async fn watch(recipient: &ConnectOptions, progress: &BulkProgress) -> Infallible {
     let mut connection = None;
     let mut shown = 0;

@@ -217,7 +217,7 @@ async fn run(
     Err(failed(format!("{status}: {}", last_lines(to_read))))
 }
 
-/// Reports the size of the folder until the caller drops it.
+/// Reports the size of the folder until the caller drops the future.
 async fn watch(directory: &Path, progress: &BulkProgress) -> Infallible {
     let mut shown = 0;
     loop {

@@ -80,7 +80,11 @@ mod tests {
             ("9.7.0", "26.7.0", false),
             ("nonsense", "9.7.0", false),
         ] {
-            assert_eq!(may_clone(donor, recipient).is_ok(), may, "{donor} {recipient}");
+            assert_eq!(
+                may_clone(donor, recipient).is_ok(),
+                may,
+                "{donor} as donor, {recipient} as recipient"
+            );
         }
     }
 
@@ -103,7 +107,7 @@ mod tests {
         );
         assert_eq!(point_of_backup("binlog.000002\t1234\t\n").unwrap().gtid_set, None);
         for nothing in ["", "\n", "file", "file\tx\t"] {
-            assert_eq!(point_of_backup(nothing), None, "{nothing:?}");
+            assert_eq!(point_of_backup(nothing), None, "a position was parsed from {nothing:?}");
         }
     }
 }

@@ -79,8 +79,8 @@ impl DumpWorker {
             if let Some(task) = table.take(&mut self.reader.connection, &shared.folder).await? {
                 return Ok(Some((table, task)));
             }
-            // If another worker has already increased the index, this one leaves it unchanged. The index
-            // never decreases.
+            // Another worker may have increased the index already; then this worker leaves it unchanged. The
+            // index never decreases.
             let _ = shared.first.compare_exchange(first, first + 1, Relaxed, Relaxed);
         }
     }

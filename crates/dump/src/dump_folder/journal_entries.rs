@@ -190,7 +190,7 @@ mod tests {
         let entries =
             [planned_entry(0, KeyRange::Nulls, None), planned_entry(1, wide, None), finished_entry(1, 0)];
         for entry in entries.iter().chain(&entries) {
-            manifest.absorb(entry.clone()).expect("it is in order");
+            manifest.absorb(entry.clone()).expect("the entry is in order");
         }
         assert!(manifest.absorb(done.clone()).is_err());
         assert!(manifest.absorb(planned_entry(5, KeyRange::All, None)).is_err());
@@ -216,7 +216,7 @@ mod tests {
             let whole = lines.concat().into_bytes();
             prop_assert_eq!(parse::<JournalEntry>(&whole), Ok((entries.clone(), whole.len())));
             let cut = cut.index(whole.len());
-            let (kept, bytes) = parse::<JournalEntry>(&whole[..cut]).expect("they are entries");
+            let (kept, bytes) = parse::<JournalEntry>(&whole[..cut]).expect("the lines are entries");
             prop_assert_eq!(&kept[..], &entries[..kept.len()]);
             prop_assert!(bytes <= cut && cut - bytes < lines[kept.len()].len());
         }

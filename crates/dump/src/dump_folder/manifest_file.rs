@@ -105,7 +105,7 @@ mod tests {
     fn damaged(text: &str) -> String {
         match decode(text.as_bytes()) {
             Err(DocumentError::Damaged(reason)) => reason,
-            other => panic!("{text}: {other:?}"),
+            other => panic!("the manifest is not reported as damaged: {text}: {other:?}"),
         }
     }
 
@@ -169,9 +169,12 @@ mod tests {
             (r#""objects": []"#, r#""objects": [], "crc32": "00000000""#, "not at its end"),
             (r#""gtid_set""#, r#""gtid_sett""#, "gtid_sett"),
         ] {
-            assert!(OLDER.contains(from), "{from}");
+            assert!(OLDER.contains(from), "the manifest does not contain {from}");
             let reason = damaged(&OLDER.replacen(from, to, 1));
-            assert!(reason.contains(expected), "{to}: {reason}");
+            assert!(
+                reason.contains(expected),
+                "after the change to {to}, the reason is unexpected: {reason}"
+            );
         }
         assert_eq!(
             decode(&OLDER.replacen(r#""format": 1"#, r#""format": 2"#, 1).into_bytes()),

@@ -118,7 +118,7 @@ impl DumpFolder {
         &self.files
     }
 
-    /// Returns the names of the data files that the previous process finished last.
+    /// Returns the names of the data files that the interrupted process finished last.
     pub fn last_files(&self) -> &[String] {
         &self.last_files
     }

@@ -80,8 +80,8 @@ impl LoadRecord {
         }
     }
 
-    /// Returns the record of an earlier load; `None` if there is none. Creates no tables, so that a refused
-    /// load leaves nothing on the target.
+    /// Returns the record of an earlier load; `None` if there is none. Creates no tables on the target, so
+    /// that a refused load changes nothing there.
     pub(crate) async fn earlier(
         &self,
         connection: &mut Connection,
@@ -144,7 +144,7 @@ impl LoadRecord {
         Ok(())
     }
 
-    /// Creates the table for deferred indexes, which earlier versions did not have.
+    /// Creates the table that records deferred indexes. Earlier versions did not have this table.
     pub(crate) async fn prepare_indexes(&self, connection: &mut Connection) -> Result<(), BulkError> {
         let table = "CREATE TABLE IF NOT EXISTS tailwater.load_indexes (\
                      dump VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \

@@ -107,7 +107,8 @@ impl LoadRun<'_> {
         }
         let mut missing: Vec<_> = names.filter(|name| !existing.contains(*name)).collect();
         if self.rows.is_some() && phase == LoadPhase::Rows {
-            // Only finished tables must exist. A copy creates the unfinished ones again.
+            // Only the tables that the earlier copy finished must exist. The copy creates the other tables
+            // again.
             let finished = self.record.finished_tables(connection).await?;
             missing.retain(|name| finished.contains(*name));
         }

@@ -96,7 +96,7 @@ impl LoadWorker {
     ) -> Result<(), BulkError> {
         let mut connection = target_session::take_or_connect(slot, &self.options).await?;
         if self.merge && !target.transactional {
-            // The record is written before the rows. If the load is interrupted, it is the only sign that
+            // This record is written before the rows. If the load is interrupted, only this record shows that
             // some rows of the file may be in the table.
             self.record.record_chunk(&mut connection, &target.table, CHUNK_STARTED | chunk.number).await?;
         }

@@ -345,7 +345,7 @@ mod tests {
             "metadata",
         ];
         names.sort_unstable();
-        let sorted = MydumperFiles::of(names.into_iter()).expect("all files are supported");
+        let sorted = MydumperFiles::of(names.into_iter()).expect("the names of all files are supported");
         let (t, one) = (TableName::new("a.b", "t"), TableName::new("a", "t.1"));
         assert_eq!(sorted.tables.keys().collect::<Vec<_>>(), [&one, &t]);
         assert_eq!(sorted.rows[&t], ["a.b.t.00000.sql.zst", "a.b.t.00001.sql.zst"]);

@@ -77,8 +77,8 @@ impl LoadRun<'_> {
             if !target.transactional && !whole && merge {
                 self.refuse_partial_load(table, &done)?;
             } else if !target.transactional && !whole {
-                // A killed load may leave some rows of a file in a table without transactions, and it is
-                // unknown which rows. So the table is emptied and loaded from scratch.
+                // A killed load may leave some rows of a file in a table without transactions. It is unknown
+                // which rows these are, so the table is emptied and loaded from scratch.
                 self.empty(connection, table).await?;
                 table.chunks.iter().for_each(|chunk| {
                     done.remove(&(table.name.clone(), chunk.number));

@@ -135,7 +135,8 @@ fn inside(folder: &Path, file: &str) -> Result<PathBuf, BulkError> {
     }
 }
 
-/// Returns an identifier of the dump. It depends only on facts that do not change while the dump is written.
+/// Returns an identifier of the dump. It depends only on facts that do not change while the dump is being
+/// written.
 fn id(manifest: &Manifest) -> String {
     let mut hash = Sha256::new();
     hash.update(&manifest.started_at);
@@ -194,7 +195,7 @@ mod tests {
             Path::new("/dump/a.b.000000.tsv")
         );
         for file in ["/etc/passwd", "../a", "a/b", "", ".", ".."] {
-            assert!(inside(folder, file).is_err(), "{file:?}");
+            assert!(inside(folder, file).is_err(), "a path outside the folder was accepted: {file:?}");
         }
     }
 }

@@ -134,7 +134,7 @@ fn problem(line: &str, target: Flavour, has: &HashSet<String>) -> Option<String>
     None
 }
 
-/// Returns the words of a line that are outside of quotes.
+/// Returns the words of a line that are outside quotes.
 fn words(line: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut quote = None;

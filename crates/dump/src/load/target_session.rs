@@ -59,8 +59,8 @@ pub(crate) async fn set_up(connection: &mut Connection, options: &LoadOptions) -
          max_error_count = 1000, wait_timeout = {IDLE_SECONDS_MAX}"
     );
     connection.execute(&sql).await?;
-    // Removes the server's time limits for statements and transactions; the statements of a load have no
-    // limit.
+    // Removes the server's time limits for statements and transactions, because the statements of a load may
+    // take any time.
     connection
         .execute(match connection.server().flavour {
             Flavour::MySql => "SET SESSION max_execution_time = 0",

@@ -135,7 +135,7 @@ async fn run_copy(
     stop: &CancellationToken,
 ) -> Result<CopyReport, BulkError> {
     let started = Instant::now();
-    // Each run of the copy gets its own files in memory, because it must not see the files of an earlier
+    // Each attempt to copy gets its own files in memory, so that it does not read the files of an earlier
     // attempt.
     let source = DumpOptions { files: Arc::new(MemoryFiles::default()), ..options.source.clone() };
     let prepared = tokio::select! {

@@ -346,8 +346,8 @@ impl CopyWorker {
                 Err(error) => error,
             };
             tries += 1;
-            // A table without transactions keeps the rows that were loaded before the error, so a new attempt
-            // would load them twice.
+            // A table without transactions keeps the rows that were loaded before the error. A new attempt
+            // would load these rows twice.
             if tries == TRIES_MAX || !is_temporary(&error) || !target.transactional {
                 return Err(error);
             }
@@ -423,7 +423,8 @@ async fn send(
             if piece.len() >= PIECE_BYTES {
                 sent.bytes += piece.len() as u64;
                 let full = std::mem::replace(&mut piece, Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4));
-                // The error of a dropped receiver is ignored, because `is_closed` above detects it.
+                // If the receiver was dropped, the error is ignored here. The check of `is_closed` above
+                // detects it.
                 let _ = to.send(LoadPiece::Bytes(Bytes::from(full))).await;
             }
         }

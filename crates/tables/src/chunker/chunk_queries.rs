@@ -187,7 +187,8 @@ fn statement(table: &str, key: &ChunkKey, question: &ChunkQuery, flavour: Flavou
                 Flavour::MariaDb => "EXPLAIN SELECT",
             };
             let range = KeyRange::Integers { from: Some(*low), to: Some(*to) };
-            // USE INDEX and not FORCE INDEX: with a forced index, MySQL does not estimate the number of rows.
+            // This is USE INDEX, not FORCE INDEX: with a forced index, MySQL does not estimate the number of
+            // rows.
             format!("{explain} {names} {table} USE INDEX ({}){}", quote_identifier(&key.name), holds(&range))
         }
         ChunkQuery::Boundary { after, rows } => {

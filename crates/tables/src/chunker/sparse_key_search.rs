@@ -79,8 +79,8 @@ mod tests {
                 break found;
             }
         };
-        assert!(found > 1 << 40 && found <= (1 << 40) + 2000, "{found}");
-        assert!(asked < 80, "{asked}");
+        assert!(found > 1 << 40 && found <= (1 << 40) + 2000, "the search found the width {found}");
+        assert!(asked < 80, "the search needed {asked} estimates");
     }
 
     proptest! {

@@ -131,7 +131,7 @@ mod tests {
             vec![all(), integers(None, None)],
             vec![nulls(), integers(None, None)],
         ] {
-            assert!(gap(&ranges, false).is_some(), "{ranges:?}");
+            assert!(gap(&ranges, false).is_some(), "no gap or overlap was found in {ranges:?}");
         }
         assert!(gap(&[integers(None, None)], true).is_some() && gap(&[nulls()], true).is_some());
         assert!(gap(&[nulls(), all()], true).is_some() && gap(&[nulls(), nulls()], true).is_some());

@@ -33,8 +33,8 @@ pub async fn prepare(connection: &mut Connection) -> Result<(), BulkError> {
     Ok(())
 }
 
-/// Returns the script that creates an object on an empty server, or after the objects that precede it in
-/// [`super::SchemaInventory::objects`]. The connection must be prepared by [`prepare`].
+/// Returns the script that creates an object. The script runs on an empty server, or after the objects that
+/// precede the object in [`super::SchemaInventory::objects`]. The connection must be prepared by [`prepare`].
 ///
 /// # Errors
 /// [`BulkError::DefinitionHidden`] if the account may not see it; [`BulkError::Session`], also if the object

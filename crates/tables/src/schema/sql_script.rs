@@ -25,7 +25,8 @@ impl Script {
             self.0.extend_from_slice(format!("DELIMITER {delimiter}\n").as_bytes());
         }
         self.0.extend_from_slice(statement);
-        // The delimiter is on its own line: in the last line of a statement, a comment would hide it.
+        // The delimiter is on its own line. In the last line of a statement, a comment would hide the
+        // delimiter.
         if statement.contains(&b'\n') || delimiter != DELIMITER {
             self.0.push(b'\n');
         }

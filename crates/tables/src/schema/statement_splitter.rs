@@ -284,7 +284,7 @@ mod tests {
             "/*!40101 SET x",
             "/*M",
         ] {
-            assert!(all(script.as_bytes()).is_err(), "{script}");
+            assert!(all(script.as_bytes()).is_err(), "an incomplete statement was accepted: {script}");
         }
         let mut statements = StatementSplitter::new(10);
         assert!(statements.push(b"INSERT INTO t").is_err());

@@ -30,7 +30,7 @@ use tailwater_wire::sql_quote::string_literal;
 /// few attempts succeed.
 const OPEN_TRIES_MAX: u32 = 30;
 
-/// Maximum number of attempts with a plan after lock wait timeouts.
+/// Maximum number of attempts with one plan, if its locks cannot be taken within the lock wait timeout.
 const LOCK_TRIES_MAX: u32 = 3;
 
 /// Maximum pause before another attempt with a plan that does not wait for locks.

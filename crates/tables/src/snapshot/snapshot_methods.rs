@@ -381,7 +381,11 @@ mod tests {
                 for plan in plans(capabilities, 2, &[TableName::new("a`b", "t")]) {
                     let waits: Vec<_> = plan.steps.iter().map(|step| step.writers).collect();
                     let count = |writers| waits.iter().filter(|&&step| step == writers).count();
-                    assert_eq!(count(WriterEffect::Blocked), count(WriterEffect::Released), "{plan}");
+                    assert_eq!(
+                        count(WriterEffect::Blocked),
+                        count(WriterEffect::Released),
+                        "writers are not released as often as they are blocked: {plan}"
+                    );
                     let place = |action| plan.steps.iter().position(|step| step.action == action);
                     let opened = place(SnapshotAction::Open)
                         .or(place(SnapshotAction::OpenUntilEqual))
@@ -398,19 +402,31 @@ mod tests {
                     let list =
                         plan.steps.iter().position(|step| matches!(step.action, SnapshotAction::List(_)));
                     match (blocks, list, place(SnapshotAction::VerifyList)) {
-                        (Some(blocks), Some(list), None) => assert!(blocks < list && list < opened, "{plan}"),
-                        (None, None, Some(again)) => assert!(again > opened, "{plan}"),
-                        _ => panic!("{plan}"),
+                        (Some(blocks), Some(list), None) => assert!(
+                            blocks < list && list < opened,
+                            "the plan lists the objects at the wrong step: {plan}"
+                        ),
+                        (None, None, Some(again)) => {
+                            assert!(again > opened, "the plan lists the objects too early: {plan}")
+                        }
+                        _ => panic!("the plan does not list the objects once: {plan}"),
                     }
                     // A session that alters a table may have a lock on it while it waits for the end of the
                     // backup stage.
                     let stage = place(SnapshotAction::Control("BACKUP STAGE END".into()));
-                    assert_eq!(stage > holds, plan.gives_up_at_once(), "{plan}");
+                    assert_eq!(
+                        stage > holds,
+                        plan.gives_up_at_once(),
+                        "the plan ends the backup stage at the wrong step: {plan}"
+                    );
                     assert!(place(SnapshotAction::Position).expect("the plan reads the position") > opened);
                 }
             }
         }
         let text = table_locks(&[TableName::new("a`b", "t")]).to_string();
-        assert!(text.contains("LOCK TABLES `a``b`.`t` READ  [writers wait from here]\n"), "{text}");
+        assert!(
+            text.contains("LOCK TABLES `a``b`.`t` READ  [writers wait from here]\n"),
+            "the text of the plan is wrong: {text}"
+        );
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::MissedTickBehavior;
 use super::pause_decision::{ThrottleDecision, ThrottleGauges, ThrottleLimit};
 use super::{ThrottleQuery, ThrottleRules};
 
-/// Time limit for one measurement. After that time the value counts as unknown.
+/// Time limit for one measurement. If it is exceeded, the value counts as unknown.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Measures one value on one server.
@@ -75,8 +75,8 @@ impl ServerProbe {
     }
 }
 
-/// Returns the lag of a replica in seconds. If it has several channels, returns that of the channel with the
-/// most lag.
+/// Returns the lag of a replica in seconds. If the replica has several replication channels, returns the lag
+/// of the channel with the most lag.
 async fn lag(connection: &mut Connection) -> Result<f64, String> {
     let server = connection.server();
     let sql = match server.flavour {

@@ -56,7 +56,7 @@ impl BinlogFile {
         Ok(Self { name, input, offset: BINLOG_MAGIC.len() as u64 })
     }
 
-    /// Returns the path as it was given.
+    /// Returns the path that was given to [`BinlogFile::open`].
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -66,8 +66,8 @@ impl BinlogFile {
     /// # Errors
     /// If the file cannot be read.
     pub fn seek(&mut self, offset: u64) -> anyhow::Result<()> {
-        // The seek stays within the read buffer where it can, so that neighbouring transactions are not read
-        // from disk twice.
+        // Seeks within the read buffer if possible. Neighbouring transactions are then not read from disk
+        // twice.
         let distance = offset as i64 - self.offset as i64;
         self.input.seek_relative(distance).with_context(|| format!("read {}", self.name))?;
         self.offset = offset;

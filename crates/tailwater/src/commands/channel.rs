@@ -202,7 +202,8 @@ fn table<'a>(channels: impl Iterator<Item = &'a ChannelStatus>) -> String {
         }
         if let Some(trouble) = &channel.capture_problem {
             text.push_str(&format!(
-                "  the lag is measured against the log, and the capture is not streaming: {trouble}\n"
+                "  the lag is measured against the log, but the capture is not adding to the log: \
+                 {trouble}\n"
             ));
         }
     }
@@ -230,9 +231,12 @@ mod tests {
         };
         let text = table([status].iter());
         let lines: Vec<_> = text.lines().collect();
-        assert!(lines[1].starts_with("replica") && lines[1].contains("failed"), "{text}");
+        assert!(
+            lines[1].starts_with("replica") && lines[1].contains("failed"),
+            "the channel is not listed as failed: {text}"
+        );
         assert_eq!(lines[2], "  TW-APP-0002: row 7\\nrunning");
-        assert!(lines[3].contains("--show-values"), "{text}");
+        assert!(lines[3].contains("--show-values"), "the option --show-values is not mentioned: {text}");
         assert_eq!(lines[1].split_whitespace().nth(2), Some("-"), "unknown lag expected: {text}");
         let running = ChannelStatus {
             state: ChannelState::Running,
@@ -245,7 +249,7 @@ mod tests {
             text.contains(" 0.0s ")
                 && text.contains("measured against the log")
                 && text.contains("connecting"),
-            "{text}"
+            "the lag or the problem of the capture is not shown: {text}"
         );
     }
 }

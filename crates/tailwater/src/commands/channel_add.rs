@@ -68,7 +68,7 @@ pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Resul
 
 /// Whether progress of a channel with this name is stored on the target.
 async fn has_progress(target: &ConnectOptions, name: &str) -> anyhow::Result<bool> {
-    /// Error codes of a server without the progress tables: no such database, no such table.
+    /// MySQL error codes for missing progress tables: unknown database, unknown table.
     const NOT_THERE: [u16; 2] = [1049, 1146];
     let mut target = Connection::connect(target).await.context("cannot connect to the target")?;
     let mut started = false;
@@ -115,8 +115,8 @@ async fn refuse_running_events(source: &ConnectOptions, target: &ConnectOptions)
     let first = events.first().and_then(|row| row.get_str(0)).filter(|_| runs);
     if let Some(first) = first {
         bail!(
-            "the source has {} enabled events, for example {first}, which would also run on the target: start the target with \
-             event_scheduler = OFF, as long as it is fed by a channel",
+            "the source has {} enabled events, for example {first}, which would also run on the target: \
+             start the target with event_scheduler = OFF, and keep it off while a channel applies to it",
             events.rows.len()
         );
     }
@@ -137,12 +137,13 @@ fn check(channel: &ChannelConfig) -> anyhow::Result<()> {
     let name = &channel.name;
     ensure!(
         channel.start == ChannelStart::Target,
-        "channel {name} starts at the log's oldest entry; to start after a copy it needs start = \"target\""
+        "channel {name} is configured to start at the log's oldest entry; set start = \"target\" to start \
+         it after a copy"
     );
     ensure!(
         channel.filters == FilterSet::default(),
-        "channel {name} has filters, and a copy is of everything: copy by `tailwater copy` what the filters let through, \
-         with --set-gtid and --no-binlog, and start the channel"
+        "channel {name} has filters, but this command copies everything: copy only what the filters let \
+         through, by `tailwater copy` with --set-gtid and --no-binlog, then start the channel"
     );
     Ok(())
 }

@@ -27,7 +27,7 @@ const STREAM: &str = "-";
 /// Runs `tailwater dump`: dumps databases into a folder, or prints the plan.
 ///
 /// # Errors
-/// The error that ended the dump. Finished files are kept.
+/// The error that ended the dump. The files that were finished before it remain.
 pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit> {
     let mut options = options(arguments)?;
     if arguments.place == STREAM {

@@ -82,6 +82,6 @@ fn exit_of(audit: &Audit) -> anyhow::Result<Exit> {
         Some(RunOutcome::Incomplete { refusal, .. }) => {
             Err(tailwater_manager::ManagerError::from(refusal.clone()).into())
         }
-        None => bail!("{} has not ended", audit.id),
+        None => bail!("the daemon reports no outcome for {}", audit.id),
     }
 }

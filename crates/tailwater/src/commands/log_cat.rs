@@ -102,8 +102,8 @@ struct LogPrinter<'a> {
     arguments: &'a CatArgs,
     printer: Box<dyn EventPrinter>,
     out: &'a mut dyn Write,
-    /// State for `--table`. Only at the end of a transaction is it known whether the transaction changes the
-    /// table.
+    /// State for `--table`. Whether a transaction changes the table is known only at the end of the
+    /// transaction.
     scan: Option<TableScan>,
     wanted: GtidSelection,
     /// Whether the transaction given by GTID was found.

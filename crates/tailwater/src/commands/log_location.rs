@@ -99,7 +99,7 @@ fn logs_with_archive(path: &Path, store: &Arc<dyn ArchiveStore>) -> anyhow::Resu
             let several = !matches!(logs.as_slice(), [(folder, _)] if folder == path);
             let mut logs = logs.into_iter().map(open).collect::<anyhow::Result<Vec<_>>>()?;
             if several {
-                // Logs that only the archive has: their folders no longer exist locally.
+                // Logs that exist only in the archive, because their local folders were deleted.
                 let is_here = |source: &str| path.join(source).is_dir();
                 logs.extend(archived_logs(store, is_here).unwrap_or_default());
             }

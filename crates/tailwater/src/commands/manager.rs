@@ -103,7 +103,7 @@ fn text(clusters: &[ClusterReport]) -> String {
     text
 }
 
-/// Writes what holds back automatic failovers, a line for each.
+/// Writes one line for each reason why there is no automatic failover.
 pub(super) fn write_guard(text: &mut String, cluster: &ClusterReport) {
     if !cluster.guard_is_known {
         let _ = writeln!(
@@ -118,7 +118,7 @@ pub(super) fn write_guard(text: &mut String, cluster: &ClusterReport) {
         let at = moment(at_ms);
         let _ = writeln!(
             text,
-            "  failover at {at}, not acknowledged: `tailwater manager acknowledge` allows the next"
+            "  failover at {at}, not acknowledged: `tailwater manager acknowledge` allows the next one"
         );
     }
     for downtime in cluster.guard.downtimes().iter().filter(|downtime| downtime.until_ms > cluster.now_ms) {

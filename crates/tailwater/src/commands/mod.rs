@@ -97,7 +97,8 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
     }
 }
 
-/// Writes to standard output. A program that reads the output and ends early, as `head` does, is no error.
+/// Writes to standard output. It is not an error if the program that reads the output ends early, as `head`
+/// does.
 ///
 /// # Errors
 /// Any other failure, such as a full disk.

@@ -150,7 +150,11 @@ mod tests {
             let done = 10_000 * second - 2 * second * second;
             let shown = text.next(&rows(done, 1_000_000, 100 * done), at(second));
             let left = text.left.map(|(left, _)| left);
-            assert!(before.is_none_or(|before| left <= Some(before)), "{second}: {}", shown.text);
+            assert!(
+                before.is_none_or(|before| left <= Some(before)),
+                "the remaining time has increased at second {second}: {}",
+                shown.text
+            );
             before = left.or(before);
         }
         assert!(before.is_some());

@@ -86,7 +86,7 @@ fn print(report: &RepairReport, dry_run: bool, output: Output) -> io::Result<()>
         return writeln!(out, "{line}");
     }
     for (table, _, message) in report.findings.iter().map(check::finding) {
-        writeln!(out, "{table}: {}; tables are not repaired", printable(&message))?;
+        writeln!(out, "{table}: {}; repair does not change this table", printable(&message))?;
     }
     for (difference, outcome) in &report.rows {
         let key: Vec<_> = difference.key.iter().map(|literal| literal.0.as_str()).collect();

@@ -11,10 +11,10 @@ use super::text_style::TextStyle;
 use crate::arguments::{ConfigFile, Output};
 use crate::exit_codes::Exit;
 
-/// Asks the daemon, and prints its status; [`Exit::ProblemsFound`] if something is wrong.
+/// Asks the daemon, and prints its status. Returns [`Exit::ProblemsFound`] if something is wrong.
 ///
 /// # Errors
-/// If no daemon runs with that configuration, or it is of an earlier version.
+/// If no daemon runs with that configuration, or the daemon is of an earlier version.
 pub fn status(file: &ConfigFile, output: Output) -> anyhow::Result<Exit> {
     let config = file.load()?;
     let status = read(&config)?;

@@ -222,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    /// Everything at its longest.
+    /// Returns a status in which every text has the greatest possible length.
     fn crowded() -> DaemonStatus {
         let long = "n".repeat(64);
         let status = json!({
@@ -273,19 +273,29 @@ mod tests {
     fn no_line_is_wider_than_80_columns() {
         let text = status_text(&crowded(), TextStyle::Plain);
         for line in text.lines() {
-            assert!(line.chars().count() <= 80, "{}: {line}\n{text}", line.chars().count());
-            assert!(line.chars().all(|c| !c.is_control()), "{line:?}");
+            assert!(
+                line.chars().count() <= 80,
+                "a line has {} characters: {line}\n{text}",
+                line.chars().count()
+            );
+            assert!(line.chars().all(|c| !c.is_control()), "a line has a control character: {line:?}");
         }
-        assert!(text.ends_with("\n1 problem\n"), "{text}");
+        assert!(
+            text.ends_with("\n1 problem\n"),
+            "the last line does not give the number of problems: {text}"
+        );
         for shown in ["running for 1day 1h 1m 1s", "a program", "server_id 12", "none", "ReplicaStopped"] {
-            assert!(text.contains(shown), "{shown}: {text}");
+            assert!(text.contains(shown), "the text does not contain {shown:?}: {text}");
         }
     }
 
     #[test]
-    fn colours_change_nothing_but_colours() {
+    fn colours_do_not_change_the_text() {
         let coloured = status_text(&crowded(), TextStyle::Colours);
-        assert!(coloured.contains("\x1b[31m1 problem\x1b[0m"), "{coloured}");
+        assert!(
+            coloured.contains("\x1b[31m1 problem\x1b[0m"),
+            "the number of problems is not red: {coloured}"
+        );
         let mut plain = coloured;
         for code in ["\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m"] {
             plain = plain.replace(code, "");

@@ -1,4 +1,4 @@
-//! Colours of output, where the terminal and the operator want them.
+//! Colours of the output, if the terminal supports them and the operator has not disabled them.
 
 use std::io::IsTerminal;
 

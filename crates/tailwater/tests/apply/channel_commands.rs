@@ -135,7 +135,7 @@ async fn channels_are_controlled_by_operator_commands() -> Result<()> {
 /// Returns the channel as `channel list` reports it in JSON.
 fn status(shell: &Shell) -> Result<Value> {
     let lines = shell.run("channel list -c tailwater.toml --output json")?.exits(0).json()?;
-    lines.into_iter().next().context("no channel")
+    lines.into_iter().next().context("`channel list` printed no channel")
 }
 
 async fn until(shell: &Shell, state: &str) -> Result<Value> {
@@ -175,16 +175,22 @@ async fn stop_and_start(shell: &Shell, trial: &Trial, target: &Server) -> Result
         "an operator stopped it",
     ]);
     let stopped = status(shell)?;
-    ensure!(stopped["lag_seconds"].is_null() && stopped["stopped_because"].is_string(), "{stopped}");
+    ensure!(
+        stopped["lag_seconds"].is_null() && stopped["stopped_because"].is_string(),
+        "a stopped channel must have no lag, and a reason: {stopped}"
+    );
     trial.primary.sql("INSERT INTO shop.t VALUES (2)").await?;
     let second = newest_gtid(trial).await?;
     trial.primary.sql("INSERT INTO shop.t VALUES (3)").await?;
     shell.run(&format!("channel start -c tailwater.toml replica --until-gtid {second}"))?.exits(0);
     holds(target, "1,2").await?;
     let stopped = until(shell, "stopped").await?;
-    ensure!(stopped["newest_gtid"] == second.as_str(), "{stopped}");
+    ensure!(stopped["newest_gtid"] == second.as_str(), "the channel did not stop after {second}: {stopped}");
     let because = stopped["stopped_because"].as_str().unwrap_or_default();
-    ensure!(because == "it has reached its until condition", "{stopped}");
+    ensure!(
+        because == "it has reached its until condition",
+        "the channel gives another reason for its stop: {stopped}"
+    );
     shell
         .run("channel start -c tailwater.toml replica --until-gtid nonsense")?
         .exits(1)
@@ -195,7 +201,7 @@ async fn stop_and_start(shell: &Shell, trial: &Trial, target: &Server) -> Result
 
     // `channel stop` has published the applied GTIDs to the target. The channel can be started from them.
     let applied = target.sql("SELECT @@GLOBAL.gtid_slave_pos").await?;
-    ensure!(applied == [second.clone()], "{applied:?}");
+    ensure!(applied == [second.clone()], "`channel stop` published other GTIDs: {applied:?}");
     target.sql("DELETE FROM shop.t WHERE id = 2").await?;
     let before = second.replace(second.rsplit('-').next().unwrap_or_default(), "");
     let number: u64 = second.rsplit('-').next().context("the GTID has no number")?.parse()?;
@@ -212,9 +218,15 @@ async fn fail_and_skip(shell: &Shell, trial: &Trial, target: &Server) -> Result<
     let fourth = newest_gtid(trial).await?;
     trial.primary.sql("INSERT INTO shop.t VALUES (5)").await?;
     let failed = until(shell, "failed").await?;
-    ensure!(failed["fault"]["code"] == "TW-APP-0002", "{failed}");
+    ensure!(
+        failed["fault"]["code"] == "TW-APP-0002",
+        "the channel has not failed with TW-APP-0002: {failed}"
+    );
     // The lag of a failed channel is unknown; it is not reported as 0 s.
-    ensure!(failed["lag_seconds"].is_null() && failed["stopped_because"].is_null(), "{failed}");
+    ensure!(
+        failed["lag_seconds"].is_null() && failed["stopped_because"].is_null(),
+        "a failed channel must have no lag and no reason for a stop: {failed}"
+    );
     let text = shell.run("channel list -c tailwater.toml")?.exits(0);
     text.says(&[
         "failed",
@@ -225,7 +237,7 @@ async fn fail_and_skip(shell: &Shell, trial: &Trial, target: &Server) -> Result<
         "--show-values",
     ])
     .stdout_lacks(&["(id=4)"]);
-    ensure!(failed["fault"]["detail"].is_null(), "{failed}");
+    ensure!(failed["fault"]["detail"].is_null(), "row values are shown without --show-values: {failed}");
     let text = shell.run("channel list -c tailwater.toml --show-values")?.exits(0);
     text.says(&["(id=4)", "Duplicate entry '4'"]);
     let skip = format!("channel skip -c tailwater.toml replica {fourth}");
@@ -233,7 +245,7 @@ async fn fail_and_skip(shell: &Shell, trial: &Trial, target: &Server) -> Result<
     ensure!(
         planned[0]["done"] == false && planned[0]["plan"].as_str().is_some_and(|plan| plan.contains(&fourth))
     );
-    ensure!(status(shell)?["state"] == "failed");
+    ensure!(status(shell)?["state"] == "failed", "without --yes, `channel skip` has changed the channel");
     shell.run(&format!("{skip} --yes"))?.exits(0);
     holds(target, "1,2,3,4,5").await?;
     ensure!(target.sql("SELECT gtid FROM tailwater.apply_skipped").await? == [fourth]);
@@ -260,7 +272,7 @@ async fn change_filters(shell: &Shell, trial: &Trial, target: &Server) -> Result
     shell.run("channel filter -c tailwater.toml replica unknown.toml")?.exits(1).stderr_has(&["excluded"]);
     let answer =
         shell.run("channel filter -c tailwater.toml replica filters.toml --output json")?.exits(0).json()?;
-    ensure!(answer[0]["filter_version"] == 2, "{answer:?}");
+    ensure!(answer[0]["filter_version"] == 2, "the new filters do not have version 2: {answer:?}");
     trial.primary.sql("DELETE FROM shop.t WHERE id = 1; INSERT INTO shop.t VALUES (6)").await?;
     holds(target, "1,2,3,4,5,6").await?;
     shell

@@ -1,7 +1,7 @@
-//! The daemon, and the target of its channel, are killed under load at random moments. At the end the target
-//! equals the source.
+//! The test kills the daemon, and the target of its channel, under load at random moments. At the end the
+//! target equals the source.
 //!
-//! A run prints its random seed. `TAILWATER_SEED=n` repeats the random choices of that run.
+//! Each run of the test prints its random seed. `TAILWATER_SEED=n` repeats the random choices of that run.
 //! `TAILWATER_LONG=1` kills more often.
 
 use std::path::Path;
@@ -38,8 +38,8 @@ async fn a_killed_daemon_applies_each_transaction_once_to_mysql() -> Result<()> 
     killed(ServerKind::Mysql97, true).await
 }
 
-/// The source does not wait for ACKs. Another thread syncs the log to disk, and only the channel waits for
-/// the sync.
+/// The source does not wait for ACKs. A background thread syncs the log to disk, and the channel waits for
+/// that sync before it applies a transaction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_daemon_applies_each_transaction_of_a_source_without_semi_sync_once() -> Result<()> {
     killed(ServerKind::Mariadb1011, false).await?;
@@ -105,7 +105,7 @@ async fn killed(kind: ServerKind, semi_sync: bool) -> Result<()> {
     let wanted = committed.to_string();
     ensure!(
         sums.starts_with(&[wanted.clone(), wanted]),
-        "the target has {sums:?} after {committed} committed transactions"
+        "after {committed} committed transactions, the queries return {sums:?} on the target"
     );
     trial.stop_relay().await
 }

@@ -31,7 +31,7 @@ const LONG_ROW_COPIES_MAX: u64 = 2;
 /// memory of an earlier row if that row was shorter than 32 MiB.
 const LONG_ROW_COPIES_BY_SQL_MAX: u64 = 3;
 
-/// Maximum for each measured peak, in bytes.
+/// Maximum of each measured memory peak of the daemon, in bytes.
 const DAEMON_BYTES_MAX: u64 = 256 * MIB;
 
 /// Queries whose result changes if a transaction is applied twice, never, or partly.
@@ -41,7 +41,7 @@ const SUMS: [&str; 3] = [
     "SELECT COUNT(*), SUM(id), SUM(LENGTH(body)), SUM(CRC32(body)) FROM large.t",
 ];
 
-/// Length of each row of the large transaction, in bytes.
+/// Length in bytes of each row of the large transaction.
 const SHORT_ROW_BYTES: u64 = 128 << 10;
 
 /// Sizes of the large transaction and of the large row.

@@ -46,7 +46,7 @@ async fn failed_statements_do_not_show_secrets(kind: ServerKind) -> Result<()> {
         }
     };
     let hash = trial.primary.sql(hash).await?.concat();
-    ensure!(hash.len() > 20, "{hash}");
+    ensure!(hash.len() > 20, "the account has no password hash: {hash}");
     let hidden = [PASSWORD, hash.get(..20).unwrap_or_default()];
     let gtid = failed(&shell, "CREATE USER").await?;
     is_hidden(&shell, &http, &trial, &hidden)?;
@@ -83,17 +83,20 @@ fn is_hidden(shell: &Shell, http: &Http, trial: &Trial, hidden: &[&str]) -> Resu
     for words in ["channel list", "channel list --output json", "topology", "topology --output json"] {
         let ran = shell.run(&format!("{words} -c tailwater.toml"))?;
         let shown = format!("{}{}", ran.text(), ran.errors());
-        ensure!(shown.contains("replica"), "{words}: {shown}");
-        ensure!(!hidden.iter().any(|secret| shown.contains(secret)), "{words}: {shown}");
+        ensure!(shown.contains("replica"), "{words} does not list the channel: {shown}");
+        ensure!(!hidden.iter().any(|secret| shown.contains(secret)), "{words} shows a secret: {shown}");
     }
     let status = http.until("/status", 200, |body| body.to_string().contains("TW-APP-"))?.to_string();
-    ensure!(!hidden.iter().any(|secret| status.contains(secret)), "{status}");
+    ensure!(!hidden.iter().any(|secret| status.contains(secret)), "the status page shows a secret: {status}");
     for path in ["/replica/replica", "/primary/primary", "/acker/primary"] {
         let (_, body) = http.ask("GET", path)?;
-        ensure!(!hidden.iter().any(|secret| body.to_string().contains(secret)), "{path}: {body}");
+        ensure!(
+            !hidden.iter().any(|secret| body.to_string().contains(secret)),
+            "{path} shows a secret: {body}"
+        );
     }
     let log = std::fs::read_to_string(trial.relay_output())?;
-    ensure!(log.contains("TW-APP-"), "{log}");
-    ensure!(!hidden.iter().any(|secret| log.contains(secret)), "{log}");
+    ensure!(log.contains("TW-APP-"), "the daemon has not logged the error: {log}");
+    ensure!(!hidden.iter().any(|secret| log.contains(secret)), "the daemon's log shows a secret: {log}");
     Ok(())
 }

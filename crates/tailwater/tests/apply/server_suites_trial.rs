@@ -30,11 +30,17 @@ fn a_row_that_is_missing_on_the_target_is_reported() -> Result<()> {
     let shell = Shell::new()?;
     shell.write("mine.test", SCRIPT)?;
     let lines = shell.run("trial suites --script mine.test --output json")?.exits(0).json()?;
-    let [report] = lines.as_slice() else { anyhow::bail!("{lines:?}") };
+    let [report] = lines.as_slice() else { anyhow::bail!("expected one line of output: {lines:?}") };
     // The trial compares the servers before the view is dropped, and at the end. The script drops the table
     // too soon after the view for a third comparison.
-    ensure!(report["differences"].as_array().is_some_and(Vec::is_empty), "{report}");
-    ensure!(report["statements"] == 9 && report["checkpoints"].as_u64() >= Some(2), "{report}");
+    ensure!(
+        report["differences"].as_array().is_some_and(Vec::is_empty),
+        "the trial reports a difference between equal servers: {report}"
+    );
+    ensure!(
+        report["statements"] == 9 && report["checkpoints"].as_u64() >= Some(2),
+        "the number of statements or of checkpoints is wrong: {report}"
+    );
 
     let found = shell.run("trial suites --script mine.test --plant --report r.jsonl")?.exits(3);
     found.says(&["DIFFERENT", "rows of `test`.`t1`", "\"one\""]);

@@ -51,10 +51,13 @@ async fn fractional_digits_of_old_temporal_columns_are_queried_from_the_source()
     let started = Instant::now();
     loop {
         let lines = shell.run("channel list -c tailwater.toml --output json")?.exits(0).json()?;
-        let fault = &lines.first().context("no channel")?["fault"];
+        let fault = &lines.first().context("`channel list` printed no channel")?["fault"];
         if fault["code"] == "TW-APP-0055" {
             let message = fault["message"].as_str().unwrap_or_default();
-            ensure!(message.contains("shop.t") && message.contains("GRANT SELECT"), "{fault}");
+            ensure!(
+                message.contains("shop.t") && message.contains("GRANT SELECT"),
+                "the error does not name the table and the missing privilege: {fault}"
+            );
             break;
         }
         ensure!(started.elapsed() < PATIENCE, "the channel does not report TW-APP-0055: {lines:?}");

@@ -1,5 +1,5 @@
-//! The binlogs of a real server are captured, archived in S3 and in a folder, and purged. Afterwards they can
-//! be read as before.
+//! The binlog files of a real server are captured, archived in S3 and in a folder, and purged. The commands
+//! that read the log print the same as before the purge.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -97,7 +97,7 @@ fn segments(shell: &Shell) -> Result<usize> {
 async fn wait_for(mut done: impl FnMut() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !done()? {
-        ensure!(Instant::now() < deadline, "the binlog file does not arrive in the log");
+        ensure!(Instant::now() < deadline, "the log does not receive the newest binlog file");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Ok(())
@@ -217,7 +217,10 @@ fn an_upload_succeeds_over_a_faulty_link(shell: &Shell, server: &S3Server) -> Re
     for number in 1..=SEALED {
         ensure!(server.file(&format!("backup/primary/{number:010}.binlog.zst")).is_file());
         let index = std::fs::read(server.file(&format!("backup/primary/{number:010}.index")))?;
-        ensure!(index == std::fs::read(shell.path().join(format!("{LOG}/{number:010}.index")))?);
+        ensure!(
+            index == std::fs::read(shell.path().join(format!("{LOG}/{number:010}.index")))?,
+            "the archived index of segment {number} differs from the local one"
+        );
     }
     // The repeated command uploads nothing a second time. Its text output is readable.
     let again = shell.run(&format!("log archive log --to s3://{BUCKET}/backup"))?.exits(0);
@@ -303,8 +306,8 @@ async fn run_archives_in_the_background(shell: &Shell, trial: &mut Trial) -> Res
         .exits(0)
         .says(&["segments 4 to 4"]);
     shell.run(&format!("log verify {LOG} --archive kept"))?.exits(0);
-    // Of the archived segments, only segment 4 is listed before the local segments. The older segments are in
-    // the other archive.
+    // `log ls` lists the archived segment 4 before the local segment 5. Segments 1 to 3 are only in the other
+    // archive.
     let listed =
         shell.run(&format!("log ls {LOG} --archive file://{}/kept --output json", shell.path().display()))?;
     let numbers: Vec<_> = listed.exits(0).json()?.iter().map(|line| line["segment"].as_u64()).collect();

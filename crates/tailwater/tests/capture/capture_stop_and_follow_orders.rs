@@ -1,5 +1,5 @@
-//! A daemon gets orders over its control socket: its capture must stop, and then follow another server. The
-//! daemon is killed between the orders.
+//! A daemon gets two orders over its control socket: stop the capture, then follow another server. The test
+//! kills the daemon after each order.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -72,7 +72,11 @@ impl Cluster {
             match self.acker.read().await {
                 Ok(report) => return Ok(report),
                 Err(error) => {
-                    ensure!(begin.elapsed() < PATIENCE, "{error:?}: {}", self.trial.relay_log_tail())
+                    ensure!(
+                        begin.elapsed() < PATIENCE,
+                        "the daemon does not answer: {error:?}: {}",
+                        self.trial.relay_log_tail()
+                    )
                 }
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -84,7 +88,7 @@ impl Cluster {
         self.trial.kill_relay().await?;
         match self.acker.read().await {
             Err(AckerError::Refused(reason)) if reason.contains("no daemon listens") => {}
-            other => bail!("{other:?}"),
+            other => bail!("the killed daemon still answers: {other:?}"),
         }
         self.run().await
     }
@@ -124,7 +128,10 @@ async fn daemon_follows_acker_orders(kind: ServerKind) -> Result<()> {
     }
     let mut cluster = Cluster::start(kind).await?;
     let report = cluster.run().await?;
-    ensure!(report.acker.stop == AckerStop::Unknown && report.acker.durable, "{report:?}");
+    ensure!(
+        report.acker.stop == AckerStop::Unknown && report.acker.durable,
+        "the report of the acker is unexpected: {report:?}"
+    );
     cluster.trial.wait_captured().await?;
     cluster.second.replicate_from(&cluster.trial.primary).await?;
     cluster.trial.primary.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)").await?;
@@ -132,13 +139,16 @@ async fn daemon_follows_acker_orders(kind: ServerKind) -> Result<()> {
     // The acker stops. It is still stopped after the daemon was killed and started again.
     let report = cluster.acker.stop(LeaseToken(3)).await.map_err(display)?;
     let held = report.acker.holds.clone().context("the acker reports no GTIDs")?;
-    ensure!(report.acker.stop == AckerStop::Persistent && report.before.is_subset_of(&held), "{report:?}");
+    ensure!(
+        report.acker.stop == AckerStop::Persistent && report.before.is_subset_of(&held),
+        "the acker has not stopped persistently, or lacks GTIDs: {report:?}"
+    );
     let commit = cluster.commit(1);
     cluster.wait_for_waiting_commit().await?;
     ensure!(cluster.kill_and_run().await? == report);
     match cluster.acker.start(LeaseToken(2)).await {
         Err(AckerError::Refused(reason)) if reason.starts_with("TW-RELAY-0015: ") => {}
-        other => bail!("{other:?}"),
+        other => bail!("unexpected answer: {other:?}"),
     }
     // The daemon answers this second order, so the capture has had time to react to the first order.
     cluster.acker.stop(LeaseToken(3)).await.map_err(display)?;
@@ -168,7 +178,7 @@ async fn daemon_follows_acker_orders(kind: ServerKind) -> Result<()> {
     cluster.second.enable_semi_sync_source().await?;
     match cluster.acker.follow(LeaseToken(5), "db3").await {
         Err(AckerError::Refused(reason)) if reason.starts_with("TW-RELAY-0016: ") => {}
-        other => bail!("{other:?}"),
+        other => bail!("unexpected answer: {other:?}"),
     }
     cluster.acker.follow(LeaseToken(5), "db2").await.map_err(display)?;
     cluster.second.sql("INSERT INTO shop.t VALUES (2)").await?;
@@ -177,13 +187,22 @@ async fn daemon_follows_acker_orders(kind: ServerKind) -> Result<()> {
     let relay = primary["children"]
         .as_array()
         .and_then(|below| below.iter().find(|child| child["name"] == "tailwater"));
-    ensure!(primary["name"] == "db2" && primary["role"] == "primary", "{primary:#}");
-    ensure!(relay.is_some_and(|relay| relay["acknowledges"] == true), "{primary:#}");
+    ensure!(
+        primary["name"] == "db2" && primary["role"] == "primary",
+        "the topology does not show db2 as the primary: {primary:#}"
+    );
+    ensure!(
+        relay.is_some_and(|relay| relay["acknowledges"] == true),
+        "the topology shows no relay that acknowledges commits: {primary:#}"
+    );
     cluster.trial.primary.kill().await?;
     cluster.kill_and_run().await?;
     cluster.second.sql("INSERT INTO shop.t VALUES (3)").await?;
     let status = cluster.second.semi_sync_status().await?;
-    ensure!(status.acknowledged >= 2 && status.unacknowledged == 0, "{status:?}");
+    ensure!(
+        status.acknowledged >= 2 && status.unacknowledged == 0,
+        "commits were not acknowledged by an ACK: {status:?}"
+    );
     let held =
         cluster.acker.read().await.map_err(display)?.acker.holds.context("the acker reports no GTIDs")?;
     let written = written_by(&cluster.second).await?;

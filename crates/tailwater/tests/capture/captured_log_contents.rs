@@ -88,13 +88,18 @@ async fn newest_file_captured(trial: &Trial) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         let files = trial.primary.sql("SHOW BINARY LOGS").await?;
-        let newest =
-            files.last().and_then(|line| line.split('\t').next()).context("the source has no binlog file")?;
+        let newest = files
+            .last()
+            .and_then(|line| line.split('\t').next())
+            .context("SHOW BINARY LOGS lists no file")?;
         let segments = LogDir::open_read_only(&trial.log_directory())?.segments()?;
         if segments.last().is_some_and(|segment| segment.source_file == newest) {
             return Ok(());
         }
-        ensure!(Instant::now() < deadline, "the source has {newest}, the log {segments:?}");
+        ensure!(
+            Instant::now() < deadline,
+            "the newest binlog file of the source is {newest}, but the log has {segments:?}"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -115,7 +120,7 @@ async fn source_files(shell: &Shell, server: &Server) -> Result<Vec<(PathBuf, Ve
         let captured = std::fs::metadata(segment(shell, FILES))?.len() as usize;
         ensure!(
             captured <= bytes.len(),
-            "the log has {captured} bytes of {}, which has {}",
+            "the log has {captured} bytes of {}, which has {} bytes",
             path.display(),
             bytes.len()
         );
@@ -137,7 +142,10 @@ fn only_one_runs(shell: &Shell, trial: &mut Trial) -> Result<()> {
     let relay = trial.relay().context("the relay is not running")?;
     ensure!(relay.is_running());
     let command_line = std::fs::read_to_string(format!("/proc/{}/cmdline", relay.pid()))?;
-    ensure!(command_line.contains("run") && !command_line.contains(REPLICATION_PASSWORD), "{command_line}");
+    ensure!(
+        command_line.contains("run") && !command_line.contains(REPLICATION_PASSWORD),
+        "the command line of the relay is unexpected, or shows the password: {command_line}"
+    );
     Ok(())
 }
 
@@ -155,9 +163,12 @@ fn segments_are_the_files(shell: &Shell, trial: &Trial, files: &[(PathBuf, Vec<u
         let Some(printed) = printed_by_tool(&trial.primary, &ours)? else { continue };
         let expected = printed_by_tool(&trial.primary, path)?.unwrap_or_default();
         let differing = printed.lines().zip(expected.lines()).find(|(ours, theirs)| ours != theirs);
-        ensure!(differing.is_none(), "{}: {differing:?}", path.display());
-        ensure!(printed.len() == expected.len(), "{}", path.display());
-        ensure!(printed.contains("shop") == (number < FILES), "{printed}");
+        ensure!(differing.is_none(), "{}: lines differ: {differing:?}", path.display());
+        ensure!(printed.len() == expected.len(), "{}: the numbers of lines differ", path.display());
+        ensure!(
+            printed.contains("shop") == (number < FILES),
+            "segment {number}: the printed statements are unexpected: {printed}"
+        );
     }
     Ok(())
 }
@@ -179,7 +190,7 @@ fn printed_by_tool(server: &Server, file: &Path) -> Result<Option<String>> {
     // The option omits the base64 form of the format description event. In an open binlog file, that event
     // has a flag that marks the file as open.
     let output = command.args(["--no-defaults", "-vv", "--base64-output=decode-rows"]).arg(file).output()?;
-    ensure!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "{name} has failed: {}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout);
     let open = "this binlog is either in use or was not closed properly";
     Ok(Some(text.lines().filter(|line| !line.contains(open)).collect::<Vec<_>>().join("\n")))

@@ -21,7 +21,7 @@ const MYSQL_GEOMETRY: &str = include_str!("log_cat/mysql_geometry.sql");
 const MARIADB: &str = include_str!("log_cat/mariadb.sql");
 const MARIADB_11: &str = include_str!("log_cat/mariadb_11.sql");
 
-/// Settings of the runs. Together they contain each value that changes the form of row events.
+/// The combinations of server settings. Together they contain each value that changes the form of row events.
 const MYSQL_SETTINGS: [[&str; 4]; 4] = [
     ["FULL", "FULL", "''", "OFF"],
     ["FULL", "FULL", "PARTIAL_JSON", "OFF"],
@@ -97,11 +97,15 @@ async fn start(kind: ServerKind) -> Result<Server> {
 async fn logged(server: &Server, settings: &str, statements: &str) -> Result<Vec<u8>> {
     server.sql("DROP DATABASE IF EXISTS tt; FLUSH BINARY LOGS").await?;
     let logs = server.sql("SHOW BINARY LOGS").await?;
-    let name = logs.last().and_then(|line| line.split('\t').next()).context("no binlog")?.to_owned();
+    let name = logs
+        .last()
+        .and_then(|line| line.split('\t').next())
+        .context("SHOW BINARY LOGS lists no file")?
+        .to_owned();
     let statements = format!(
         "SET SESSION binlog_format = ROW; SET NAMES utf8mb4; {settings}\nCREATE DATABASE tt; USE tt;\n{statements}"
     );
-    server.sql(&statements).await.with_context(|| format!("with {settings}"))?;
+    server.sql(&statements).await.with_context(|| format!("the statements fail with {settings}"))?;
     server.sql("FLUSH BINARY LOGS").await?;
     let path = server.data().join(name);
     std::fs::read(&path).with_context(|| format!("reading {}", path.display()))
@@ -112,9 +116,12 @@ fn printed(printer: &mut dyn EventPrinter, file: &[u8]) -> Result<Vec<u8>> {
     let (mut out, mut offset) = (Vec::new(), BINLOG_MAGIC.len());
     while offset < file.len() {
         let length = EventHeader::parse(&file[offset..])?.event_length as usize;
-        let event = file.get(offset..offset + length).context("the file ends within an event")?;
+        let event =
+            file.get(offset..offset + length).context("the last event of the binlog file is cut short")?;
         let place = EventLocation { file: "log_cat", offset: offset as u64 };
-        printer.event(place, event, &mut out).with_context(|| format!("event at {offset}"))?;
+        printer
+            .event(place, event, &mut out)
+            .with_context(|| format!("cannot print the event at offset {offset}"))?;
         offset += length;
     }
     Ok(out)
@@ -136,7 +143,7 @@ fn printed_by_tool(server: &Server, file: &Path) -> Result<Option<Vec<u8>>> {
     };
     let output = command.args(["--no-defaults", "-vv", "--base64-output=decode-rows"]).arg(file).output()?;
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(output.status.success(), "{name}: {complaint}");
+    ensure!(output.status.success(), "{name} has failed: {complaint}");
     Ok(Some(output.stdout))
 }
 
@@ -245,17 +252,30 @@ async fn log_cat_prints_rows_as_mysql_97_does() -> Result<()> {
         ensure!(lines > 1000, "only {lines} lines of rows were compared with {settings}");
         rows.push(json_rows(&file)?);
     }
-    // In the second run the server logs only the changed parts of documents. The resulting rows are the same.
-    ensure!(rows[0].len() > 100 && rows[0].len() == rows[1].len());
+    // With the second combination of settings, the server logs only the changed parts of JSON documents. The
+    // resulting rows are the same.
+    ensure!(
+        rows[0].len() > 100 && rows[0].len() == rows[1].len(),
+        "the numbers of rows are {} and {}",
+        rows[0].len(),
+        rows[1].len()
+    );
     for (whole, partial) in rows[0].iter().zip(&rows[1]) {
-        ensure!(whole == partial, "whole: {whole:?}\npartial: {partial:?}");
+        ensure!(
+            whole == partial,
+            "a row differs\nlogged as a whole document: {whole:?}\nlogged as a partial update: {partial:?}"
+        );
     }
 
     // `mysqlbinlog` fails at GEOMETRY columns, so the printed values are compared with the inserted ones.
     let geometry = logged(&server, &all_settings[0], MYSQL_GEOMETRY).await?;
     let rows = json_rows(&geometry)?;
     let point = serde_json::json!({"base64": "AAAAAAEBAAAAAAAAAAAA8D8AAAAAAAAAQA=="});
-    ensure!(rows[0].after[1] == point && rows[0].after.contains(&Value::from("a")), "{:?}", rows[0]);
+    ensure!(
+        rows[0].after[1] == point && rows[0].after.contains(&Value::from("a")),
+        "a printed geometry value is wrong: {:?}",
+        rows[0]
+    );
     ensure!(printed(&mut mysqlbinlog_output::TextPrinter::new(), &geometry)?.len() > 1000);
     Ok(())
 }

@@ -51,8 +51,8 @@ SET SESSION sql_mode = '', time_zone = '+00:00', binlog_format = ROW; SET TIMEST
 
 fn workload(kind: ServerKind) -> String {
     let common = COMMON
-        // The binlog does not mark generated columns, and a client cannot write to them. So these columns are
-        // ordinary here.
+        // The binlog does not mark generated columns, and a client cannot write to them. So this test
+        // replaces them with ordinary columns.
         .replace(
             "g INT GENERATED ALWAYS AS (`c ``1` + 1) STORED, v INT GENERATED ALWAYS AS (`c ``1` + 2) VIRTUAL",
             "g INT, v INT",
@@ -103,9 +103,9 @@ async fn replayed(kind: ServerKind) -> Result<()> {
     for settings in settings(kind.flavour()) {
         for statements in [&kept, &whole] {
             let file = logged(&source, settings, statements).await?;
-            replay(&shell, &file, &target).with_context(|| format!("with {settings}"))?;
+            replay(&shell, &file, &target).with_context(|| format!("the replay fails with {settings}"))?;
             let (ours, theirs) = (tables(&source).await?, tables(&target).await?);
-            ensure!(ours.len() >= 15, "{} tables", ours.len());
+            ensure!(ours.len() >= 15, "the source has only {} tables", ours.len());
             for (our, their) in ours.iter().zip(&theirs) {
                 ensure!(our == their, "a table differs with {settings}\nsource: {our}\ntarget: {their}");
             }
@@ -119,12 +119,16 @@ async fn replayed(kind: ServerKind) -> Result<()> {
 async fn logged(server: &Server, settings: &str, statements: &str) -> Result<PathBuf> {
     server.sql("DROP DATABASE IF EXISTS tt; FLUSH BINARY LOGS").await?;
     let logs = server.sql("SHOW BINARY LOGS").await?;
-    let name = logs.last().and_then(|line| line.split('\t').next()).context("no binlog")?.to_owned();
+    let name = logs
+        .last()
+        .and_then(|line| line.split('\t').next())
+        .context("SHOW BINARY LOGS lists no file")?
+        .to_owned();
     let statements = format!(
         "SET SESSION binlog_format = ROW; SET NAMES utf8mb4; {settings}\n\
          DROP DATABASE IF EXISTS tt; CREATE DATABASE tt; USE tt;\n{statements}"
     );
-    server.sql(&statements).await.with_context(|| format!("with {settings}"))?;
+    server.sql(&statements).await.with_context(|| format!("the statements fail with {settings}"))?;
     server.sql("FLUSH BINARY LOGS").await?;
     Ok(server.data().join(name))
 }
@@ -140,7 +144,7 @@ fn replay(shell: &Shell, file: &Path, target: &Server) -> Result<()> {
     command.arg(format!("--port={}", target.port())).stdin(Stdio::from(std::fs::File::open(&script)?));
     let output = command.output()?;
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(output.status.success(), "{name}: {complaint}");
+    ensure!(output.status.success(), "{name} has failed: {complaint}");
     Ok(())
 }
 
@@ -184,8 +188,8 @@ async fn log_cat_sql_reproduces_the_tables_on_mariadb_118() -> Result<()> {
     replayed(ServerKind::Mariadb118).await
 }
 
-/// A transaction that SQL cannot express exactly is reported with its position. All output before it is
-/// complete.
+/// A transaction that SQL cannot express exactly is reported with its position. The SQL that was printed
+/// before it is complete.
 #[tokio::test]
 async fn transactions_that_sql_cannot_express_are_refused() -> Result<()> {
     let kind = ServerKind::Mysql97;
@@ -230,17 +234,25 @@ fn continues_after_it(shell: &Shell, file: &Path, reason: &str) -> Result<()> {
     let ran = ran.says(&["is left out: ", reason, "TW-WIRE-0007", "TABLE later"]);
     let ran = ran.stderr_has(&["could not be printed; the output names"]);
     let text = ran.text();
-    ensure!(text.ends_with("DELIMITER ;\n"), "{text}");
-    // Each transaction that begins also ends; an omitted one ends with ROLLBACK.
+    ensure!(text.ends_with("DELIMITER ;\n"), "the output does not end with `DELIMITER ;`: {text}");
+    // The output ends each transaction that it begins; an omitted transaction ends with ROLLBACK.
     let mut open = false;
     for line in text.lines() {
         match line {
-            "BEGIN" | "START TRANSACTION" => ensure!(!std::mem::replace(&mut open, true), "{text}"),
-            "COMMIT" | "ROLLBACK" => ensure!(std::mem::take(&mut open), "{text}"),
+            "BEGIN" | "START TRANSACTION" => ensure!(
+                !std::mem::replace(&mut open, true),
+                "a transaction begins inside another one: {text}"
+            ),
+            "COMMIT" | "ROLLBACK" => {
+                ensure!(std::mem::take(&mut open), "a transaction ends that has not begun: {text}")
+            }
             _ => {}
         }
     }
-    ensure!(!open && !text.contains("VALUES (2") && !text.contains("INTO `tt`.`x`"), "{text}");
+    ensure!(
+        !open && !text.contains("VALUES (2") && !text.contains("INTO `tt`.`x`"),
+        "the output has an open transaction, or rows of an omitted one: {text}"
+    );
     let rows = shell.run(&format!("log cat --rows {}", file.display()))?.exits(0);
     ensure!(
         rows.text().contains("INSERT INTO `tt`"),

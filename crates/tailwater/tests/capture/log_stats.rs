@@ -1,6 +1,6 @@
-//! `log stats` on real servers. A big transaction that is followed by a pause must be reported with its table
-//! and the gap between commits. The figures must be equal for the log, for the server's binlog files and for
-//! the server itself.
+//! `log stats` on real servers. The report must name a big transaction and its table, and the pause after it
+//! as a gap between commits. The figures must be equal for the log, for the server's binlog files and for the
+//! server itself.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -80,7 +80,7 @@ async fn stats_are_equal_for_all_inputs(kind: ServerKind, compressed: bool) -> R
         files.iter().map(|file| trial.primary.data().join(file).display().to_string()).collect();
     let server =
         format!("--host 127.0.0.1 --port {} --user root --start {}:4", trial.primary.port(), files[0]);
-    // MariaDB writes checkpoint events in the background, so the figures may differ for a moment.
+    // MariaDB writes checkpoint events in the background, so the two reports may differ for a moment.
     let mut of_files = json(&shell, &format!("log stats {}", paths.join(" ")))?;
     let mut of_server = json(&shell, &format!("log stats {server}"))?;
     for _ in 0..10 {
@@ -102,8 +102,8 @@ async fn stats_are_equal_for_all_inputs(kind: ServerKind, compressed: bool) -> R
     damaged(&shell, &paths[0])
 }
 
-/// A damaged byte is reported as an error, in a log and in a binlog file. Segments without a control file are
-/// readable.
+/// `log stats` reports a damaged byte as an error, in a log and in a binlog file. It can read segments
+/// without a control file.
 fn damaged(shell: &Shell, file: &str) -> Result<()> {
     let change = |path: &std::path::Path| -> Result<()> {
         let mut bytes = std::fs::read(path)?;
@@ -183,7 +183,10 @@ async fn captured_files(trial: &Trial) -> Result<Vec<String>> {
 fn json(shell: &Shell, words: &str) -> Result<Value> {
     let mut lines = shell.run(&format!("{words} --output json"))?.exits(0).json()?;
     let mut line = lines.pop().context("log stats printed nothing")?;
-    ensure!(lines.is_empty() && line["source"].is_string(), "{words}: {line}");
+    ensure!(
+        lines.is_empty() && line["source"].is_string(),
+        "{words} printed more than one line, or no source: {line}"
+    );
     line["source"].take();
     Ok(line)
 }
@@ -203,11 +206,23 @@ fn transactions(mut report: Value) -> Value {
 fn check_report(report: &Value, kind: ServerKind, compressed: bool) -> Result<()> {
     let rows =
         |of: &Value| ["inserted", "updated", "deleted"].map(|name| of[name].as_u64().unwrap_or_default());
-    ensure!(rows(&report["rows"]) == [2 * SMALL + BIG + 1500, 1501, 11], "{}", report["rows"]);
+    ensure!(
+        rows(&report["rows"]) == [2 * SMALL + BIG + 1500, 1501, 11],
+        "the numbers of changed rows are wrong: {}",
+        report["rows"]
+    );
     let big = &report["biggest"][0];
-    ensure!(rows(&big["rows"]) == [BIG, 0, 0] && big["tables"][0]["table"] == "audit", "{big}");
+    ensure!(
+        rows(&big["rows"]) == [BIG, 0, 0] && big["tables"][0]["table"] == "audit",
+        "the biggest transaction is not the one that fills shop.audit: {big}"
+    );
     let tables = report["tables"]["by_rows"].as_array().context("the report has no tables")?;
-    let table = |name: &str| tables.iter().find(|table| table["table"] == name).context(name.to_owned());
+    let table = |name: &str| {
+        tables
+            .iter()
+            .find(|table| table["table"] == name)
+            .with_context(|| format!("the report has no table {name}"))
+    };
     ensure!(rows(&table("orders")?["rows"]) == [2 * SMALL, 1, 10]);
     ensure!(rows(&table("keyless")?["rows"]) == [1500, 1500, 1]);
     ensure!(table("keyless")?["primary_key"] == false && table("audit")?["primary_key"] == true);
@@ -219,7 +234,7 @@ fn check_report(report: &Value, kind: ServerKind, compressed: bool) -> Result<()
         .iter()
         .find(|gap| gap["during"]["gtid"] == big["gtid"])
         .context("the report has no gap during the big transaction")?;
-    ensure!(gap["seconds"].as_f64() >= Some(3.0), "{gap}");
+    ensure!(gap["seconds"].as_f64() >= Some(3.0), "the gap is shorter than 3 s: {gap}");
     let gtid = big["gtid"].as_str().context("the transaction has no GTID")?;
     let findings = report["findings"].as_array().context("the report has no findings")?;
     let texts: Vec<&str> = findings.iter().filter_map(|finding| finding["text"].as_str()).collect();
@@ -231,7 +246,10 @@ fn check_report(report: &Value, kind: ServerKind, compressed: bool) -> Result<()
     for part in [gtid, "200,000 rows inserted in shop.audit", "no other commit got through for "] {
         ensure!(text.contains(part) && big["weight"] == "alarm", "{part:?} is not in the findings {texts:?}");
     }
-    ensure!(texts.iter().any(|text| text.contains("shop.keyless has no primary key")), "{texts:?}");
+    ensure!(
+        texts.iter().any(|text| text.contains("shop.keyless has no primary key")),
+        "no finding names the table without a primary key: {texts:?}"
+    );
     ensure!(
         report["ddl_statements"] == 5
             && report["ddl"][0]["statement"].as_str().is_some_and(|text| text.starts_with("DROP TABLE"))
@@ -243,7 +261,10 @@ fn check_report(report: &Value, kind: ServerKind, compressed: bool) -> Result<()
         Flavour::MySql => (unpacked("payload_bytes"), unpacked("payload_unpacked_bytes")),
         Flavour::MariaDb => (unpacked("event_bytes"), unpacked("event_unpacked_bytes")),
     };
-    ensure!(if compressed { packed > 0 && unpacked > packed } else { packed == 0 }, "{compression}");
+    ensure!(
+        if compressed { packed > 0 && unpacked > packed } else { packed == 0 },
+        "the sizes of compressed transactions are wrong: {compression}"
+    );
     ensure!(report["span"]["exact_clock"] == (kind.flavour() == Flavour::MySql));
     Ok(())
 }
@@ -252,7 +273,7 @@ fn check_page(shell: &Shell, report: &Value) -> Result<()> {
     let page = std::fs::read_to_string(shell.path().join("page.html"))?;
     let gtid = report["biggest"][0]["gtid"].as_str().context("the transaction has no GTID")?;
     for part in ["<!DOCTYPE html>", gtid, "class=\"gap\"", "shop.audit", "</html>"] {
-        ensure!(page.contains(part), "{part:?} is not in the page");
+        ensure!(page.contains(part), "the HTML page does not contain {part:?}");
     }
     ensure!(!page.contains("http://") && !page.contains("https://"));
     Ok(())
@@ -263,18 +284,27 @@ fn filters(shell: &Shell, paths: &[String], all: &Value) -> Result<()> {
     let after = format!("@{}.{:06}", big_us / 1_000_000, big_us % 1_000_000 + 1);
     for what in ["log/primary".to_owned(), paths.join(" ")] {
         let only = json(shell, &format!("log stats {what} --table shop.audit"))?;
-        ensure!(only["transactions"] == 1 && only["rows"]["inserted"] == BIG, "{only}");
+        ensure!(
+            only["transactions"] == 1 && only["rows"]["inserted"] == BIG,
+            "the report is not limited to the table shop.audit: {only}"
+        );
         let early = json(shell, &format!("log stats {what} --until {after}"))?;
         let late = json(shell, &format!("log stats {what} --since {after}"))?;
         let sum =
             |name: &str| early[name].as_u64().unwrap_or_default() + late[name].as_u64().unwrap_or_default();
-        ensure!(Some(sum("transactions")) == all["transactions"].as_u64(), "{early} {late}");
+        ensure!(
+            Some(sum("transactions")) == all["transactions"].as_u64(),
+            "the two halves together do not have all transactions: {early} {late}"
+        );
         ensure!(
             early["biggest"][0]["gtid"] == all["biggest"][0]["gtid"]
                 && late["biggest"][0] != early["biggest"][0]
         );
         let none = json(shell, &format!("log stats {what} --until @1"))?;
-        ensure!(none["transactions"] == 0 && none["findings"] == Value::Array(Vec::new()), "{none}");
+        ensure!(
+            none["transactions"] == 0 && none["findings"] == Value::Array(Vec::new()),
+            "a period without transactions has transactions or findings: {none}"
+        );
     }
     shell.run("log stats log --table audit")?.exits(1).stderr_has(&["SCHEMA.TABLE"]);
     shell.run("log stats")?.exits(1).stderr_has(&["no input"]);

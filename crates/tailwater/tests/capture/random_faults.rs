@@ -1,13 +1,12 @@
 //! Injects random faults on real servers under load: SIGKILL and SIGSTOP of relay and primary, alone and
 //! together; a network link between them that loses all bytes or is reset; rotation of the binlog.
 //!
-//! The clients keep a ledger of the server's answers. Whatever happened to relay and primary, at the end the
-//! log has each acknowledged transaction completely and exactly once. The log equals the primary's binlog
-//! byte for byte.
+//! The clients keep a ledger of the server's answers. After all faults, the log has each acknowledged
+//! transaction completely and exactly once. The log equals the primary's binlog byte for byte.
 //!
-//! A run prints its random seed. `TAILWATER_SEED=n` repeats the random choices of that run. It does not
-//! repeat the timing of the servers, so the outcome may differ. A run in CI has a few kills; a run with
-//! `TAILWATER_LONG=1` has at least sixty.
+//! The test prints its random seed. `TAILWATER_SEED=n` repeats the random choices of that seed, but not the
+//! timing of the servers, so the outcome may differ. CI runs the test with a few kills. With
+//! `TAILWATER_LONG=1` there are at least sixty kills.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -223,7 +222,7 @@ async fn no_acknowledged_commit_is_lost_by_kills() -> Result<()> {
         let reduced = if long { round / kinds.len() % 3 == 1 } else { (round % 2 == 1) == second_reduced };
         let durability = if reduced { TrialDurability::Reduced } else { TrialDurability::Full };
         let sizes: &[usize] = if long { &[8 << 10, 256 << 10, 3 << 20] } else { &[8 << 10, 256 << 10] };
-        let body_bytes_max = *sizes.choose(&mut random).context("a size")?;
+        let body_bytes_max = *sizes.choose(&mut random).context("no sizes to choose from")?;
         let plan = Plan::random(&mut random, kind, durability, kills_per_round, body_bytes_max);
         say(&format!("round {round}: {plan:?}"));
         let mut faults = StdRng::seed_from_u64(random.random());
@@ -233,7 +232,10 @@ async fn no_acknowledged_commit_is_lost_by_kills() -> Result<()> {
         say(&format!("so far: {summary}"));
     }
     say(&format!("faults: {summary}"));
-    ensure!(summary.missing == 0 && summary.acknowledged > 0, "{summary}");
+    ensure!(
+        summary.missing == 0 && summary.acknowledged > 0,
+        "acknowledged commits are missing, or no commit was acknowledged: {summary}"
+    );
     Ok(())
 }
 
@@ -247,10 +249,10 @@ fn say(text: &str) {
 struct Round<'a> {
     random: &'a mut StdRng,
     trial: Trial,
-    /// The network link between relay and primary.
+    /// The network link between the relay and the primary.
     link: Link,
     ledger: Arc<Ledger>,
-    /// The clients. `None` the cluster failed after the last fault of a round with reduced durability.
+    /// The clients. `None` if the cluster failed after the last fault of a round with reduced durability.
     workload: Option<Workload>,
     /// Binlog files of the primary that may end with a torn write, because the primary was killed while they
     /// were open.
@@ -368,23 +370,23 @@ impl Round<'_> {
                 self.trial.wait_captured().await?;
             }
             Fault::KillPrimaryBehindRelay => {
-                self.trial.relay().context("no relay")?.pause()?;
+                self.trial.relay().context("the relay is not running")?.pause()?;
                 self.pause(0..300).await;
                 self.kill_primary().await?;
                 self.stop_load(stop_load).await;
                 self.pause(0..500).await;
                 if stop_load || self.random.random() {
-                    self.trial.relay().context("no relay")?.resume()?;
+                    self.trial.relay().context("the relay is not running")?.resume()?;
                     self.log_is_complete_without_primary().await?;
                     self.trial.primary.start_again().await?;
                 } else {
                     self.trial.primary.start_again().await?;
-                    self.trial.relay().context("no relay")?.resume()?;
+                    self.trial.relay().context("the relay is not running")?.resume()?;
                 }
                 self.trial.wait_captured().await?;
             }
             Fault::KillBoth => {
-                self.trial.relay().context("no relay")?.pause()?;
+                self.trial.relay().context("the relay is not running")?.pause()?;
                 self.kill_primary().await?;
                 self.trial.kill_relay().await?;
                 self.stop_load(stop_load).await;
@@ -400,10 +402,10 @@ impl Round<'_> {
                 self.trial.wait_captured().await?;
             }
             Fault::PauseRelay => {
-                self.trial.relay().context("no relay")?.pause()?;
+                self.trial.relay().context("the relay is not running")?.pause()?;
                 self.nothing_is_acknowledged().await?;
                 self.pause(0..2500).await;
-                self.trial.relay().context("no relay")?.resume()?;
+                self.trial.relay().context("the relay is not running")?.resume()?;
             }
             Fault::PausePrimary => {
                 self.trial.primary.pause()?;
@@ -443,15 +445,15 @@ impl Round<'_> {
         }
     }
 
-    /// The primary is dead and might never restart. So the log must already contain everything acknowledged,
-    /// before the primary sends it again.
+    /// The primary is dead and might never restart. So the log must already contain every acknowledged
+    /// commit, before the primary restarts and sends its binlog again.
     async fn log_is_complete_without_primary(&mut self) -> Result<()> {
         self.nothing_is_acknowledged().await?;
         if self.trial.relay().is_none() {
             let begin = self.relay_log().len();
             self.trial.start_relay()?;
-            // At its start, the relay recovers the log, which it had received before it was killed. After
-            // that it cannot connect to the primary.
+            // At its start, the relay recovers the log from what it received before it was killed. Then it
+            // tries to connect to the primary in vain.
             let deadline = Instant::now() + PATIENCE;
             while !self.relay_log().get(begin..).is_some_and(|words| words.contains("capture interrupted")) {
                 ensure!(Instant::now() < deadline, "the relay does not start");
@@ -472,12 +474,12 @@ impl Round<'_> {
         std::fs::read_to_string(self.trial.relay_output()).unwrap_or_default()
     }
 
-    /// Checks that no client gets an acknowledgement while no relay runs.
+    /// Checks that the primary acknowledges no commit to a client while the relay is down.
     async fn nothing_is_acknowledged(&self) -> Result<()> {
         let Some(workload) = &self.workload else { return Ok(()) };
         let acknowledged = || workload.counters().snapshot().acknowledged;
-        // Answers to earlier commits may still be on their way to the clients. If new commits were
-        // acknowledged, the counter would not stop.
+        // Answers to earlier commits may still be on their way to the clients, so the counter may still grow
+        // for a moment. It would not stop if new commits were acknowledged.
         let deadline = Instant::now() + PATIENCE;
         let mut before = acknowledged();
         loop {
@@ -486,7 +488,10 @@ impl Round<'_> {
             if now == before {
                 return Ok(());
             }
-            ensure!(Instant::now() < deadline, "commits continue without the relay");
+            ensure!(
+                Instant::now() < deadline,
+                "the primary still acknowledges commits although the relay is down"
+            );
             before = now;
         }
     }
@@ -495,7 +500,7 @@ impl Round<'_> {
         if let Some(workload) = self.workload.take() {
             let report =
                 tokio::time::timeout(PATIENCE, workload.finish()).await.context("the clients do not end")?;
-            ensure!(report.errors.is_empty(), "clients gave up: {:?}", report.errors);
+            ensure!(report.errors.is_empty(), "clients gave up with errors: {:?}", report.errors);
         }
         // The last commit may have filled its binlog file. Then the relay must still receive the name of the
         // next file.
@@ -519,7 +524,7 @@ impl Round<'_> {
         summary.kept_in_flight += proof.ledger.unknown_but_present;
         summary.log_bytes += proof.log_bytes;
         summary.segments += proof.segments;
-        ensure!(proof.is_ok(), "{proof:?}");
+        ensure!(proof.is_ok(), "the log differs from the ledger of the clients: {proof:?}");
         self.compare_files(&log)?;
         let verify = Command::new(PROGRAM).args(["log", "verify"]).arg(&log).output()?;
         ensure!(
@@ -534,7 +539,7 @@ impl Round<'_> {
     /// Waits until the log has everything that the restarted primary has.
     async fn catch_up(&self) -> Result<()> {
         let files = binlog_files(self.trial.primary.data())?;
-        let newest = files.last().context("the primary has no binlog")?;
+        let newest = files.last().context("SHOW BINARY LOGS lists no file")?;
         let deadline = Instant::now() + PATIENCE;
         loop {
             // The restarted primary began a new binlog file, and no client writes. So the log is complete
@@ -558,19 +563,19 @@ impl Round<'_> {
         let data = self.trial.primary.data();
         let segments = LogDir::open_read_only(log)?.segments()?;
         let captured: Vec<_> = segments.iter().map(|segment| segment.source_file.as_str()).collect();
-        let first = captured.first().context("the log is empty")?;
+        let first = captured.first().context("the log has no segments")?;
         let files: Vec<_> = binlog_files(data)?.into_iter().skip_while(|file| file != first).collect();
         ensure!(captured == files, "the log has the files {captured:?}, the primary has {files:?}");
         for segment in &segments {
             if let Some(offset) = compare_with_source(segment, data)? {
-                bail!("{} differs at {offset}", segment.source_file);
+                bail!("{} differs from the segment in the log at offset {offset}", segment.source_file);
             }
             let size = std::fs::metadata(data.join(&segment.source_file))?.len();
             let open_end =
                 self.torn.contains(&segment.source_file) || Some(&segment.source_file) == files.last();
             ensure!(
                 segment.bytes == size || open_end,
-                "{} has {size} bytes, the log has {segment:?}",
+                "the primary's file {} has {size} bytes, the segment in the log is {segment:?}",
                 segment.source_file
             );
         }

@@ -44,9 +44,11 @@ async fn resume(kind: ServerKind, options: &[&str]) -> Result<()> {
         trial.kill_relay().await?;
     }
     let segments = LogDir::open_read_only(&trial.log_directory())?.segments()?;
-    let [segment] = segments.as_slice() else { anyhow::bail!("{segments:?}") };
+    let [segment] = segments.as_slice() else {
+        anyhow::bail!("the log does not have exactly one segment: {segments:?}")
+    };
     let differs_at = compare_with_source(segment, trial.primary.data())?;
-    ensure!(differs_at.is_none(), "{differs_at:?}");
+    ensure!(differs_at.is_none(), "the segment differs from the binlog file at offset {differs_at:?}");
     let bytes = std::fs::read(&segment.path)?;
     let logged = |name: &[u8]| bytes.windows(name.len()).any(|window| window == name);
     ensure!(logged(b"CREATE DATABASE one") && logged(b"CREATE DATABASE two"));

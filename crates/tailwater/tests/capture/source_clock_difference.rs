@@ -1,4 +1,4 @@
-//! The wall clock of the daemon differs from the clock of its source, and is set while the daemon runs.
+//! The wall clock of the daemon differs from the clock of its source, and changes while the daemon runs.
 //! Replicas and channels must still report their true lag.
 
 use std::path::PathBuf;
@@ -109,7 +109,7 @@ async fn wait_until_streaming(trial: &Trial) -> Result<()> {
     loop {
         if let Ok(mut connection) = Connection::connect(&trial.serve_options()).await {
             let processes = connection.query("SHOW PROCESSLIST").await?;
-            let command = processes.column("Command").context("no command")?;
+            let command = processes.column("Command").context("SHOW PROCESSLIST has no column Command")?;
             let is_dump = |command: &str| command.contains("Binlog Dump");
             if processes.rows.iter().any(|row| row.get_str(command).is_some_and(is_dump)) {
                 return Ok(());
@@ -120,8 +120,8 @@ async fn wait_until_streaming(trial: &Trial) -> Result<()> {
     }
 }
 
-/// Blocks the replica for a while so that it cannot apply, and checks the lag that it reports. A replica that
-/// has applied everything always reports 0.
+/// Blocks the replica for a while so that it cannot apply transactions, and checks the lag that the replica
+/// reports. A replica that has applied everything always reports 0.
 async fn check_replica_lag(trial: &Trial, replica: &Server) -> Result<()> {
     let behind = match replica.kind().flavour() {
         Flavour::MySql => ("SHOW REPLICA STATUS", "Seconds_Behind_Source"),
@@ -144,8 +144,8 @@ async fn check_replica_lag(trial: &Trial, replica: &Server) -> Result<()> {
         let status = asking.query(behind.0).await?;
         let lag = status.column(behind.1).and_then(|column| status.first()?.get_u64(column));
         ensure!(lag.is_none_or(|lag| lag <= LAG_SECONDS_MAX), "the replica reports a lag of {lag:?} s");
-        // The replica also reports 0 if it does not use the clock of the source, so only a lag above 0
-        // counts.
+        // A replica that does not use the clock of the source may report 0 too. So only a lag above 0 shows
+        // that the replica uses it.
         true_lags += usize::from(lag.is_some_and(|lag| lag > 0));
         ensure!(
             begin.elapsed() < PATIENCE,
@@ -172,7 +172,10 @@ async fn check_channel_lag(trial: &Trial, shell: &Shell, target: &Server) -> Res
     trial.primary.sql("INSERT INTO shop.t VALUES (NULL)").await?;
     loop {
         let listed = shell.run("channel list -c tailwater.toml --output json")?.exits(0).json()?;
-        let lag = listed.first().and_then(|channel| channel["lag_seconds"].as_f64()).context("no lag")?;
+        let lag = listed
+            .first()
+            .and_then(|channel| channel["lag_seconds"].as_f64())
+            .context("`channel list` reports no lag")?;
         ensure!(lag <= LAG_SECONDS_MAX as f64, "the channel reports a lag of {lag} s");
         if lag > 0.0 {
             break;

@@ -37,7 +37,7 @@ fn a_configuration_file_is_checked() -> Result<()> {
     // No server listens on the port, so the server_id of the source is not compared.
     assert!(
         answer[0]["not_asked"]["orders"].as_str().is_some_and(|why| why.contains("TW-SES-0001")),
-        "{answer:?}"
+        "the reason why the source was not queried is wrong: {answer:?}"
     );
     shell.write("asynchronous.toml", &format!("{GOOD}semi_sync = false\n"))?;
     shell.run("config check -c asynchronous.toml")?.exits(0).says(&["ack = received"]);
@@ -158,7 +158,11 @@ async fn a_log_folder_is_used_by_one_daemon() -> Result<()> {
     let mut run = ChildProcess::start(PROGRAM, arguments, &messages)?;
     let deadline = Instant::now() + Duration::from_secs(30);
     while !shell.path().join("log/control.sock").exists() {
-        ensure!(run.is_running() && Instant::now() < deadline, "{}", std::fs::read_to_string(&messages)?);
+        ensure!(
+            run.is_running() && Instant::now() < deadline,
+            "the first daemon does not start: {}",
+            std::fs::read_to_string(&messages)?
+        );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let refused = shell.run("run -c other.toml")?.exits(1);
@@ -167,7 +171,7 @@ async fn a_log_folder_is_used_by_one_daemon() -> Result<()> {
     // The first daemon still has its control socket.
     shell.run("topology -c tailwater.toml --timeout-ms 200")?;
     shell.run("channel list -c tailwater.toml")?.exits(0);
-    // A killed daemon leaves nothing behind that prevents the start of the next one.
+    // After a daemon is killed, nothing on disk prevents the start of the next one.
     run.kill().await?;
     let mut next = ChildProcess::start(PROGRAM, arguments, &shell.path().join("next"))?;
     while !std::fs::read_to_string(shell.path().join("next"))?.contains("capture interrupted") {
@@ -239,17 +243,25 @@ async fn run_without_a_source_runs_until_sigterm() -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(30);
         let lock = shell.path().join("log/orders/lock");
         while !(lock.exists() && std::fs::read_to_string(&messages)?.contains(sign)) {
-            ensure!(run.is_running() && Instant::now() < deadline, "{}", std::fs::read_to_string(&messages)?);
+            ensure!(
+                run.is_running() && Instant::now() < deadline,
+                "the daemon has ended, or does not start the capture: {}",
+                std::fs::read_to_string(&messages)?
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        // Further attempts fail in the same way. The error is logged only once.
+        // The following attempts fail with the same error. The daemon logs the error only once.
         if !sign.is_empty() {
             tokio::time::sleep(Duration::from_millis(700)).await;
             let count = std::fs::read_to_string(&messages)?.matches(sign).count();
             ensure!(count == 1, "the error {sign:?} must be logged once, but is logged {count} times");
         }
         let status = run.terminate(Duration::from_secs(30)).await?;
-        ensure!(status.code() == Some(0), "{status}: {}", std::fs::read_to_string(&messages)?);
+        ensure!(
+            status.code() == Some(0),
+            "the daemon ended with {status}: {}",
+            std::fs::read_to_string(&messages)?
+        );
     }
     Ok(())
 }
@@ -265,7 +277,11 @@ async fn a_request_to_a_frozen_daemon_times_out() -> Result<()> {
     let mut run = ChildProcess::start(PROGRAM, arguments, &messages)?;
     let deadline = Instant::now() + Duration::from_secs(30);
     while !shell.path().join("log/control.sock").exists() {
-        ensure!(run.is_running() && Instant::now() < deadline, "{}", std::fs::read_to_string(&messages)?);
+        ensure!(
+            run.is_running() && Instant::now() < deadline,
+            "the daemon does not start: {}",
+            std::fs::read_to_string(&messages)?
+        );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     shell.run("channel list -c tailwater.toml")?.exits(0);
@@ -277,7 +293,11 @@ async fn a_request_to_a_frozen_daemon_times_out() -> Result<()> {
             .exits(1)
             .stderr_has(&["TW-CTL-0002", "control.sock"]);
     }
-    ensure!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
+    ensure!(
+        started.elapsed() < Duration::from_secs(60),
+        "the requests to the frozen daemon took {:?}",
+        started.elapsed()
+    );
     run.resume()?;
     shell.run("channel list -c tailwater.toml")?.exits(0);
     Ok(())

@@ -1,4 +1,4 @@
-//! What packages are built from: completion scripts, manual pages and the default configuration.
+//! The files that packages need: completion scripts, manual pages and the default configuration.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use tailwater::arguments::Cli;
 
 use crate::shell_session::Shell;
 
-/// The visible commands below a command, with their full names.
+/// Returns the visible subcommands of a command, with their full names.
 fn subcommands(command: &clap::Command, prefix: &str) -> Vec<(String, clap::Command)> {
     let visible = command.get_subcommands().filter(|one| !one.is_hide_set() && one.get_name() != "help");
     visible
@@ -28,7 +28,7 @@ fn every_command_has_a_manual_page() -> Result<()> {
     let root = Cli::definition();
     let mut all = subcommands(&root, "tailwater");
     all.push(("tailwater".to_owned(), root));
-    ensure!(all.len() > 50, "only {} commands", all.len());
+    ensure!(all.len() > 50, "clap knows only {} commands", all.len());
     let expected: BTreeSet<String> = all.iter().map(|(name, _)| format!("{name}.1")).collect();
     let written = std::fs::read_dir(&folder)?.map(|entry| entry.map(|entry| entry.file_name()));
     let written = written.collect::<Result<Vec<_>, _>>()?;
@@ -36,24 +36,31 @@ fn every_command_has_a_manual_page() -> Result<()> {
     assert_eq!(expected, written);
     for (name, command) in &all {
         let page = std::fs::read_to_string(folder.join(format!("{name}.1")))?;
-        ensure!(page.contains(".SH NAME") && page.contains(".SH SYNOPSIS"), "{name}: {page}");
+        ensure!(
+            page.contains(".SH NAME") && page.contains(".SH SYNOPSIS"),
+            "the page {name} has no NAME or SYNOPSIS section: {page}"
+        );
         for option in
             command.get_arguments().filter(|one| !one.is_hide_set()).filter_map(|one| one.get_long())
         {
             let shown = format!("\\-\\-{}", option.replace('-', "\\-"));
-            ensure!(page.contains(&shown), "{name}: no --{option}: {page}");
+            ensure!(page.contains(&shown), "the page {name} does not explain --{option}: {page}");
         }
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();
         ensure!(!about.is_empty(), "{name} has no description");
     }
     let written = shell.run("man other --output json")?.exits(0).json()?;
-    ensure!(written[0]["pages"].as_array().is_some_and(|pages| pages.len() == all.len()), "{written:?}");
+    ensure!(
+        written[0]["pages"].as_array().is_some_and(|pages| pages.len() == all.len()),
+        "the number of manual pages is wrong: {written:?}"
+    );
     shell.write("file", "")?;
     shell.run("man file/man1")?.exits(1).stderr_has(&["create file/man1"]);
     has_no_warnings(&folder)
 }
 
-/// The formatter of manual pages accepts all of them. Machines without it skip this part.
+/// Checks that the program that formats manual pages accepts all of them. A machine without that program
+/// skips the check.
 fn has_no_warnings(folder: &std::path::Path) -> Result<()> {
     if Command::new("groff").arg("--version").stdout(Stdio::null()).status().is_err() {
         return Ok(());
@@ -62,7 +69,11 @@ fn has_no_warnings(folder: &std::path::Path) -> Result<()> {
         let page = entry?.path();
         let ran = Command::new("groff").args(["-man", "-ww", "-Tutf8", "-z"]).arg(&page).output()?;
         let warnings = String::from_utf8_lossy(&ran.stderr);
-        ensure!(ran.status.success() && warnings.is_empty(), "{}: {warnings}", page.display());
+        ensure!(
+            ran.status.success() && warnings.is_empty(),
+            "man reports warnings for {}: {warnings}",
+            page.display()
+        );
     }
     Ok(())
 }
@@ -90,7 +101,11 @@ fn bash_completes_commands() -> Result<()> {
     };
     let commands = complete("tailwater _")?;
     for command in Cli::definition().get_subcommands().filter(|one| !one.is_hide_set()) {
-        ensure!(commands.contains(command.get_name()), "{}: {commands:?}", command.get_name());
+        ensure!(
+            commands.contains(command.get_name()),
+            "bash does not complete the command {}: {commands:?}",
+            command.get_name()
+        );
     }
     assert_eq!(complete("tailwater stat")?, BTreeSet::from(["status".to_owned()]));
     ensure!(complete("tailwater channel s")?.contains("skip"));
@@ -107,8 +122,11 @@ fn bash_completes_commands() -> Result<()> {
 fn the_default_configuration_is_printed_and_accepted() -> Result<()> {
     let shell = Shell::new()?;
     let text = shell.run("config default")?.exits(0).text();
-    ensure!(text.contains("\n[[source]]\n") && text.contains("\n#[manager]\n"), "{text}");
-    // As the file says it is used; here with a server that refuses connections at once.
+    ensure!(
+        text.contains("\n[[source]]\n") && text.contains("\n#[manager]\n"),
+        "the default configuration lacks [[source]] or a comment with [manager]: {text}"
+    );
+    // Uses the file as its comments explain, with a server that refuses connections at once.
     shell
         .bash("tailwater config default | sed 's/^host = .*/host = \"127.0.0.1\"\\nport = 1/' > new.toml")?;
     let checked = shell.run("config check -c new.toml")?.exits(0);
@@ -120,13 +138,13 @@ fn the_default_configuration_is_printed_and_accepted() -> Result<()> {
         "ack = durable",
     ]);
     let json = shell.run("config default --output json")?.exits(0).json()?;
-    assert_eq!(json[0]["toml"].as_str().context("the text")?, text);
+    assert_eq!(json[0]["toml"].as_str().context("the answer has no TOML text")?, text);
     shell.bash("tailwater config default | head -1")?.exits(0).says(&["# Tailwater"]);
     Ok(())
 }
 
 #[test]
-fn a_wrong_key_is_answered_with_the_nearest() -> Result<()> {
+fn the_error_for_a_misspelled_key_suggests_the_nearest_key() -> Result<()> {
     let shell = Shell::new()?;
     let source = "[log]\ndirectory = \"log\"\n[[source]]\nname = \"orders\"\nhost = \"127.0.0.1\"\nport = 1\nserver_id = 4201\n";
     for (line, complaints) in [
@@ -142,6 +160,10 @@ fn a_wrong_key_is_answered_with_the_nearest() -> Result<()> {
     }
     shell.write("wrong.toml", &format!("{source}retries = 3\n"))?;
     let ran = shell.run("config check -c wrong.toml")?.exits(1);
-    ensure!(!ran.errors().contains("did you mean"), "{}", ran.errors());
+    ensure!(
+        !ran.errors().contains("did you mean"),
+        "a key without a similar name got a suggestion: {}",
+        ran.errors()
+    );
     Ok(())
 }

@@ -15,12 +15,21 @@ fn the_demo_reports_what_is_documented() -> Result<()> {
     }
     let shell = Shell::new()?;
     let lines = shell.run("demo --short --output json")?.exits(0).json()?;
-    let [report] = lines.as_slice() else { anyhow::bail!("{lines:?}") };
-    ensure!(report["ok"] == true && report["missing_in_log"] == 0, "{report}");
-    ensure!(report["server"].is_string() && report["server_version"].is_string(), "{report}");
-    ensure!(report["relay_restarts"] == 1, "{report}");
+    let [report] = lines.as_slice() else { anyhow::bail!("the demo did not print one line: {lines:?}") };
+    ensure!(
+        report["ok"] == true && report["missing_in_log"] == 0,
+        "the demo failed, or the log lacks commits: {report}"
+    );
+    ensure!(
+        report["server"].is_string() && report["server_version"].is_string(),
+        "the report does not name the server and its version: {report}"
+    );
+    ensure!(report["relay_restarts"] == 1, "the demo did not restart the relay once: {report}");
     for key in ["acknowledged", "log_bytes", "commits_per_second"] {
-        ensure!(report[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {report}");
+        ensure!(
+            report[key].as_f64().is_some_and(|figure| figure > 0.0),
+            "the figure {key} is not above 0: {report}"
+        );
     }
     Ok(())
 }
@@ -67,12 +76,18 @@ fn sandbox_servers_are_started_listed_and_stopped() -> Result<()> {
         .context("the output has no SQL command")?
         .trim();
     let answer = shell.bash(&format!("{sql} -N -e 'SELECT @@max_connections'"))?.exits(0);
-    ensure!(answer.text().trim() == "67", "{answer:?}");
+    ensure!(answer.text().trim() == "67", "the server does not use the option: {answer:?}");
 
     let lines = shell.run("sandbox list --output json")?.exits(0).json()?;
-    let [server] = lines.as_slice() else { anyhow::bail!("{lines:?}") };
-    ensure!(server["name"] == "mariadb-10.11-1" && server["running"] == true, "{server}");
-    ensure!(server["role"] == "standalone" && server["commands"]["SQL"] == sql, "{server}");
+    let [server] = lines.as_slice() else { anyhow::bail!("the list does not have one server: {lines:?}") };
+    ensure!(
+        server["name"] == "mariadb-10.11-1" && server["running"] == true,
+        "the server is not listed as running: {server}"
+    );
+    ensure!(
+        server["role"] == "standalone" && server["commands"]["SQL"] == sql,
+        "the role or the SQL command of the server is wrong: {server}"
+    );
     let pid = server["pid"].as_u64().context("the output has no process id")?;
     let port = server["port"].as_u64().context("the output has no port")?;
     ensure!(runs(pid));
@@ -108,7 +123,7 @@ fn sandbox_servers_are_started_listed_and_stopped() -> Result<()> {
     ensure!(std::net::TcpStream::connect(("127.0.0.1", port as u16)).is_err(), "the port is still in use");
     let left: Vec<_> =
         std::fs::read_dir(own.up())?.map(|entry| entry.map(|entry| entry.file_name())).collect();
-    ensure!(left.len() == 1, "files other than the lock file are left: {left:?}");
+    ensure!(left.len() == 1, "files other than the lock file remain: {left:?}");
     shell.run("sandbox down")?.exits(0).stdout_lacks(&["stopped"]);
     ensure!(shell.run("sandbox list --output json")?.exits(0).json()? == Vec::<Value>::new());
     Ok(())

@@ -49,20 +49,32 @@ async fn checks_follow_the_servers(kind: ServerKind) -> Result<()> {
     let http = Http { port: port.number() };
     http.until("/primary/primary", 200, |body| body["ok"] == true && body["server"] == "primary")?;
     let (code, body) = http.ask("GET", "/primary")?;
-    ensure!(code == 200 && body["server"] == "primary" && body["source"] == "primary", "{body}");
+    ensure!(
+        code == 200 && body["server"] == "primary" && body["source"] == "primary",
+        "/primary does not report the primary: {body}"
+    );
     let address = format!("127.0.0.1:{}", trial.primary.port());
-    ensure!(body["address"] == address.as_str(), "{body}");
+    ensure!(body["address"] == address.as_str(), "the address of the primary is wrong: {body}");
     http.until("/replica/db2?lag=5", 200, |body| body["lag_seconds"].is_number())?;
     let (code, body) = http.ask("GET", "/primary/db2")?;
-    ensure!(code == 503 && body["reason"] == "the log follows primary", "{body}");
+    ensure!(
+        code == 503 && body["reason"] == "the log follows primary",
+        "/primary/db2 is not refused with the expected reason: {body}"
+    );
     let (code, body) = http.ask("GET", "/replica/primary")?;
-    ensure!(code == 503 && body["reason"] == "it is the primary", "{body}");
+    ensure!(
+        code == 503 && body["reason"] == "it is the primary",
+        "/replica/primary is not refused with the expected reason: {body}"
+    );
     ensure!(http.ask("GET", "/healthz")?.0 == 200);
     let (code, body) = http.ask("GET", "/status")?;
-    ensure!(code == 200 && body["clusters"][0]["nodes"][0]["role"] == "primary", "{body}");
+    ensure!(
+        code == 200 && body["clusters"][0]["nodes"][0]["role"] == "primary",
+        "/status does not report the primary: {body}"
+    );
     // Some load balancers send these methods.
     for method in ["HEAD", "OPTIONS"] {
-        ensure!(http.ask(method, "/primary/primary")?.0 == 200, "{method}");
+        ensure!(http.ask(method, "/primary/primary")?.0 == 200, "{method} is not answered with 200");
     }
     ensure!(http.ask("POST", "/primary/primary")?.0 == 405);
     ensure!(http.ask("GET", "/primary/absent")?.0 == 404);
@@ -179,7 +191,7 @@ async fn a_relay_accepts_orders_over_http() -> Result<()> {
     ensure!(right.status().await.is_err_and(|unreached| unreached.failure == ProbeFailure::Refused));
     let refused = |answer: Result<(), AckerError>| match answer {
         Err(AckerError::Refused(reason)) => Ok(reason),
-        other => Err(anyhow!("{other:?}")),
+        other => Err(anyhow!("unexpected answer: {other:?}")),
     };
     refused(right.stop(LeaseToken(1)).await.map(drop))?;
     trial.start_relay()?;
@@ -187,20 +199,35 @@ async fn a_relay_accepts_orders_over_http() -> Result<()> {
     trial.primary.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)").await?;
 
     let reason = refused(relay(url.clone(), "other.token", 4201)?.stop(LeaseToken(1)).await.map(drop))?;
-    ensure!(reason.contains("401"), "{reason}");
+    ensure!(reason.contains("401"), "the reason does not contain status 401: {reason}");
     // A relay that reports another name than the configured one is rejected.
     let answer = relay(url.clone(), "http.token", 4202)?.read().await;
     let is_told = |reason: &str| reason.contains("server_id 4201") && reason.contains("4202");
-    ensure!(matches!(&answer, Err(AckerError::Unknown(reason)) if is_told(reason)), "{answer:?}");
+    ensure!(
+        matches!(&answer, Err(AckerError::Unknown(reason)) if is_told(reason)),
+        "another relay's answer was accepted: {answer:?}"
+    );
 
     let look = right.status().await.map_err(|unreached| anyhow!("{}", unreached.message))?;
-    ensure!(look.is_streaming && look.acknowledges && look.heard_ago_ms.is_some(), "{look:?}");
+    ensure!(
+        look.is_streaming && look.acknowledges && look.heard_ago_ms.is_some(),
+        "the relay does not stream or does not acknowledge: {look:?}"
+    );
     let report = right.read().await.map_err(|error| anyhow!("{error:?}"))?;
-    ensure!(report.acker.name == "relay2" && report.acker.stop == AckerStop::Unknown, "{report:?}");
+    ensure!(
+        report.acker.name == "relay2" && report.acker.stop == AckerStop::Unknown,
+        "the acker's report is unexpected: {report:?}"
+    );
     let report = right.stop(LeaseToken(3)).await.map_err(|error| anyhow!("{error:?}"))?;
-    ensure!(report.acker.stop == AckerStop::Persistent && report.acker.durable, "{report:?}");
+    ensure!(
+        report.acker.stop == AckerStop::Persistent && report.acker.durable,
+        "the acker has not stopped persistently: {report:?}"
+    );
     let held = report.acker.holds.context("the acker reports no GTIDs")?;
-    ensure!(held.to_string().replace('\n', "") == written_by(&trial.primary).await?, "{held}");
+    ensure!(
+        held.to_string().replace('\n', "") == written_by(&trial.primary).await?,
+        "the acker holds {held}, which are not the GTIDs that the primary has written"
+    );
     // The stopped acker acknowledges no further commit.
     let mut client = Connection::connect(&trial.primary.connect_options()).await?;
     let commit = tokio::spawn(async move { client.execute("INSERT INTO shop.t VALUES (1)").await.map(drop) });
@@ -209,18 +236,18 @@ async fn a_relay_accepts_orders_over_http() -> Result<()> {
         body["reason"].as_str().is_some_and(|reason| reason.contains("stopped by order"))
     })?;
     let reason = refused(right.start(LeaseToken(2)).await)?;
-    ensure!(reason.starts_with("TW-RELAY-0015"), "{reason}");
+    ensure!(reason.starts_with("TW-RELAY-0015"), "the order is not refused with TW-RELAY-0015: {reason}");
     ensure!(!commit.is_finished());
     let reason = refused(right.follow(LeaseToken(3), "db9").await)?;
-    ensure!(reason.starts_with("TW-RELAY-0016"), "{reason}");
+    ensure!(reason.starts_with("TW-RELAY-0016"), "the order is not refused with TW-RELAY-0016: {reason}");
     right.start(LeaseToken(3)).await.map_err(|error| anyhow!("{error:?}"))?;
     tokio::time::timeout(PATIENCE, commit).await???;
     http.until("/primary/primary", 200, |_| true)?;
     trial.kill_relay().await
 }
 
-/// A connection that sends nothing, or too much, occupies one slot for a limited time. Other clients are
-/// answered meanwhile.
+/// A client that sends nothing, or too much, occupies a connection slot only for a limited time. Meanwhile
+/// the daemon answers other clients.
 #[test]
 fn invalid_http_requests_are_answered_or_closed() -> Result<()> {
     let shell = Shell::new()?;
@@ -241,7 +268,11 @@ fn invalid_http_requests_are_answered_or_closed() -> Result<()> {
     let http = Http { port: port.number() };
     let started = Instant::now();
     while http.ask("GET", "/healthz").is_err() {
-        ensure!(started.elapsed() < PATIENCE, "{}", std::fs::read_to_string(shell.path().join("relay.log"))?);
+        ensure!(
+            started.elapsed() < PATIENCE,
+            "the daemon does not start: {}",
+            std::fs::read_to_string(shell.path().join("relay.log"))?
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
     let silent = TcpStream::connect(("127.0.0.1", port.number()))?;
@@ -252,16 +283,27 @@ fn invalid_http_requests_are_answered_or_closed() -> Result<()> {
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
-        ensure!(!answer.starts_with(b"HTTP/1.1 2"), "{request:?}: {}", String::from_utf8_lossy(&answer));
+        ensure!(
+            !answer.starts_with(b"HTTP/1.1 2"),
+            "the invalid request {request:?} was accepted: {}",
+            String::from_utf8_lossy(&answer)
+        );
     }
     let long = format!("GET /primary/{} HTTP/1.1\r\nhost: x\r\n\r\n", "a".repeat(64 << 10));
     let mut stream = TcpStream::connect(("127.0.0.1", port.number()))?;
     let _ = stream.write_all(long.as_bytes());
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
-    ensure!(!answer.starts_with(b"HTTP/1.1 2"), "{}", String::from_utf8_lossy(&answer));
+    ensure!(
+        !answer.starts_with(b"HTTP/1.1 2"),
+        "a request with a path that is too long was accepted: {}",
+        String::from_utf8_lossy(&answer)
+    );
     let (code, body) = http.ask("GET", "/primary/orders")?;
-    ensure!(code == 503 && body["ok"] == false, "{body}");
+    ensure!(
+        code == 503 && body["ok"] == false,
+        "a source that cannot be reached is reported as a primary: {body}"
+    );
     drop(silent);
     Ok(())
 }

@@ -41,7 +41,11 @@ async fn special_files_are_refused() -> Result<()> {
             }
             let started = Instant::now();
             let ran = shell.run(&format!("load dumped {at}"))?.exits(1);
-            ensure!(started.elapsed() < PATIENCE, "{}", file.display());
+            ensure!(
+                started.elapsed() < PATIENCE,
+                "the load does not end quickly when {} is a pipe or a device",
+                file.display()
+            );
             let name = file.file_name().context("the file has no name")?.to_string_lossy().into_owned();
             ran.stderr_has(&[&name, "regular file"]);
             std::fs::remove_file(&file)?;

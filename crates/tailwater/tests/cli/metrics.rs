@@ -45,51 +45,63 @@ async fn metrics_follow_captures_and_channels(kind: ServerKind) -> Result<()> {
     let applied = r#"tailwater_apply_transactions_total{channel="reports",source="primary"}"#;
     let lag = r#"tailwater_apply_lag_seconds{channel="reports",source="primary"}"#;
     let in_force = r#"tailwater_capture_semi_sync_in_force{source="primary"}"#;
-    let running = until(&address, "a channel without lag", |scrape| {
+    let running = until(&address, "a channel with lag 0", |scrape| {
         is(scrape, r#"tailwater_apply_state{channel="reports",source="primary",state="running"}"#, 1.0)
             && is(scrape, applied, 3.0)
             && is(scrape, lag, 0.0)
             && is(scrape, in_force, 1.0)
     })?;
     let version = format!("tailwater_build_info{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
-    ensure!(is(&running, &version, 1.0), "{}", running.text);
+    ensure!(is(&running, &version, 1.0), "the metric of the version is wrong: {}", running.text);
     let captured = r#"tailwater_capture_transactions_total{source="primary"}"#;
-    ensure!(is(&running, captured, 3.0), "{}", running.text);
+    ensure!(is(&running, captured, 3.0), "the number of captured transactions is wrong: {}", running.text);
     for (state, value) in [("streaming", 1.0), ("waiting", 0.0), ("refused", 0.0)] {
         let series = format!("tailwater_capture_state{{source=\"primary\",state=\"{state}\"}}");
-        ensure!(is(&running, &series, value), "{series}: {}", running.text);
+        ensure!(is(&running, &series, value), "{series} is wrong: {}", running.text);
     }
     let silence = running.value(r#"tailwater_capture_silence_seconds{source="primary"}"#);
-    ensure!(silence.is_some_and(|silence| silence < 60.0), "{}", running.text);
+    ensure!(
+        silence.is_some_and(|silence| silence < 60.0),
+        "the source is reported as silent for a minute or more: {}",
+        running.text
+    );
     let end = |scrape: &Scrape| {
         let segment = scrape.value(r#"tailwater_log_durable_segment{source="primary"}"#);
         (segment, scrape.value(r#"tailwater_log_durable_offset_bytes{source="primary"}"#))
     };
-    ensure!(end(&running) > (Some(1.0), Some(0.0)), "{}", running.text);
+    ensure!(
+        end(&running) > (Some(1.0), Some(0.0)),
+        "the end of the log or its time is wrong: {}",
+        running.text
+    );
     ensure!(running.value(r#"tailwater_capture_acks_total{source="primary"}"#) > Some(0.0));
     for absent in ["tailwater_apply_fault", "tailwater_capture_semi_sync_alarms", "tailwater_manager_leader"]
     {
-        ensure!(!running.has(absent), "{absent}: {}", running.text);
+        ensure!(!running.has(absent), "{absent} must not be present: {}", running.text);
     }
 
     target.sql("DROP TABLE shop.t").await?;
     trial.primary.sql("INSERT INTO shop.t VALUES ('second-value')").await?;
-    let failed = until(&address, "a channel that failed", |scrape| {
+    let failed = until(&address, "a channel that has failed", |scrape| {
         is(scrape, r#"tailwater_apply_state{channel="reports",source="primary",state="failed"}"#, 1.0)
             && scrape.has("tailwater_apply_fault")
     })?;
-    ensure!(failed.value(lag).is_none(), "the lag of a failed channel is not known: {}", failed.text);
-    ensure!(end(&failed) > end(&running), "{}", failed.text);
+    ensure!(failed.value(lag).is_none(), "the lag of a failed channel must not be reported: {}", failed.text);
+    ensure!(end(&failed) > end(&running), "the end of the log does not advance: {}", failed.text);
     let written = written_by(&trial.primary).await?;
     let gtid = written.split(':').next().unwrap_or_default();
     for private in ["-value", "INSERT", "shop", "root", gtid] {
-        ensure!(!failed.text.contains(private), "{private}: {}", failed.text);
+        ensure!(
+            !failed.text.contains(private),
+            "the metrics contain the private text {private}: {}",
+            failed.text
+        );
     }
     connects_to_no_server(&address, &target).await?;
 
     let side = if kind.flavour() == Flavour::MySql { "source" } else { "master" };
     trial.primary.sql(&format!("SET GLOBAL rpl_semi_sync_{side}_enabled = 0")).await?;
-    until(&address, "semi-sync that is off", |scrape| {
+    until(&address, "semi-sync switched off", |scrape| {
         is(scrape, in_force, 0.0)
             && is(scrape, r#"tailwater_capture_semi_sync_alarms{code="TW-RELAY-0101",source="primary"}"#, 1.0)
     })?;
@@ -123,7 +135,10 @@ async fn connects_to_no_server(address: &str, target: &Server) -> Result<()> {
     let port = address.rsplit(':').next().unwrap_or_default().parse()?;
     ensure!(Http { port }.ask("GET", "/status")?.0 == 200);
     let fourth = connections().await?;
-    ensure!(fourth - third > of_one_look, "{third} {fourth}");
+    ensure!(
+        fourth - third > of_one_look,
+        "a request for /status opened no connection: {third} before it, {fourth} after it"
+    );
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The daemon under a service manager: what it reports on a real socket.
+//! The daemon under a service manager such as systemd. The tests read what it reports on a real socket.
 
 use std::ffi::OsString;
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use crate::shell_session::Shell;
 const WATCHDOG: Duration = Duration::from_millis(200);
 
 #[tokio::test]
-async fn start_trouble_hang_and_stop_are_reported() -> Result<()> {
+async fn the_daemon_reports_its_start_problems_hang_and_stop() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());
@@ -32,10 +32,13 @@ async fn start_trouble_hang_and_stop_are_reported() -> Result<()> {
 
     trial.start_relay()?;
     let before = notifications.until("READY=1")?;
-    ensure!(before[0].starts_with("STATUS=opening the logs"), "{before:?}");
-    ensure!(before.len() == 2, "{before:?}");
-    // From that message on everything answers.
-    TcpStream::connect(("127.0.0.1", trial.serve_port())).context("the binlog server")?;
+    ensure!(
+        before[0].starts_with("STATUS=opening the logs"),
+        "the first message does not report that the logs are being opened: {before:?}"
+    );
+    ensure!(before.len() == 2, "the daemon does not send exactly two messages at its start: {before:?}");
+    // After READY=1, all listeners of the daemon answer.
+    TcpStream::connect(("127.0.0.1", trial.serve_port())).context("cannot connect to the binlog server")?;
     ensure!(Http { port: http.number() }.ask("GET", "/healthz")?.0 == 200);
     shell.run("channel list -c tailwater.toml")?.exits(0);
     notifications.until("STATUS=1 of 1 sources captured\n")?;
@@ -46,13 +49,16 @@ async fn start_trouble_hang_and_stop_are_reported() -> Result<()> {
     trial.primary.kill().await?;
     notifications.until("STATUS=0 of 1 sources captured; source primary: waiting to connect again: ")?;
 
-    trial.relay().context("the daemon")?.pause()?;
+    trial.relay().context("the daemon is not running")?.pause()?;
     notifications.until_silent(WATCHDOG * 5)?;
-    trial.relay().context("the daemon")?.resume()?;
+    trial.relay().context("the daemon is not running")?.resume()?;
     notifications.until("WATCHDOG=1")?;
 
     trial.stop_relay().await?;
     let last = notifications.until("STOPPING=1")?;
-    ensure!(last.last().is_some_and(|last| last.contains("STATUS=stopping after a signal")), "{last:?}");
+    ensure!(
+        last.last().is_some_and(|last| last.contains("STATUS=stopping after a signal")),
+        "the last message does not report the stop: {last:?}"
+    );
     Ok(())
 }

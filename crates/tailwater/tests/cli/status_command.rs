@@ -1,5 +1,5 @@
-//! `tailwater status` of a daemon on real servers: all is well, and then one thing after the other is not.
-//! The states of a manager are in `sandbox_cluster`.
+//! `tailwater status` of a daemon on real servers. At first all is well; then the test causes one problem
+//! after another. The states of a manager are tested in `sandbox_cluster`.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use tailwater_wire::Flavour;
 use crate::cli::http_listener::{follower, member};
 use crate::shell_session::{PROGRAM, Ran, Shell};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
@@ -36,7 +36,7 @@ fn status_needs_a_daemon() -> Result<()> {
     )?;
     for words in ["status -c tailwater.toml", "status -c tailwater.toml --output json"] {
         let ran = shell.run(words)?.exits(1);
-        ensure!(ran.text().is_empty(), "{}", ran.text());
+        ensure!(ran.text().is_empty(), "the command printed results without a daemon: {}", ran.text());
         ran.stderr_has(&["TW-CTL-0001", "no daemon listens", "`tailwater run`"]);
     }
     shell.run("status -c absent.toml")?.exits(1).stderr_has(&["TW-CFG-0001"]);
@@ -93,23 +93,35 @@ async fn status_says_what_is_wrong(kind: ServerKind) -> Result<()> {
             && status["clusters"][0]["servers"][1]["behind_transactions"] == 0
     })?;
     let source = &well["sources"][0];
-    ensure!(source["server"] == "db1" && source["state"] == "streaming", "{source:#}");
-    ensure!(source["semi_sync_in_force"] == true && source["behind_transactions"] == 0, "{source:#}");
-    ensure!(well["log_disk"]["space"]["log_bytes"].as_u64() > Some(0), "{well:#}");
+    ensure!(
+        source["server"] == "db1" && source["state"] == "streaming",
+        "the source is not reported as streaming from db1: {source:#}"
+    );
+    ensure!(
+        source["semi_sync_in_force"] == true && source["behind_transactions"] == 0,
+        "semi-sync is not reported as in force, or the log lags: {source:#}"
+    );
+    ensure!(
+        well["log_disk"]["space"]["log_bytes"].as_u64() > Some(0),
+        "no size of the log is reported: {well:#}"
+    );
     let replica_shown = &well["clusters"][0]["servers"][1];
-    ensure!(replica_shown["name"] == "db2" && replica_shown["reads_from"] == "tailwater", "{well:#}");
+    ensure!(
+        replica_shown["name"] == "db2" && replica_shown["reads_from"] == "tailwater",
+        "db2 is not reported as a reader of Tailwater: {well:#}"
+    );
     let screen = shell.run("status -c tailwater.toml")?.exits(0);
     let screen =
         screen.says(&["SOURCE", "streaming", "in force", "BINLOG SERVER", "CHANNEL", "CLUSTER primary"]);
     fits(&screen, "all is well")?;
-    // The exit code does not depend on a reader that ends early.
+    // The exit code is the same if the program that reads the output ends early.
     shell.bash("{ tailwater status -c tailwater.toml; echo $? >&2; } | true")?.stderr_has(&["0"]);
 
     target.sql("DROP TABLE shop.t").await?;
     trial.primary.sql("INSERT INTO shop.t VALUES (4711)").await?;
     let failed = problem(&shell, "channel reports", None)?;
     let code = failed["code"].as_str().unwrap_or_default();
-    ensure!(code.starts_with("TW-APP-"), "{failed:#}");
+    ensure!(code.starts_with("TW-APP-"), "the problem has no code of the applier: {failed:#}");
     let screen =
         shell.run("status -c tailwater.toml")?.exits(3).says(&["failed", code, "tailwater channel start"]);
     fits(&screen, "1 problem")?;
@@ -120,12 +132,18 @@ async fn status_says_what_is_wrong(kind: ServerKind) -> Result<()> {
     };
     replica.sql(stop).await?;
     let stopped = problem(&shell, "server db2", None)?;
-    ensure!(stopped["code"] == "ReplicaStopped" || stopped["code"] == "SqlStopped", "{stopped:#}");
+    ensure!(
+        stopped["code"] == "ReplicaStopped" || stopped["code"] == "SqlStopped",
+        "the stopped replica has another problem code: {stopped:#}"
+    );
     shell.run("channel stop -c tailwater.toml reports")?.exits(0);
     problem(&shell, "channel reports", Some("ChannelStopped"))?;
     trial.primary.sql(&format!("SET GLOBAL rpl_semi_sync_{side}_enabled = 0")).await?;
     let off = problem(&shell, "source primary", Some("TW-RELAY-0101"))?;
-    ensure!(off["remedy"].as_str().is_some_and(|remedy| remedy.contains("capture.md")), "{off:#}");
+    ensure!(
+        off["remedy"].as_str().is_some_and(|remedy| remedy.contains("capture.md")),
+        "the remedy does not name capture.md: {off:#}"
+    );
 
     trial.primary.kill().await?;
     problem(&shell, "source primary", Some("RelayNotStreaming"))?;
@@ -137,29 +155,37 @@ async fn status_says_what_is_wrong(kind: ServerKind) -> Result<()> {
         screen.text()
     );
     let all = shell.run("status -c tailwater.toml --output json")?.exits(3);
-    ensure!(all.json()?.len() == 1 && !all.text().contains("4711"), "{}", all.text());
+    ensure!(
+        all.json()?.len() == 1 && !all.text().contains("4711"),
+        "the output has more than one line, or shows a row value: {}",
+        all.text()
+    );
     trial.kill_relay().await?;
     shell.run("status -c tailwater.toml")?.exits(1).stderr_has(&["TW-CTL-0001"]);
     Ok(())
 }
 
-/// A screen has at most 80 columns, no colours when it is piped, and this last line.
+/// Checks that the output has at most 80 columns, no colours because it is piped, and `last` as its last
+/// line.
 fn fits(screen: &Ran, last: &str) -> Result<()> {
     let text = screen.text();
-    ensure!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    ensure!(!text.contains('\x1b') && text.lines().last() == Some(last), "{text}");
+    ensure!(text.lines().all(|line| line.chars().count() <= 80), "a line has more than 80 columns: {text}");
+    ensure!(
+        !text.contains('\x1b') && text.lines().last() == Some(last),
+        "the output has colours or another last line: {text}"
+    );
     Ok(())
 }
 
-/// Waits for a problem of that object, with that code if one is given.
+/// Waits until the status has a problem of `object`, with the given code if there is one.
 fn problem(shell: &Shell, object: &str, code: Option<&str>) -> Result<Value> {
     let find = |status: &Value| -> Option<Value> {
         let is_it = |one: &&Value| one["object"] == object && code.is_none_or(|code| one["code"] == code);
         status["problems"].as_array()?.iter().find(is_it).cloned()
     };
     let status = until(shell, &format!("a problem of {object}, {code:?}"), |status| find(status).is_some())?;
-    ensure!(status["ok"] == false, "{status:#}");
-    find(&status).context("the problem")
+    ensure!(status["ok"] == false, "the status has a problem but reports ok: {status:#}");
+    find(&status).context("the status does not have the problem")
 }
 
 /// Repeats the command until its output satisfies the condition.

@@ -42,7 +42,10 @@ fn topology_shows_unreachable_servers_without_a_daemon() -> Result<()> {
         "UnreachablePrimary",
     ]);
     let ran = shell.run("topology -c tailwater.toml --output json")?.exits(0).json()?;
-    ensure!(ran.len() == 1 && ran[0]["clusters"][0]["nodes"][0]["role"] == "primary", "{ran:#?}");
+    ensure!(
+        ran.len() == 1 && ran[0]["clusters"][0]["nodes"][0]["role"] == "primary",
+        "the source is not shown as the primary: {ran:#?}"
+    );
     shell.run("topology -c tailwater.toml --watch 0")?.exits(2);
     shell.run("topology -c absent.toml")?.exits(1).stderr_has(&["TW-CFG-0001"]);
     Ok(())
@@ -87,7 +90,9 @@ async fn a_cluster_is_shown(kind: ServerKind) -> Result<()> {
     let grants = shell.run("grants --account tailwater@'%' --output json")?.exits(0).json()?;
     let flavour = kind.flavour().to_string();
     let grant = grants.iter().find(|grant| grant["server"] == flavour && grant["on"] == "every server");
-    let statement = grant.and_then(|grant| grant["statement"].as_str()).context("no statement")?;
+    let statement = grant
+        .and_then(|grant| grant["statement"].as_str())
+        .context("the printed grants have no statement for this purpose")?;
     trial.primary.sql(&format!("SET SESSION sql_log_bin = 0; {statement}")).await?;
     trial.start_relay()?;
     trial.wait_captured().await?;
@@ -105,21 +110,40 @@ async fn a_cluster_is_shown(kind: ServerKind) -> Result<()> {
         primary["writable"] == true && primary["semi_sync"]["clients"].as_u64() >= Some(1),
         "{primary:#}"
     );
-    let relay = child(primary, "tailwater").context("no relay")?;
-    ensure!(relay["acknowledges"] == true && relay["problems"] == Value::Array(Vec::new()), "{relay:#}");
+    let relay = child(primary, "tailwater").context("the primary has no relay below it")?;
+    ensure!(
+        relay["acknowledges"] == true && relay["problems"] == Value::Array(Vec::new()),
+        "the relay does not acknowledge, or has problems: {relay:#}"
+    );
     let is_position =
         |note: &Value| note.as_str().is_some_and(|note| note.starts_with("received from the primary "));
-    ensure!(relay["notes"].as_array().is_some_and(|notes| notes.iter().any(is_position)), "{relay:#}");
+    ensure!(
+        relay["notes"].as_array().is_some_and(|notes| notes.iter().any(is_position)),
+        "the relay has no note about its position: {relay:#}"
+    );
     let named = child(relay, "db2").context("no db2")?;
     ensure!(
         named["role"] == "replica" && named["promotion"] == "prefer" && named["region"] == "north",
         "{named:#}"
     );
-    let fed = child(relay, "reports").context("no target")?;
-    ensure!(fed["role"] == "target" && fed["reached"] == true, "{fed:#}");
-    ensure!(child(primary, "server_id 12").is_some_and(|seen| seen["role"] == "seen"), "{primary:#}");
-    ensure!(relay["children"].as_array().is_some_and(|below| below.len() == 2), "{relay:#}");
-    ensure!(cluster["findings"] == Value::Array(Vec::new()), "{:#}", cluster["findings"]);
+    let fed = child(relay, "reports").context("the relay has no target below it")?;
+    ensure!(
+        fed["role"] == "target" && fed["reached"] == true,
+        "the channel's server is not shown as a reachable target: {fed:#}"
+    );
+    ensure!(
+        child(primary, "server_id 12").is_some_and(|seen| seen["role"] == "seen"),
+        "server 12 is not shown as seen: {primary:#}"
+    );
+    ensure!(
+        relay["children"].as_array().is_some_and(|below| below.len() == 2),
+        "the relay does not have two servers below it: {relay:#}"
+    );
+    ensure!(
+        cluster["findings"] == Value::Array(Vec::new()),
+        "the cluster has findings: {:#}",
+        cluster["findings"]
+    );
 
     let ran = shell.run("topology -c tailwater.toml")?.exits(0);
     ran.says(&[
@@ -138,7 +162,11 @@ async fn a_cluster_is_shown(kind: ServerKind) -> Result<()> {
         let findings = cluster["findings"].as_array();
         findings.is_some_and(|findings| findings.iter().any(|finding| finding["code"] == "DeadPrimary"))
     })?;
-    ensure!(cluster["findings"][0]["action"]["held"] == "paused", "{:#}", cluster["findings"]);
+    ensure!(
+        cluster["findings"][0]["action"]["held"] == "paused",
+        "the failover is not held back by the pause: {:#}",
+        cluster["findings"]
+    );
     trial.kill_relay().await
 }
 

@@ -50,7 +50,7 @@ async fn a_short_detection_time_replaces_a_silent_primary_but_not_a_stalled_one(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_manager_that_reaches_no_server_does_not_fail_over() -> Result<()> {
+async fn a_manager_that_cannot_reach_any_server_does_not_fail_over() -> Result<()> {
     partitioned_manager(ServerKind::Mariadb1011).await
 }
 
@@ -68,29 +68,29 @@ async fn a_candidate_without_semi_sync_is_replaced_by_another_candidate() -> Res
     let load = led.load(&led.trial.primary, 1);
     more_commits(&load, 50).await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
     led.compare(&led.trial.primary, &led.followers.iter().collect::<Vec<_>>()).await?;
     led.tailwater("failover primary --dry-run")?.exits(0).says(&["db2 would be primary"]);
     led.trial.primary.kill().await?;
     let first = led.trial.wait_failed_over(PRIMARY_NAME).await?;
-    ensure!(first == "db3", "{first}: {}", led.record()?);
+    ensure!(first == "db3", "the new primary is {first}, not db3: {}", led.record()?);
     let record = led.record()?;
     for part in
         ["have db2 wait for 1 ACKs", "semisync_source.so", "disable semi-sync on db2", "db3 is primary"]
     {
-        ensure!(record.contains(part), "{part:?}: {record}");
+        ensure!(record.contains(part), "the audit record does not contain {part:?}: {record}");
     }
     // The failover has started the replication of db2 again.
     let load = led.load(led.follower("db3")?, 11);
     more_commits(&load, 50).await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
     led.compare(led.follower("db3")?, &led.followers.iter().collect::<Vec<_>>()).await?;
     led.trial.stop_relay().await
 }
 
-/// A fence hook that confirms that the old primary is down. In these tests no server restarts on its own.
-/// Without the hook, MariaDB needs an option file that makes it wait for ACKs after a restart.
+/// A fence hook that confirms that the old primary is down. In these tests, no server restarts by itself.
+/// Without the hook, MariaDB needs an option file with which it waits for ACKs after a restart.
 pub const GONE: &str = r#"
 [[manager.fence_hook]]
 name = "gone"
@@ -175,14 +175,18 @@ impl Led {
                 let status = server.replica_status().await?;
                 ensure!(
                     started.elapsed() < PATIENCE,
-                    "{}: the server has {has:?}, expected {lines:?}: {status:?}",
+                    "the rows of {} are {has:?}, expected {lines:?}: {status:?}",
                     server.name()
                 );
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             let report = self.ledger.compare_with_server(&server.connect_options()).await?;
             let wrong = report.missing.count + report.altered.count + report.failed_but_present.count;
-            ensure!(wrong == 0 && report.unlisted == 0, "{}: {report:?}", server.name());
+            ensure!(
+                wrong == 0 && report.unlisted == 0,
+                "{} lacks acknowledged commits, or has rows that no client wrote: {report:?}",
+                server.name()
+            );
         }
         Ok(())
     }
@@ -192,7 +196,7 @@ impl Led {
         let folder = std::fs::read_dir(self.shell.path().join("log/manager/primary"))?;
         let paths = folder.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
         let newest = paths.iter().filter(|path| path.extension().is_some_and(|is| is == "txt")).max();
-        Ok(std::fs::read_to_string(newest.context("no audit record")?)?)
+        Ok(std::fs::read_to_string(newest.context("there is no audit record")?)?)
     }
 
     /// Waits until the output of `tailwater manager status` contains `wanted`.
@@ -233,7 +237,7 @@ async fn killed_primaries_are_replaced(kind: ServerKind) -> Result<()> {
     more_commits(&load, 100).await?;
 
     let plan = led.tailwater("failover primary --dry-run --output json")?.exits(0).json()?;
-    ensure!(plan[0]["outcome"]["end"] == "planned", "{plan:#?}");
+    ensure!(plan[0]["outcome"]["end"] == "planned", "the dry run does not end with a plan: {plan:#?}");
     led.tailwater("failover primary --dry-run --to db3")?.exits(0).says(&["db3 would be primary"]);
     led.tailwater("failover primary")?.exits(4).stderr_has(&["TW-MGR-0045", "switchover"]);
     led.tailwater("failover elsewhere")?.exits(1).stderr_has(&["there is no source \"elsewhere\""]);
@@ -248,9 +252,13 @@ async fn killed_primaries_are_replaced(kind: ServerKind) -> Result<()> {
     let first = led.trial.wait_failed_over(PRIMARY_NAME).await?;
     load.redirect(led.follower(&first)?.connect_options());
     more_commits(&load, 100).await?;
-    println!("{kind:?}: {first} accepted writes {:?} after the kill\n{}", killed.elapsed(), led.record()?);
+    println!(
+        "{kind:?}: {first} accepted writes {:?} after the kill of the primary\n{}",
+        killed.elapsed(),
+        led.record()?
+    );
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
     let new = led.follower(&first)?;
     led.compare(new, &led.followers.iter().collect::<Vec<_>>()).await?;
     led.tailwater("manager status")?.exits(0).says(&[&format!("primary {first}"), "not acknowledged"]);
@@ -264,14 +272,14 @@ async fn killed_primaries_are_replaced(kind: ServerKind) -> Result<()> {
         .followers
         .iter()
         .position(|server| server.name() == first)
-        .context("the new primary is not among the followers")?;
+        .context("the new primary is not one of the replicas")?;
     led.followers[at].kill().await?;
     let second = led.trial.wait_failed_over(&first).await?;
-    ensure!(second != PRIMARY_NAME && second != first, "{second}");
+    ensure!(second != PRIMARY_NAME && second != first, "the second failover has promoted {second}");
     load.redirect(led.follower(&second)?.connect_options());
     more_commits(&load, 50).await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
     led.compare(led.follower(&second)?, &[led.follower(&second)?]).await?;
 
     // After a restart, the daemon continues with the current primary.
@@ -301,7 +309,7 @@ async fn blocked_and_refused(kind: ServerKind) -> Result<()> {
     // An operator may override the pause if the failover is lossless. This one is not.
     led.tailwater("failover primary")?.exits(4).stderr_has(&["TW-MGR-0030", "time-out is too short"]);
     let record = led.record()?;
-    ensure!(record.contains("TW-MGR-0030"), "{record}");
+    ensure!(record.contains("TW-MGR-0030"), "the audit record does not contain TW-MGR-0030: {record}");
     let ran = led.tailwater("failover primary --to db3 --allow-data-loss")?.exits(0);
     ran.says(&["allowed: TW-MGR-0030", "may be lost", "db3 is primary"]);
     led.wait_for_status("primary db3").await?;
@@ -335,13 +343,14 @@ async fn replace_silent_primary(kind: ServerKind, manager: &str) -> Result<()> {
     ensure!(late.await?.is_err(), "the commit was acknowledged without a relay");
     more_commits(&load, 50).await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
     led.compare(led.follower(&first)?, &led.followers.iter().collect::<Vec<_>>()).await?;
     led.trial.stop_relay().await
 }
 
-/// The primary is frozen for less than any time limit, and continues. After that, the primary must be silent
-/// three times as long before it counts as unresponsive. The test freezes it for less than that time too.
+/// The primary is frozen for less than any time limit, and then resumes. From then on, the manager waits
+/// three times as long before it counts the primary as unresponsive. The test freezes the primary for less
+/// than that time too.
 async fn stall_primary(led: &mut Led, load: &Workload) -> Result<()> {
     let started = Instant::now();
     led.trial.primary.pause()?;
@@ -349,7 +358,7 @@ async fn stall_primary(led: &mut Led, load: &Workload) -> Result<()> {
     led.trial.primary.resume()?;
     let lasted = started.elapsed();
     more_commits(load, 50).await?;
-    let cluster = led.trial.cluster().context("no answer")?;
+    let cluster = led.trial.cluster().context("the daemon does not report the cluster")?;
     let is_replaced = cluster.primary != PRIMARY_NAME || led.record().is_ok();
     ensure!(!is_replaced, "the primary was replaced after it was frozen for {lasted:?}: {cluster:?}");
     Ok(())
@@ -368,7 +377,7 @@ async fn partitioned_manager(kind: ServerKind) -> Result<()> {
     more_commits(&load, 50).await?;
     links.iter().for_each(Link::cut_both);
     led.wait_for_status("UnreachablePrimary db1").await?;
-    // This is longer than the replacement of a dead primary takes.
+    // The replacement of a dead primary takes less time than this wait.
     tokio::time::sleep(Duration::from_secs(3)).await;
     led.tailwater("manager status")?.exits(0).says(&["primary db1", "UnreachablePrimary db1"]);
     ensure!(led.record().is_err(), "a failover was started: {}", led.record()?);
@@ -376,7 +385,7 @@ async fn partitioned_manager(kind: ServerKind) -> Result<()> {
     more_commits(&load, 50).await?;
     led.wait_for_status("nothing is wrong").await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
     led.compare(&led.trial.primary, &led.followers.iter().collect::<Vec<_>>()).await?;
     led.trial.stop_relay().await
 }

@@ -47,7 +47,8 @@ async fn channel_target_is_promoted(kind: ServerKind) -> Result<()> {
     let (trial, target) = tokio::join!(Trial::start(spec), start_candidate(kind, 2));
     let (mut trial, target) = (trial?, target?);
     if kind == ServerKind::Mysql97 {
-        // A channel can write although `read_only` is set. `read_only` stays set.
+        // A channel can write to a target with `read_only` on, but not with `super_read_only`. So only
+        // `super_read_only` is switched off.
         target.sql("SET GLOBAL super_read_only = 0").await?;
     }
     trial.manage(&[&target], "automatic = true\nlease_ttl_ms = 10000")?;
@@ -68,10 +69,10 @@ async fn channel_target_is_promoted(kind: ServerKind) -> Result<()> {
     trial.primary.kill().await?;
     let killed = Instant::now();
     let first = trial.wait_failed_over(PRIMARY_NAME).await?;
-    ensure!(first == "db2", "{first}");
+    ensure!(first == "db2", "the new primary is {first}, not db2");
     load.redirect(target.connect_options());
     more_commits(&load, 100).await?;
-    println!("{kind:?}: a channel's target accepted writes {:?} after the kill", killed.elapsed());
+    println!("{kind:?}: the target of the channel accepted writes {:?} after the kill", killed.elapsed());
     channel_stays_stopped(&shell)?;
     shell
         .run("channel start to-db2 -c tailwater.toml")?
@@ -85,10 +86,13 @@ async fn channel_target_is_promoted(kind: ServerKind) -> Result<()> {
     more_commits(&load, 50).await?;
     channel_stays_stopped(&shell)?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
     let report = ledger.compare_with_server(&target.connect_options()).await?;
     let wrong = report.missing.count + report.altered.count + report.failed_but_present.count;
-    ensure!(wrong == 0 && report.unlisted == 0, "{report:?}");
+    ensure!(
+        wrong == 0 && report.unlisted == 0,
+        "acknowledged commits are missing, or there are rows that no client wrote: {report:?}"
+    );
 
     // The log is complete: a new replica reads the whole history of both primaries from it.
     let replica = start_candidate(kind, 3).await?;
@@ -101,10 +105,10 @@ async fn channel_target_is_promoted(kind: ServerKind) -> Result<()> {
 
 fn channel_stays_stopped(shell: &Shell) -> Result<()> {
     let channels = shell.run("channel list --output json -c tailwater.toml")?.exits(0).json()?;
-    ensure!(channels[0]["state"] == "stopped", "{channels:#?}");
+    ensure!(channels[0]["state"] == "stopped", "the channel is not stopped: {channels:#?}");
     // No operator has stopped the channel. It is stopped because its target is the primary.
     let because = channels[0]["stopped_because"].as_str().unwrap_or_default();
-    ensure!(because.contains("its target"), "{channels:#?}");
+    ensure!(because.contains("its target"), "the channel gives another reason for its stop: {channels:#?}");
     Ok(())
 }
 
@@ -116,7 +120,7 @@ async fn wait_equal_gtids(server: &Server, replica: &Server) -> Result<()> {
     while replica.sql(question).await.ok().as_ref() != Some(&lines) {
         ensure!(
             started.elapsed() < PATIENCE,
-            "the replica does not have {lines:?}: {:?}",
+            "the replica does not have the rows {lines:?}: {:?}",
             replica.replica_status().await?
         );
         tokio::time::sleep(Duration::from_millis(20)).await;

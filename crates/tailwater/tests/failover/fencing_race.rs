@@ -70,7 +70,7 @@ async fn forward(client: TcpStream, server: SocketAddr) -> std::io::Result<()> {
     }
 }
 
-/// Connects and commits repeatedly, and ignores errors. Counts the acknowledged commits.
+/// Connects and commits repeatedly, and counts the acknowledged commits. Ignores errors.
 async fn write_repeatedly(to: ConnectOptions, acknowledged: Arc<AtomicU64>, over: Arc<AtomicBool>) {
     while !over.load(Ordering::Relaxed) {
         if let Ok(mut connection) = Connection::connect(&to).await
@@ -124,12 +124,12 @@ async fn reconnecting_clients_get_no_false_acknowledgement(kind: ServerKind) -> 
         tail_bytes_max: RejoinOptions::TAIL_BYTES_MAX,
         tail_file: folder.path().join("tail.binlog"),
     };
-    // The log lacks transactions that the rejoin needs. The rejoin finds that only after it has fenced the
-    // server.
+    // The log lacks transactions that the rejoin needs. The rejoin discovers that only after it has fenced
+    // the server.
     let repaired = repair(&options, &LogDir::open_read_only(&folder.path().join("log"))?).await;
     ensure!(
         old.sql("SELECT @@global.read_only").await? == ["1"],
-        "the former primary accepts writes: {repaired:?}"
+        "the former primary accepts writes after the rejoin attempt: {repaired:?}"
     );
     over.store(true, Ordering::Relaxed);
     for client in clients {
@@ -139,7 +139,7 @@ async fn reconnecting_clients_get_no_false_acknowledgement(kind: ServerKind) -> 
     ensure!(acknowledged == 0, "{acknowledged} clients got an OK for a commit that no other server has");
     ensure!(
         old.sql("SELECT COUNT(*) FROM shop.t").await? != ["0"],
-        "no commit of a client waited for an ACK, so the test has shown nothing"
+        "no client's commit waited for an ACK, so the test has shown nothing"
     );
     Ok(())
 }

@@ -1,6 +1,7 @@
-//! Former primaries rejoin after a failover on real servers. Their tables may lack transactions of their
-//! binlog (reduced durability). Their binlog may have transactions that the log lacks, because the commits
-//! waited for an ACK. The rejoin may be interrupted. A table may have a definition that no other server has.
+//! Former primaries rejoin after a failover on real servers. With reduced durability, their tables may lack
+//! transactions of their binlog. Their binlog may have transactions that the log lacks, because those commits
+//! still waited for an ACK. A rejoin may be interrupted. A table may have a definition that no other server
+//! has.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -62,7 +63,7 @@ async fn a_former_primary_rejoins_automatically() -> Result<()> {
     let mark = shell.path().join("log/rejoin/db1.half-way");
     until("the rejoin to end", async || Ok(!mark.exists())).await?;
 
-    // This file makes it look as if the daemon had been stopped before the comparison. The restarted
+    // This file makes the daemon believe that it was stopped before the comparison of the rows. The restarted
     // daemon continues with the comparison.
     trial.stop_relay().await?;
     std::fs::write(&mark, "")?;
@@ -79,8 +80,8 @@ async fn a_former_primary_rejoins_automatically() -> Result<()> {
     trial.stop_relay().await
 }
 
-/// It is unknown whether the transactions that only the former primary has were acknowledged. So an operator
-/// has to decide.
+/// No record shows whether the transactions that only the former primary has were acknowledged. So an
+/// operator has to decide about them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_former_primary_without_an_audit_record_keeps_its_extra_transactions() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
@@ -156,8 +157,8 @@ fn ask(socket: &Path, request: &str) -> Result<String> {
     Ok(answer)
 }
 
-/// Stops the relay's acknowledgements and starts a commit, whose transaction is then only in the binlog of
-/// this server.
+/// Stops the relay's acknowledgements and starts a commit. The transaction of that commit is then only in the
+/// binlog of this server.
 pub async fn commit_without_acknowledgement(
     primary: &Server,
     shell: &Shell,
@@ -165,7 +166,7 @@ pub async fn commit_without_acknowledgement(
 ) -> Result<JoinHandle<Result<()>>> {
     let order = "{\"request\": \"acker_stop\", \"source\": \"primary\", \"token\": 0}\n";
     let answer = ask(&shell.path().join("log/control.sock"), order)?;
-    ensure!(answer.contains("acker"), "{answer}");
+    ensure!(answer.contains("acker"), "the daemon does not answer with the acker's state: {answer}");
     let waiting = primary.connect_options();
     let writer = tokio::spawn(async move {
         let mut connection = Connection::connect(&waiting).await?;
@@ -230,8 +231,8 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     let load = Workload::start(trial.primary.connect_options(), &WorkloadSpec::new(4), Arc::clone(&ledger));
     until("commits", async || Ok(load.counters().snapshot().acknowledged > 300)).await?;
 
-    // While commits wait for an ACK, the next transaction would not be written to the binlog. A server writes
-    // one group of waiting commits and then the next one, but no more.
+    // The load must end first. While its commits wait for an ACK, a server writes only one more group of
+    // commits to the binlog, so it might not write the next transaction.
     load.abort().await;
     until("no commit to wait for an ACK", async || {
         let list = trial.primary.sql("SHOW PROCESSLIST").await?;
@@ -244,7 +245,7 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     trial.primary.kill().await?;
     ensure!(writer.await?.is_err(), "the commit was acknowledged");
     let leader = trial.wait_failed_over(PRIMARY_NAME).await?;
-    ensure!(leader == new.name(), "{leader} leads");
+    ensure!(leader == new.name(), "the new primary is {leader}");
     wait_writable(&new).await?;
     new.sql("INSERT INTO shop.t VALUES (3, 3)").await?;
 
@@ -254,8 +255,11 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     refused.stderr_has(&["db2 is the current primary"]);
     let found = shell.run("rejoin -c tailwater.toml primary db1 --dry-run --output json")?.exits(0).json()?;
     let undone = found[0]["to_undo"].as_array().map_or(0, Vec::len);
-    ensure!(undone >= 1 && found[0]["tables_as_logged"] == false, "{found:#?}");
-    ensure!(old.sql("SELECT @@GLOBAL.read_only").await? == ["0"], "a dry run has changed something");
+    ensure!(
+        undone >= 1 && found[0]["tables_as_logged"] == false,
+        "the plan undoes no transaction, or does not find the lost ones: {found:#?}"
+    );
+    ensure!(old.sql("SELECT @@GLOBAL.read_only").await? == ["0"], "the dry run has changed the server");
 
     let count = "SELECT COUNT(*) FROM tw_load.tw_ledger";
     let kept = old.sql(count).await?.concat();
@@ -275,7 +279,10 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     );
     ensure!(old.sql("SELECT GROUP_CONCAT(v ORDER BY id) FROM shop.t").await? == ["1,2,3"]);
     let report = ledger.compare_with_server(&old.connect_options()).await?;
-    ensure!(report.missing.count + report.altered.count + report.failed_but_present.count == 0, "{report:?}");
+    ensure!(
+        report.missing.count + report.altered.count + report.failed_but_present.count == 0,
+        "acknowledged commits are missing or altered, or failed commits are present: {report:?}"
+    );
     follows(&new, old, "first").await?;
     shell.run("rejoin -c tailwater.toml primary db1 --no-check")?.exits(0).stdout_lacks(&["undone"]);
     let kept = std::fs::read_dir(shell.path().join("log/rejoin"))?.filter_map(|entry| entry.ok());

@@ -33,8 +33,8 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
     shell.write("http.token", TOKEN)?;
     let (mut trial, port) = daemon(&shell, kind, "token_file = \"http.token\"").await?;
     let second = follower(kind, 12, "second").await?;
-    // The first primary is configured as a server too. The page also lists a second daemon. It does not run
-    // in this test, and HAProxy must work without it.
+    // The first primary is configured as a server too. The documentation page also lists a second daemon.
+    // That daemon does not run in this test, and HAProxy must work without it.
     trial.add_channel(&member("db1", &trial.primary))?;
     trial.add_channel(&member("db2", &second))?;
     trial.start_relay()?;
@@ -63,7 +63,7 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
         .await?;
     wait_until_connected_to(&to(&ways.read), 12).await?;
 
-    // A session with the old primary. It must end during the failover.
+    // A session with the old primary. The failover must end it.
     let (mut session, found) = connect_to(&to(&ways.write)).await?;
     ensure!(found == 1);
 
@@ -71,7 +71,10 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
     // it.
     ensure!(http.order("stop", "0123456789abcdef-another-token", &json!({ "token": 7 }))?.0 == 401);
     let (code, body) = http.order("stop", TOKEN, &json!({ "token": 7 }))?;
-    ensure!(code == 200 && body["acker"]["stopped_since_ms"].is_number(), "{body}");
+    ensure!(
+        code == 200 && body["acker"]["stopped_since_ms"].is_number(),
+        "the order to stop was not obeyed: {body}"
+    );
     wait_until_refused(&to(&ways.write)).await?;
     wait_for_end(&mut session).await?;
     ensure!(second.wait_for_gtids(&written_by(&trial.primary).await?, PATIENCE).await?);
@@ -79,7 +82,10 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
     // Both servers accept writes now. The daemon reports neither as primary until the log follows it.
     ensure!(http.ask("GET", "/primary/db1")?.0 == 503 && http.ask("GET", "/primary/db2")?.0 == 503);
     let (code, body) = http.order("follow", TOKEN, &json!({ "token": 6, "server": "db2" }))?;
-    ensure!(code == 409 && body["code"] == "TW-RELAY-0015", "{code} {body}");
+    ensure!(
+        code == 409 && body["code"] == "TW-RELAY-0015",
+        "an order with a lower lease term was not refused: {code} {body}"
+    );
     let (code, body) = http.order("follow", TOKEN, &json!({ "token": 7, "server": "db2" }))?;
     ensure!(
         code == 200 && body["acker"]["follows"] == "db2" && body["is_streaming"] == true,
@@ -97,14 +103,14 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
     let body = http.until("/primary/db1", 503, |body| body["reason"] == "the log follows db2")?;
     ensure!(body["server"] == "db1");
     let (code, body) = http.ask("GET", "/replica/db1")?;
-    ensure!(code == 503, "{body}");
+    ensure!(code == 503, "HAProxy could route readers to the former primary: {body}");
     for _ in 0..10 {
         let (_, found) = connect_to(&to(&ways.write)).await?;
         ensure!(found == 12);
     }
     wait_until_refused(&to(&ways.read)).await?;
     let (code, body) = http.ask("GET", "/primary?source=primary")?;
-    ensure!(code == 200 && body["server"] == "db2", "{body}");
+    ensure!(code == 200 && body["server"] == "db2", "the daemon does not report db2 as the primary: {body}");
     haproxy.stop().await?;
     trial.kill_relay().await
 }
@@ -137,12 +143,14 @@ impl Ways {
         Ok(Self { write: pick()?, read: pick()?, daemons: pick()?, absent: pick()? })
     }
 
-    /// Returns the configuration of the page with the addresses of this test and shorter intervals.
+    /// Returns the configuration from the documentation page, with the addresses of this test and shorter
+    /// intervals.
     fn config(&self, db1: &Server, db2: &Server, daemon: u16) -> Result<String> {
         let page = include_str!("../../../../docs/how-to/haproxy.md");
         let config = page.split("```haproxy\n").nth(1).and_then(|rest| rest.split("```").next());
         let mut config = config.context("the page has no configuration")?.to_owned();
-        // The first daemon does not run, so HAProxy asks the second one.
+        // In the page, the daemon of this test is listed second. The daemon that is listed first does not
+        // run.
         for (from, to) in [
             ("127.0.0.1:3300", format!("127.0.0.1:{}", self.write.number())),
             ("127.0.0.1:3301", format!("127.0.0.1:{}", self.read.number())),
@@ -155,10 +163,13 @@ impl Ways {
             ("relay1.internal:8080", format!("127.0.0.1:{}", self.absent.number())),
             ("relay2.internal:8080", format!("127.0.0.1:{daemon}")),
         ] {
-            ensure!(config.contains(from), "the page's configuration has no {from}");
+            ensure!(config.contains(from), "the configuration in the page does not contain {from}");
             config = config.replace(from, &to);
         }
-        ensure!(!config.contains(".internal"), "{config}");
+        ensure!(
+            !config.contains(".internal"),
+            "the configuration still has host names of the example: {config}"
+        );
         Ok(config)
     }
 }
@@ -170,7 +181,7 @@ fn client(port: u16) -> ConnectOptions {
 
 async fn server_id(connection: &mut Connection) -> Result<u32> {
     let rows = connection.query("SELECT @@server_id").await?;
-    Ok(rows.rows.first().and_then(|row| row.get_str(0)).context("no row")?.parse()?)
+    Ok(rows.rows.first().and_then(|row| row.get_str(0)).context("the server returned no row")?.parse()?)
 }
 
 /// Waits until a new client is connected to the server with this server id.
@@ -186,8 +197,8 @@ async fn wait_until_connected_to(there: &ConnectOptions, wanted: u32) -> Result<
     }
 }
 
-/// Opens a session through HAProxy, and returns it with the id of its server. On a busy machine a health
-/// check may exceed its limit of 0.1 s; then clients are refused for a moment.
+/// Opens a session through HAProxy, and returns it with the id of its server. On a busy machine, a health
+/// check may exceed its limit of 0.1 s. Then HAProxy refuses clients for a moment.
 async fn connect_to(there: &ConnectOptions) -> Result<(Connection, u32)> {
     let started = Instant::now();
     loop {
@@ -198,7 +209,7 @@ async fn connect_to(there: &ConnectOptions) -> Result<(Connection, u32)> {
         };
         match found.await {
             Ok(found) => return Ok(found),
-            Err(error) => ensure!(started.elapsed() < PATIENCE, "clients are refused: {error:#}"),
+            Err(error) => ensure!(started.elapsed() < PATIENCE, "HAProxy refuses clients: {error:#}"),
         }
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
@@ -208,7 +219,7 @@ async fn connect_to(there: &ConnectOptions) -> Result<(Connection, u32)> {
 async fn wait_until_refused(there: &ConnectOptions) -> Result<()> {
     let started = Instant::now();
     while Connection::connect(there).await.is_ok() {
-        ensure!(started.elapsed() < PATIENCE, "clients are still accepted");
+        ensure!(started.elapsed() < PATIENCE, "HAProxy still accepts clients");
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
     Ok(())

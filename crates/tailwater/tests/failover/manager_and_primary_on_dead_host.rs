@@ -1,5 +1,5 @@
-//! The primary and the acting manager run on the same machine, and die together. Another manager does the
-//! failover.
+//! The primary and the acting manager run on the same machine, and that machine dies. The manager on another
+//! machine does the failover.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::failover::automatic_failover::more_commits;
 use crate::failover::two_relays_and_managers::{acts, until};
 use crate::shell_session::{PROGRAM, Shell};
 
-/// Starts the daemon on the primary's machine. It captures and manages, but does not acknowledge, because its
-/// log would be lost with that machine.
+/// Starts the daemon on the primary's machine. It captures the binlog and manages the cluster. It does not
+/// acknowledge commits, because its log would be lost with that machine.
 fn start_beside_primary(first: &Shell, shell: &Shell, serve: u16) -> Result<ChildProcess> {
     for name in ["client.cnf", "root.cnf"] {
         std::fs::copy(first.path().join(name), shell.path().join(name))?;
@@ -69,19 +69,25 @@ async fn a_manager_on_another_machine_replaces_a_primary_that_died_with_its_mana
     prepare(&trial.primary.connect_options()).await?;
     let watched = |status: &serde_json::Value| status["lossless"] == "1 of tailwater must acknowledge";
     let status = until(&shell, "the other manager to observe the cluster", watched).await?;
-    ensure!(!acts(&status), "{status:#}");
+    ensure!(!acts(&status), "the second manager acts too: {status:#}");
     let ledger = Arc::<Ledger>::default();
     let load = Workload::start(trial.primary.connect_options(), &WorkloadSpec::new(2), Arc::clone(&ledger));
     more_commits(&load, 50).await?;
 
     tokio::try_join!(dies.kill(), trial.primary.kill())?;
     let status = until(&shell, "a new primary", |status| status["primary"] != PRIMARY_NAME).await?;
-    ensure!(status["primary"] == "db2" && acts(&status), "{status:#}");
+    ensure!(
+        status["primary"] == "db2" && acts(&status),
+        "the second manager has not replaced the primary with db2: {status:#}"
+    );
     load.redirect(follower.connect_options());
     more_commits(&load, 50).await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
     let found = ledger.compare_with_server(&follower.connect_options()).await?;
-    ensure!(found.missing.is_empty() && found.altered.is_empty() && found.unlisted == 0, "{found:?}");
+    ensure!(
+        found.missing.is_empty() && found.altered.is_empty() && found.unlisted == 0,
+        "acknowledged commits are missing or altered, or there are rows that no client wrote: {found:?}"
+    );
     trial.stop_relay().await
 }

@@ -21,8 +21,8 @@ use crate::shell_session::{PROGRAM, Shell};
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Hooks that kill the daemon that runs them, once, if a file requests it. The log of the daemon shows the
-/// kill.
+/// Hooks that kill the daemon which runs them. A hook does so once for each file that requests it. The
+/// daemon's log shows the kill.
 const DEADLY: &str = r#"automatic = true
 
 [[manager.fence_hook]]
@@ -64,8 +64,8 @@ impl Led {
         Ok(())
     }
 
-    /// Runs the switchover until it has killed the daemon. The daemon refuses it as long as it has not probed
-    /// again what the recovery changed.
+    /// Starts the switchover until it has killed the daemon. At first the daemon refuses it, because the
+    /// daemon has to probe again the servers that the recovery changed.
     async fn switch_over_until_killed(&mut self, words: &str) -> Result<()> {
         let started = Instant::now();
         while self.trial.relay().is_some_and(|relay| relay.is_running()) {
@@ -123,15 +123,15 @@ pub fn recoveries(folder: &Path) -> Result<Vec<serde_json::Value>> {
     Ok(recoveries)
 }
 
-/// Waits until a session of the server runs a statement like this one. If `wanted` is false, waits until no
-/// session does.
+/// Waits until a session of the server runs a statement that matches `like`. If `wanted` is false, waits
+/// until no session runs such a statement.
 pub async fn wait_for_statement(server: &Server, like: &str, wanted: bool) -> Result<()> {
     let question = format!("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '{like}%'");
     let started = Instant::now();
     while (server.sql(&question).await? != ["0"]) != wanted {
         ensure!(
             started.elapsed() < PATIENCE,
-            "whether a session runs a statement like {like}: expected {wanted}"
+            "timed out while waiting for a statement like {like} (running: {wanted})"
         );
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
@@ -166,7 +166,7 @@ async fn killed_mid_run(kind: ServerKind) -> Result<()> {
     killed_after_promotion(&mut led, &load).await?;
     more_commits(&load, 20).await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
     let db2 = led.follower("db2")?;
     led.compare(db2, &led.followers.iter().chain([&led.trial.primary]).collect::<Vec<_>>()).await?;
 
@@ -176,7 +176,7 @@ async fn killed_mid_run(kind: ServerKind) -> Result<()> {
     led.trial.stop_relay().await
 }
 
-/// Until the daemon has been killed, a lock delays the statement that makes the primary read-only. Then the
+/// A lock delays the statement that makes the primary read-only until the daemon has been killed. Then the
 /// primary becomes read-only, although no switchover runs any more.
 async fn killed_while_fencing(led: &mut Led, kind: ServerKind) -> Result<()> {
     let mut holder = Connection::connect(&as_app(&led.trial.primary)).await?;
@@ -190,7 +190,10 @@ async fn killed_while_fencing(led: &mut Led, kind: ServerKind) -> Result<()> {
     // The statement has completed, or the server has aborted it when the connection was lost.
     wait_for_statement(&led.trial.primary, &holds, false).await?;
     let record = led.restart_and_recover().await?;
-    ensure!(record["outcome"]["end"] == "undone" && record["kind"] == "switchover", "{record:#}");
+    ensure!(
+        record["outcome"]["end"] == "undone" && record["kind"] == "switchover",
+        "the record of the recovery does not say that a switchover was undone: {record:#}"
+    );
     led.tailwater("manager status")?.exits(0).says(&["primary db1"]);
     led.trial.wait_until_observed().await
 }
@@ -202,25 +205,34 @@ async fn killed_after_promotion(led: &mut Led, load: &Workload) -> Result<()> {
     led.switch_over_until_killed("switchover primary --to db2 --max-write-pause-ms 60000").await?;
     lead_clients(load, &led.trial.primary, led.follower("db2")?).await?;
     let record = led.restart_and_recover().await?;
-    ensure!(record["outcome"]["end"] == "promoted" && record["outcome"]["server"] == "db2", "{record:#}");
-    ensure!(record["outcome"]["left"].as_array().is_some_and(Vec::is_empty), "{record:#}");
-    ensure!(record.to_string().contains("led to db2"), "{record:#}");
+    ensure!(
+        record["outcome"]["end"] == "promoted" && record["outcome"]["server"] == "db2",
+        "the record of the recovery does not say that db2 was promoted: {record:#}"
+    );
+    ensure!(
+        record["outcome"]["left"].as_array().is_some_and(Vec::is_empty),
+        "the record of the recovery lists work that is left: {record:#}"
+    );
+    ensure!(record.to_string().contains("led to db2"), "the route hook has not run: {record:#}");
     led.trial.wait_for_primary("db2").await?;
     ensure!(
         led.trial.primary.sql("SELECT @@global.read_only").await? == ["1"],
-        "{PRIMARY_NAME} accepts writes"
+        "{PRIMARY_NAME}, the former primary, accepts writes"
     );
     led.trial.wait_until_observed().await
 }
 
-/// The daemon is killed when the primary is dead and the ackers are stopped. After the restart, the ackers
-/// capture again, and the old primary continues when it has restarted.
+/// The daemon is killed when the primary is dead and the ackers are stopped. After the daemon restarts, the
+/// ackers capture again. The old primary restarts too, and remains the primary.
 async fn killed_after_fence(led: &mut Led) -> Result<()> {
     led.shell.write("die-in-fence", "")?;
     let at = led.followers.iter().position(|server| server.name() == "db2").context("db2")?;
     led.followers[at].kill().await?;
     led.wait_until_killed().await?;
     let record = led.restart_and_recover().await?;
-    ensure!(record["outcome"]["end"] == "undone" && record["kind"] == "failover", "{record:#}");
+    ensure!(
+        record["outcome"]["end"] == "undone" && record["kind"] == "failover",
+        "the record of the recovery does not say that a failover was undone: {record:#}"
+    );
     Ok(())
 }

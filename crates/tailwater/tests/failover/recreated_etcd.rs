@@ -13,7 +13,7 @@ use tailwater_sandbox::{Etcd, ServerKind, require};
 use crate::failover::former_primary_rejoin::until;
 use crate::shell_session::{PROGRAM, Shell};
 
-/// Number of keys that are written before the test. Each write increases etcd's revision.
+/// Number of keys that the test writes to etcd at its start. Each write increases etcd's revision.
 const WRITES: u64 = 100;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -71,8 +71,8 @@ async fn raise_terms_makes_relays_obey_after_etcd_was_recreated() -> Result<()> 
     ran.stderr_has(&["TW-MGR-0070", refuses]);
 
     shell.run("manager raise-terms primary -c tailwater.toml")?.exits(0);
-    // The status still shows the audit record of the last failover or switchover, so the lease and the
-    // refusing relays are checked.
+    // The status still shows the audit record of the last failover or switchover. So this closure checks only
+    // the lease and the relays that refuse orders.
     let nobody_refuses = || -> Result<bool> {
         let status = shell.run("manager status -c tailwater.toml --output json")?.json()?;
         let cluster = &status.first().context("no manager status")?["clusters"][0];
@@ -82,7 +82,7 @@ async fn raise_terms_makes_relays_obey_after_etcd_was_recreated() -> Result<()> 
     until("the relay to obey orders", async || nobody_refuses()).await?;
     shell.run("switchover primary --to db1 --max-write-pause-ms 30000 -c tailwater.toml")?.exits(0);
     trial.wait_for_primary("db1").await?;
-    ensure!(nobody_refuses()?, "{}", status()?);
+    ensure!(nobody_refuses()?, "a relay still refuses orders: {}", status()?);
     drop(etcd);
     trial.stop_relay().await
 }

@@ -1,7 +1,7 @@
-//! A relay is down while another server becomes primary. When it starts again, no manager remembers the
-//! failover. The manager still repoints the relay, because of the audit records and of what the relays
-//! report. Until then the relay follows the former primary, and reports that server as the primary to load
-//! balancers.
+//! A relay is down while another server becomes primary. When the relay starts again, no manager remembers
+//! the failover. The manager finds the new primary by the audit records and by the reports of the relays, and
+//! repoints the relay. Until then the relay follows the former primary, and reports that server as the
+//! primary to load balancers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -58,7 +58,7 @@ async fn failed_over_without_second_relay() -> Result<Option<(Pair, Http)>> {
     pair.wait_for_more_commits().await?;
     let load = replace_load(&mut pair, &WorkloadSpec { transactions: Some(0), ..WorkloadSpec::new(1) });
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
     pair.second.process.take().context("the second daemon is not running")?.kill().await?;
     pair.trial.primary.kill().await?;
     until(&pair.shell, "a new primary", |status| status["primary"] != PRIMARY_NAME).await?;
@@ -74,7 +74,8 @@ fn replace_load(pair: &mut Pair, spec: &WorkloadSpec) -> Workload {
     std::mem::replace(&mut pair.load, load)
 }
 
-/// Checks that both relays follow the new primary, which needs both ACKs, and that no transaction is lost.
+/// Checks that both relays follow the new primary, that the new primary requires the ACKs of both, and that
+/// no transaction is lost.
 async fn check_repointed(mut pair: Pair, http: &Http) -> Result<()> {
     http.until("/primary/db2", 200, |_| true)?;
     http.until("/primary/db1", 503, |body| body["reason"] == "the log follows db2")?;
@@ -84,12 +85,16 @@ async fn check_repointed(mut pair: Pair, http: &Http) -> Result<()> {
     .await?;
     let started = Instant::now();
     while pair.follower.semi_sync_status().await?.replicas < 2 {
-        ensure!(started.elapsed() < PATIENCE, "{:?}", pair.follower.semi_sync_status().await?);
+        ensure!(
+            started.elapsed() < PATIENCE,
+            "the new primary does not require two ACKs: {:?}",
+            pair.follower.semi_sync_status().await?
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     pair.wait_for_more_commits().await?;
     let report = pair.load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
     check_ledger(&pair.ledger, &pair.follower).await?;
     pair.trial.kill_relay().await
 }

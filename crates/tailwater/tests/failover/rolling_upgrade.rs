@@ -54,8 +54,8 @@ async fn daemons_are_upgraded_one_by_one(kind: ServerKind) -> Result<()> {
     pair.trial.primary.start_again().await?;
     wait_until_replica(&pair.trial.primary).await?;
 
-    // The manager of the upgraded daemon becomes the acting one. It uses the audit records of the earlier
-    // build, and stops and starts the relay of that build.
+    // The manager of the upgraded daemon becomes the acting manager. It uses the audit records of the earlier
+    // build, and orders the relay of that build to stop and start.
     pair.trial.kill_relay().await?;
     until(&pair.second.shell, "the manager of the new build to act", acts).await?;
     pair.trial.start_relay()?;
@@ -80,7 +80,7 @@ async fn daemons_are_upgraded_one_by_one(kind: ServerKind) -> Result<()> {
     pair.wait_until_observed().await?;
     pair.wait_for_more_commits().await?;
     let report = pair.load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
     let primary = if fails_back { &pair.trial.primary } else { &pair.follower };
     check_ledger(&pair.ledger, primary).await?;
     let verify = pair.shell.run("log verify log/primary")?;

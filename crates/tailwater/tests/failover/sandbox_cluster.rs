@@ -102,7 +102,7 @@ impl<'a> Cluster<'a> {
             }
             if started.elapsed() > PATIENCE {
                 let log = fs::read_to_string(self.shell.path().join("run.log"))?;
-                bail!("{what}: {status:#}\n{log}");
+                bail!("timed out while waiting for {what}: {status:#}\n{log}");
             }
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -128,7 +128,7 @@ impl<'a> Cluster<'a> {
         Ok(status)
     }
 
-    /// Waits until the manager reports the rule as a finding, with these words.
+    /// Waits until the manager reports a finding for this rule whose text contains these words.
     fn wait_until_refused(&self, rule: &str, words: &[&str]) -> Result<()> {
         let is_told = |status: &Value| {
             let reason = status["readiness"]["reason"].as_str().unwrap_or_default();
@@ -166,7 +166,7 @@ impl<'a> Cluster<'a> {
             if condition(&scrape) {
                 return Ok(());
             }
-            ensure!(started.elapsed() < PATIENCE, "{what}: {}", scrape.text);
+            ensure!(started.elapsed() < PATIENCE, "timed out while waiting for {what}: {}", scrape.text);
             std::thread::sleep(Duration::from_millis(100));
         }
     }
@@ -199,7 +199,10 @@ async fn a_sandbox_cluster_is_managed(kind: ServerKind) -> Result<()> {
     shell.run("config check -c tailwater.toml")?.exits(0);
     let _daemon = Daemon::start(&shell, "tailwater.toml")?;
     let status = cluster.wait_until_ready()?;
-    ensure!(status["primary"] == one && status["readiness"]["server"] != one, "{status:#}");
+    ensure!(
+        status["primary"] == one && status["readiness"]["server"] != one,
+        "the primary is not {one}, or the candidate is the primary itself: {status:#}"
+    );
     shell.run("manager status -c tailwater.toml")?.exits(0).says(&["ready: a failover", "nothing is wrong"]);
     shell.run("topology -c tailwater.toml")?.exits(0).says(&["failover: ready"]).stdout_lacks(&["! "]);
     ensure!(cluster.http_status()?["clusters"][0]["readiness"]["state"] == "ready");
@@ -216,7 +219,7 @@ async fn a_sandbox_cluster_is_managed(kind: ServerKind) -> Result<()> {
         cluster.wait_until_refused("TW-MGR-0033", &[&two, "option file"])?;
         let status = cluster.http_status()?;
         let readiness = &status["clusters"][0]["readiness"];
-        ensure!(readiness["rule"] == "TW-MGR-0033", "{status:#}");
+        ensure!(readiness["rule"] == "TW-MGR-0033", "the readiness does not name TW-MGR-0033: {status:#}");
         let of_source = fs::read_to_string(cache.up().join(&one).join("my.cnf"))?;
         shell.run("manager pause -c tailwater.toml")?.exits(0);
         cluster.restart_with(&two, |_| of_source.clone())?;

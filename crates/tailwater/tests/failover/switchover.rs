@@ -37,7 +37,7 @@ pub async fn lead_clients(load: &Workload, from: &Server, to: &Server) -> Result
     let mut old = Connection::connect(&from.connect_options()).await?;
     let started = Instant::now();
     while new.query("SELECT @@global.read_only").await?.scalar() != Some("0") {
-        ensure!(started.elapsed() < PATIENCE, "{} stays read-only", to.name());
+        ensure!(started.elapsed() < PATIENCE, "{} does not become writable", to.name());
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     load.redirect(as_app(to));
@@ -85,9 +85,15 @@ impl Led {
         let audit = ran?.exits(0).json()?.remove(0);
         led?;
         let promoted = &audit["outcome"];
-        ensure!(promoted["end"] == "promoted" && promoted["server"] == to, "{audit:#}");
-        ensure!(promoted["left"].as_array().is_some_and(Vec::is_empty), "{audit:#}");
-        audit["pause_ms"].as_u64().context("no pause")
+        ensure!(
+            promoted["end"] == "promoted" && promoted["server"] == to,
+            "the switchover has not promoted {to}: {audit:#}"
+        );
+        ensure!(
+            promoted["left"].as_array().is_some_and(Vec::is_empty),
+            "the audit record lists work that is left: {audit:#}"
+        );
+        audit["pause_ms"].as_u64().context("the audit record has no write pause")
     }
 }
 
@@ -116,7 +122,8 @@ async fn switchover_there_and_back(kind: ServerKind) -> Result<()> {
     let mut holder = Connection::connect(&as_app(&led.trial.primary)).await?;
     holder.execute("LOCK TABLES tw_load.locked WRITE").await?;
     let ran = led.tailwater("switchover primary --max-write-pause-ms 400")?.exits(4);
-    // Either the time limit of the statement or the time limit of the whole switchover is reached first.
+    // The time limit of the statement or the time limit of the whole switchover may be reached first. The
+    // error names the same step.
     ran.stderr_has(&["pause writes"]);
     more_commits(&load, 50).await?;
     holder.execute("UNLOCK TABLES").await?;
@@ -139,7 +146,7 @@ async fn switchover_there_and_back(kind: ServerKind) -> Result<()> {
     );
 
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
     let servers: Vec<_> = led.followers.iter().collect();
     led.compare(&led.trial.primary, &servers).await?;
     led.compare(&led.trial.primary, &[&led.trial.primary]).await?;

@@ -24,7 +24,7 @@ use crate::shell_session::{PROGRAM, Shell};
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A hook that kills the daemon that runs it, once, if a file requests it.
+/// A hook that kills the daemon which runs it. The hook does so once for each file that requests it.
 const DEADLY: &str = r#"
 [[manager.fence_hook]]
 name = "fence"
@@ -71,8 +71,8 @@ pub struct Second {
 }
 
 impl Second {
-    /// Writes the configuration of the second daemon: that of the first one, with the roles of the two relays
-    /// exchanged.
+    /// Writes the configuration of the second daemon. It is the configuration of the first daemon with the
+    /// roles of the two relays exchanged.
     fn new(
         first: &Shell,
         first_program: &Path,
@@ -116,7 +116,9 @@ impl Second {
 /// Returns what the manager reports of the cluster.
 fn status(shell: &Shell) -> Result<Value> {
     let ran = shell.run("manager status -c tailwater.toml --output json")?;
-    let lines = ran.json().with_context(|| format!("{}{}", ran.text(), ran.errors()))?;
+    let lines = ran.json().with_context(|| {
+        format!("the output of `manager status` is not JSON: {}{}", ran.text(), ran.errors())
+    })?;
     Ok(lines.first().context("no manager status")?["clusters"][0].clone())
 }
 
@@ -259,7 +261,7 @@ impl Pair {
         while self.load.counters().snapshot().acknowledged < wanted {
             ensure!(
                 started.elapsed() < PATIENCE,
-                "commits do not continue: {:?}",
+                "the primary acknowledges no further commits: {:?}",
                 self.load.counters().snapshot()
             );
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -272,7 +274,7 @@ async fn other_manager_takes_over(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let mut pair =
         Pair::start(kind, &program, "automatic = true", "", TrialDurability::Reduced, Vec::new()).await?;
-    // The second daemon also reports on a replica that reads from the log of the first daemon.
+    // The second daemon must report correctly about a replica that reads from the log of the first daemon.
     let (http_one, http_two) = (Http { port: pair.ports.0.number() }, Http { port: pair.ports.1.number() });
     http_one.until("/replica/db2?lag=60", 200, |_| true)?;
     http_two.until("/replica/db2?lag=60", 200, |_| true)?;
@@ -296,13 +298,13 @@ async fn other_manager_takes_over(kind: ServerKind) -> Result<()> {
     pair.trial.primary.kill().await?;
     let after =
         until(&pair.second.shell, "a new primary", |status| status["primary"] != PRIMARY_NAME).await?;
-    ensure!(after["primary"] == "db2", "{after:#}");
+    ensure!(after["primary"] == "db2", "the new primary is not db2: {after:#}");
     pair.load.redirect(pair.follower.connect_options());
     pair.wait_for_more_commits().await?;
     let report = pair.load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
     check_ledger(&pair.ledger, &pair.follower).await?;
-    // Both daemons must report the same server as primary, and both relays must follow it.
+    // Both daemons must report db2 as the primary, and both relays must follow it.
     for http in [&http_one, &http_two] {
         http.until("/primary/db2", 200, |_| true)?;
         http.until("/primary/db1", 503, |body| body["reason"] == "the log follows db2")?;
@@ -311,7 +313,11 @@ async fn other_manager_takes_over(kind: ServerKind) -> Result<()> {
         .await?;
     let started = Instant::now();
     while pair.follower.semi_sync_status().await?.replicas < 2 {
-        ensure!(started.elapsed() < PATIENCE, "{:?}", pair.follower.semi_sync_status().await?);
+        ensure!(
+            started.elapsed() < PATIENCE,
+            "the new primary does not require the ACKs of both relays: {:?}",
+            pair.follower.semi_sync_status().await?
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     drop(pair.second);
@@ -360,14 +366,14 @@ async fn other_manager_rolls_back_a_switchover(kind: ServerKind) -> Result<()> {
     }
     pair.wait_until_observed().await?;
     let report = pair.load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
     check_ledger(&pair.ledger, &pair.trial.primary).await?;
     drop(pair.second);
     pair.trial.kill_relay().await
 }
 
-/// The manager of a failover is killed while the ackers are stopped, and the old primary restarts. The other
-/// manager makes the ackers acknowledge again.
+/// The daemon whose manager runs the failover is killed while the ackers are stopped, and the old primary
+/// restarts. The other manager makes the ackers acknowledge again.
 async fn other_manager_rolls_back_a_failover(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let mut pair =
@@ -402,13 +408,13 @@ async fn other_manager_rolls_back_a_failover(kind: ServerKind) -> Result<()> {
     }
     pair.wait_until_observed().await?;
     let report = pair.load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
     check_ledger(&pair.ledger, &pair.trial.primary).await?;
     drop(pair.second);
     pair.trial.kill_relay().await
 }
 
-/// A failover with `--allow-data-loss`. Its manager is killed before the old primary restarts.
+/// A failover with `--allow-data-loss`. The daemon that ran it is killed before the old primary restarts.
 async fn other_manager_knows_the_accepted_data_loss(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let settings = "automatic = false\nrejoin = true";
@@ -470,6 +476,9 @@ fn recovery_recorded(folder: &Path) -> Result<bool> {
 pub async fn check_ledger(ledger: &Ledger, server: &Server) -> Result<()> {
     let report = ledger.compare_with_server(&server.connect_options()).await?;
     let wrong = report.missing.count + report.altered.count + report.failed_but_present.count;
-    ensure!(wrong == 0 && report.unlisted == 0, "{report:?}");
+    ensure!(
+        wrong == 0 && report.unlisted == 0,
+        "acknowledged commits are missing, or there are rows that no client wrote: {report:?}"
+    );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A clean Debian system that its own systemd has booted, in a container.
+//! A container with a clean Debian system, booted by the systemd of that system.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,9 +10,9 @@ use tailwater_sandbox::ChildProcess;
 
 use super::clean_root::CleanRoot;
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Interval of the checks whether what is waited for has happened.
+/// Interval at which a wait checks its condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Whether containers can be started here. If not, one line on standard error has named what is missing. That
@@ -32,13 +32,14 @@ pub fn require(image: &Path) -> bool {
     false
 }
 
-/// A booted system. It ends when this value is dropped, or this process ends.
+/// A booted system. The container ends when this value is dropped, or when this process ends.
 pub struct BootedRoot {
     container: ChildProcess,
 }
 
 impl BootedRoot {
-    /// Boots a system, and waits until its systemd has started everything. It uses this machine's network.
+    /// Boots a system, and waits until its systemd has started all units. The system uses this machine's
+    /// network.
     pub fn boot(root: &CleanRoot, output: &Path) -> Result<Self> {
         let directory = format!("--directory={}", root.path("/").display());
         let machine = format!("--machine=tailwater-{}", std::process::id());
@@ -56,7 +57,7 @@ impl BootedRoot {
         Ok(booted)
     }
 
-    /// Runs a shell command in the system. Fails if it fails.
+    /// Runs a shell command in the system, and returns its output. Returns an error if the command fails.
     pub fn run(&self, line: &str) -> Result<String> {
         let output = self.output(line)?;
         let (text, errors) =
@@ -65,17 +66,17 @@ impl BootedRoot {
         Ok(format!("{text}{errors}"))
     }
 
-    /// The value of a property of a unit.
+    /// Returns the value of a property of a unit.
     pub fn property(&self, unit: &str, name: &str) -> Result<String> {
         Ok(self.run(&format!("systemctl show --value --property={name} {unit}"))?.trim().to_owned())
     }
 
-    /// Waits until a property of a unit has a value.
+    /// Waits until the value of a unit's property satisfies the condition.
     pub fn until_property(&self, unit: &str, name: &str, is: impl Fn(&str) -> bool) -> Result<String> {
         let value = || self.property(unit, name).ok().filter(|value| is(value));
         until(name, value).with_context(|| {
             let journal = self.run(&format!("journalctl --unit={unit} --lines=30 --no-pager"));
-            format!("{name} of {unit} is {:?}: {journal:?}", self.property(unit, name))
+            format!("timed out: {name} of {unit} is {:?}: {journal:?}", self.property(unit, name))
         })
     }
 
@@ -106,14 +107,18 @@ impl BootedRoot {
     }
 }
 
-/// Waits until `value` returns one.
+/// Calls `value` repeatedly until it returns `Some`.
 fn until<T>(what: &str, value: impl Fn() -> Option<T>) -> Result<T> {
     let begun = Instant::now();
     loop {
         if let Some(value) = value() {
             return Ok(value);
         }
-        ensure!(begun.elapsed() < PATIENCE, "not within {} s: {what}", PATIENCE.as_secs());
+        ensure!(
+            begun.elapsed() < PATIENCE,
+            "timed out after {} s while waiting for this: {what}",
+            PATIENCE.as_secs()
+        );
         std::thread::sleep(POLL_INTERVAL);
     }
 }

@@ -1,4 +1,4 @@
-//! A Debian system without Tailwater, in a folder, and the package that is installed there.
+//! A folder with a Debian system without Tailwater, and the package that a test installs in it.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -14,16 +14,16 @@ use crate::documentation::markdown::workspace;
 use crate::notify_socket::Notifications;
 use crate::shell_session::{EARLIER_BUILD, PROGRAM};
 
-/// The environment variable with the path of a package to test; if it is not set, the program under test is
-/// packaged.
+/// Environment variable with the path of the package to test. If it is not set, the test makes a package of
+/// the program under test.
 const PACKAGE: &str = "TAILWATER_PACKAGE";
 
-/// The environment variable that switches the tests on. They need root, a Debian mirror and a container with
-/// its own systemd, which not every machine has.
+/// Environment variable that enables the tests of the package. They need root, a Debian mirror and a
+/// container with its own systemd, which not every machine has.
 const SWITCH: &str = "TAILWATER_PACKAGE_TESTS";
 
-/// What the test needs besides servers: the clean Debian system, `cargo-deb`, and root. `None` means that a
-/// test ends at once, and one line on standard error has named what is missing.
+/// Returns the path of the clean Debian system. The test also needs `cargo-deb` and root. If anything is
+/// missing, this function prints to standard error what is missing, and returns `None`.
 ///
 /// # Panics
 /// If something is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.
@@ -48,12 +48,12 @@ pub fn require() -> Option<PathBuf> {
     let line = format!("SKIPPED the test of the Debian package: needs {missing}");
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
     assert!(!set("CI") || set("TAILWATER_ALLOW_MISSING_SERVERS"), "{line}");
-    // Not `eprintln!`, whose output the test harness hides for tests that pass.
+    // `eprintln!` is not used, because the test harness hides its output for tests that pass.
     let _ = writeln!(std::io::stderr(), "{line}");
     None
 }
 
-/// The package to test, in `folder`.
+/// Returns the path of the package to test. The package is created in `folder`.
 pub fn package(folder: &Path) -> Result<PathBuf> {
     let package = folder.join("tailwater.deb");
     if let Some(given) = std::env::var_os(PACKAGE) {
@@ -107,16 +107,16 @@ pub struct CleanRoot {
 }
 
 impl CleanRoot {
-    /// A copy of the system at `image`.
+    /// Copies the system at `image` into a new folder.
     pub fn copy(image: &Path) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         done(Command::new("cp").arg("--archive").arg(image.join(".")).arg(folder.path()))?;
-        // The daemon's account passes through it.
+        // The daemon's account must be able to enter the folder.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
         Ok(Self { folder })
     }
 
-    /// A path of the system, as this process sees it.
+    /// Returns the path at which this process sees a file of the system.
     pub fn path(&self, inside: &str) -> PathBuf {
         self.folder.path().join(inside.trim_start_matches('/'))
     }
@@ -125,7 +125,7 @@ impl CleanRoot {
         std::fs::read_to_string(self.path(inside)).with_context(|| inside.to_owned())
     }
 
-    /// Runs a shell command in the system. Fails if it fails.
+    /// Runs a shell command in the system, and returns its output. Returns an error if the command fails.
     pub fn run(&self, line: &str) -> Result<String> {
         let output = self.output(line)?;
         let (text, errors) =
@@ -134,7 +134,7 @@ impl CleanRoot {
         Ok(format!("{text}{errors}"))
     }
 
-    /// Runs a shell command in the system.
+    /// Runs a shell command in the system, and returns its exit status and output.
     pub fn output(&self, line: &str) -> Result<Output> {
         let [program, arguments @ ..] = &self.chroot(line)[..] else { unreachable!("chroot has a program") };
         Command::new(program).args(arguments).output().with_context(|| line.to_owned())
@@ -145,24 +145,24 @@ impl CleanRoot {
         self.run(&self.install_command(package)?)
     }
 
-    /// Copies the package into the system, and returns the command that installs it without questions:
-    /// changed configuration files are kept.
+    /// Copies the package into the system. Returns the command that installs it without questions and keeps
+    /// changed configuration files.
     pub fn install_command(&self, package: &Path) -> Result<String> {
         let name = package.file_name().and_then(|name| name.to_str()).context("a package has a name")?;
-        // Not in /tmp, which a booted system has in memory.
+        // The package is not copied to /tmp, because a booted system mounts an empty file system there.
         std::fs::copy(package, self.path("srv").join(name))?;
         Ok(format!("dpkg --force-confdef --force-confold --install '/srv/{name}'"))
     }
 
-    /// Starts the command of a unit under its account and in its folder, as systemd does, and returns what it
-    /// reports.
+    /// Starts the command of a unit as systemd would: under the unit's account and in its folder. Returns the
+    /// process and what it reports to the service manager.
     pub fn start(&self, unit: &str, output: &Path) -> Result<(ChildProcess, Notifications)> {
         let text = self.read(&format!("/usr/lib/systemd/system/{unit}"))?;
         let setting = |name: &str| {
             let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
             value.with_context(|| format!("{unit} has no {name}: {text}"))
         };
-        ensure!(setting("Type")? == "notify", "{text}");
+        ensure!(setting("Type")? == "notify", "the unit does not have Type=notify: {text}");
         let socket = self.path("run/notify");
         if socket.exists() {
             std::fs::remove_file(&socket)?;
@@ -181,7 +181,8 @@ impl CleanRoot {
         Ok((ChildProcess::start(program, arguments, output)?, notifications))
     }
 
-    /// A command that runs `line` in the system, with its own `/proc`, in the process that it starts.
+    /// Returns a command that runs `line` in the system with its own `/proc`. The command and `line` run in
+    /// the same process.
     fn chroot(&self, line: &str) -> Vec<OsString> {
         let script = "mount -t proc proc \"$1/proc\" && exec chroot \"$1\" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin \
                       LC_ALL=C.UTF-8 HOME=/root DEBIAN_FRONTEND=noninteractive sh -c \"$2\"";
@@ -191,7 +192,7 @@ impl CleanRoot {
     }
 }
 
-/// Runs a command; fails if it fails.
+/// Runs a command. Returns an error if it fails.
 fn done(command: &mut Command) -> Result<()> {
     let output = command.output().with_context(|| format!("{command:?}"))?;
     let errors = String::from_utf8_lossy(&output.stderr);

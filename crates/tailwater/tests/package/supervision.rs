@@ -1,4 +1,4 @@
-//! The unit under systemd: start, hang, upgrade while it runs, and removal.
+//! The package's unit under systemd: start, hang, upgrade while the daemon runs, and removal.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::booted_root::{self, BootedRoot};
 use super::clean_root::{CleanRoot, package, require, with_version};
 use super::{CONFIG, EARLIER, UNIT, configure, source};
 
-/// The unit's own limit would make the test slow.
+/// A drop-in for the unit. The time limit in the unit itself would make the test slow.
 const DROP_IN: &str = "[Service]\nWatchdogSec=2s\n";
 
 #[tokio::test]
@@ -29,8 +29,11 @@ async fn systemd_starts_watches_upgrades_and_stops_the_daemon() -> Result<()> {
     std::fs::write(root.path("/etc/systemd/system/tailwater.service.d/watchdog.conf"), DROP_IN)?;
 
     let booted = BootedRoot::boot(&root, &folder.path().join("container.log"))?;
-    ensure!(booted.property(UNIT, "ActiveState")? == "inactive", "it is not enabled");
-    // Returns when the daemon has reported that it is ready.
+    ensure!(
+        booted.property(UNIT, "ActiveState")? == "inactive",
+        "the installation must not enable or start the unit"
+    );
+    // `systemctl` returns after the daemon has reported that it is ready.
     booted.run(&format!("systemctl enable --now {UNIT}"))?;
     let captured = |text: &str| text == "1 of 1 sources captured";
     booted.until_property(UNIT, "StatusText", captured)?;
@@ -43,11 +46,17 @@ async fn systemd_starts_watches_upgrades_and_stops_the_daemon() -> Result<()> {
     source.sql("INSERT INTO shop.t VALUES (1)").await?;
 
     let second = booted.property(UNIT, "MainPID")?;
-    ensure!(second != first, "{second}");
+    ensure!(second != first, "systemd has not restarted the frozen daemon {second}");
     edit(&root, |config| format!("nonsense = 1\n{config}"))?;
     let said = booted.run(&root.install_command(&package)?)?;
-    ensure!(said.contains("TW-CFG-0002") && said.contains("was not restarted"), "{said}");
-    ensure!(booted.property(UNIT, "MainPID")? == second, "a daemon that could not start again still runs");
+    ensure!(
+        said.contains("TW-CFG-0002") && said.contains("was not restarted"),
+        "the upgrade does not report the wrong configuration: {said}"
+    );
+    ensure!(
+        booted.property(UNIT, "MainPID")? == second,
+        "an upgrade must not restart a daemon whose configuration is wrong"
+    );
     edit(&root, |config| config.replace("nonsense = 1\n", ""))?;
 
     booted.run(&root.install_command(&package)?)?;
@@ -55,7 +64,7 @@ async fn systemd_starts_watches_upgrades_and_stops_the_daemon() -> Result<()> {
     booted.until_property(UNIT, "StatusText", captured)?;
     source.sql("INSERT INTO shop.t VALUES (2)").await?;
     let enabled = booted.run(&format!("systemctl is-enabled {UNIT}"))?;
-    ensure!(enabled.trim() == "enabled", "an upgrade keeps that it is enabled: {enabled}");
+    ensure!(enabled.trim() == "enabled", "the upgrade must keep the unit enabled: {enabled}");
 
     upgrade_with_another_configuration(&root, &booted, &package)?;
     booted.until_property(UNIT, "StatusText", captured)?;

@@ -31,7 +31,7 @@ const SCRIPT: &str = "
         FROM digits a, digits b, digits c, digits e;
 ";
 
-/// Changes rows on the target without writing the changes to its binlog.
+/// Statements that change rows on the target without writing the changes to its binlog.
 const PLANTED: &str = "SET sql_log_bin = 0; UPDATE shop.orders SET secret = 'hushed' WHERE id IN (5, 7000); \
      DELETE FROM shop.orders WHERE id = 4000; INSERT INTO shop.orders VALUES (-1, 'x', NULL)";
 
@@ -61,7 +61,7 @@ async fn killed_check_resumes_and_its_state_is_repaired(kind: ServerKind) -> Res
         .spawn()?;
     let started = Instant::now();
     loop {
-        ensure!(started.elapsed() < PATIENCE, "the check compares nothing");
+        ensure!(started.elapsed() < PATIENCE, "the check has compared no rows");
         ensure!(child.try_wait()?.is_none(), "the check ended before it was killed");
         let state = std::fs::read_to_string(shell.path().join("state")).unwrap_or_default();
         if state.matches("\"compared\"").count() >= 30 {
@@ -76,14 +76,20 @@ async fn killed_check_resumes_and_its_state_is_repaired(kind: ServerKind) -> Res
     let before = std::fs::read_to_string(shell.path().join("state"))?;
     let ran = shell.run(&format!("{check} --resume --output json"))?.exits(3);
     let lines = ran.json()?;
-    let done = lines.last().context("no lines")?;
-    ensure!(done["event"] == "done" && done["equal"] == false && done["rows"] == 10_010, "{done}");
+    let done = lines.last().context("the check printed nothing")?;
+    ensure!(
+        done["event"] == "done" && done["equal"] == false && done["rows"] == 10_010,
+        "the resumed check does not report the expected end: {done}"
+    );
     let found: Vec<_> = lines.iter().filter(|line| line["event"] == "difference").collect();
     let whats: Vec<_> = found.iter().map(|line| (&line["key"][0], &line["what"])).collect();
-    ensure!(format!("{whats:?}").matches("changed").count() == 2 && found.len() == 4, "{whats:?}");
+    ensure!(
+        format!("{whats:?}").matches("changed").count() == 2 && found.len() == 4,
+        "the check does not report the expected four differences: {whats:?}"
+    );
     let after = std::fs::read_to_string(shell.path().join("state"))?;
     ensure!(
-        after.starts_with(&before[..before.rfind('\n').context("no line")?]),
+        after.starts_with(&before[..before.rfind('\n').context("the state file has no line")?]),
         "the check started from scratch"
     );
     ensure!(
@@ -130,8 +136,8 @@ async fn killed_check_resumes_and_its_state_is_repaired(kind: ServerKind) -> Res
     Ok(())
 }
 
-/// Control characters in names cannot forge lines of output, and messages are readable. By default the check
-/// does not wait for a target that does not replicate.
+/// Control characters in names cannot add false lines to the output, and messages are readable. By default,
+/// the check does not wait for a target that is not a replica.
 #[tokio::test]
 async fn output_of_check_escapes_control_characters() -> Result<()> {
     for kind in [ServerKind::Mysql97, ServerKind::Mariadb1011] {
@@ -180,8 +186,16 @@ async fn output_of_check_escapes_control_characters() -> Result<()> {
             "{}",
             ran.text()
         );
-        ensure!(!ran.text().contains('\u{202e}') && ran.text().lines().count() == 2, "{}", ran.text());
-        ensure!(!ran.errors().contains('{'), "{}", ran.errors());
+        ensure!(
+            !ran.text().contains('\u{202e}') && ran.text().lines().count() == 2,
+            "the output has a control character of a name, or more than two lines: {}",
+            ran.text()
+        );
+        ensure!(
+            !ran.errors().contains('{'),
+            "the error contains the debug form of a Rust value: {}",
+            ran.errors()
+        );
     }
     Ok(())
 }

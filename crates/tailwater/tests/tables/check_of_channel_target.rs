@@ -1,5 +1,5 @@
-//! Checks of channel targets that have their own GTIDs and apply transactions in any order. The check
-//! writes mark rows on the source. They show which transactions the target has applied.
+//! Checks of channel targets that have their own GTIDs and apply transactions in any order. The check writes
+//! mark rows on the source. A mark row on the target shows which transactions the target has applied.
 
 use std::path::PathBuf;
 
@@ -13,12 +13,12 @@ use tailwater_session::Connection;
 use crate::shell_session::{PROGRAM, Shell};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_check_mark_applied_before_earlier_transactions_is_not_trusted_mariadb() -> Result<()> {
+async fn a_mark_row_applied_before_earlier_transactions_is_not_trusted_mariadb() -> Result<()> {
     out_of_order_mark_is_not_trusted(ServerKind::Mariadb1011).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_check_mark_applied_before_earlier_transactions_is_not_trusted_mysql() -> Result<()> {
+async fn a_mark_row_applied_before_earlier_transactions_is_not_trusted_mysql() -> Result<()> {
     if is_skipped_in_ci(
         "a_check_mark_applied_before_earlier_transactions_is_not_trusted_mysql",
         "the same test on MariaDB",
@@ -28,7 +28,7 @@ async fn a_check_mark_applied_before_earlier_transactions_is_not_trusted_mysql()
     out_of_order_mark_is_not_trusted(ServerKind::Mysql97).await
 }
 
-/// Returns the check mark rows.
+/// Returns the mark rows on the source.
 async fn marks(source: &Server) -> Result<Vec<String>> {
     Ok(source.sql("SELECT name FROM tailwater.check_marks ORDER BY name").await?)
 }
@@ -42,8 +42,8 @@ async fn out_of_order_mark_is_not_trusted(kind: ServerKind) -> Result<()> {
     let mut trial = Trial::start(TrialSpec {
         kind,
         durability: TrialDurability::Reduced,
-        // MIXED is the default of MariaDB. Even so, the check makes the server log its mark rows in row
-        // format, because a channel with filters cannot find out which tables a statement changes.
+        // MIXED is the default of MariaDB. The check makes the server log its mark rows in row format anyway.
+        // A channel with filters cannot find out which tables a statement changes.
         options: vec!["--binlog-format=MIXED".into()],
         ack: AckMode::Durable,
         program: PathBuf::from(PROGRAM),
@@ -70,7 +70,7 @@ async fn out_of_order_mark_is_not_trusted(kind: ServerKind) -> Result<()> {
         server("target", &target)
     );
     shell.run(&format!("check {both} --wait-max-s 60"))?.exits(0).says(&["compared 2 rows", "all the same"]);
-    // The next check deletes old check mark rows, except those of concurrent checks.
+    // The next check deletes old mark rows, except those of checks that still run.
     let primary = trial.primary.socket_options();
     let mut beside = Connection::connect(&primary).await?;
     beside.query("SELECT GET_LOCK('tailwater.check_marks.1-2-0', 0)").await?;
@@ -83,7 +83,7 @@ async fn out_of_order_mark_is_not_trusted(kind: ServerKind) -> Result<()> {
     beside.close().await;
 
     // A lock blocks one row on the target. The channel applies later transactions before the transaction of
-    // that row. One of the later transactions writes the check mark row.
+    // that row. One of the later transactions writes the mark row.
     let mut holder = Connection::connect(&target.socket_options()).await?;
     holder.execute("BEGIN").await?;
     holder.execute("SELECT n FROM shop.t WHERE id = 1 FOR UPDATE").await?;
@@ -92,7 +92,7 @@ async fn out_of_order_mark_is_not_trusted(kind: ServerKind) -> Result<()> {
     shell.run(&format!("check {both} --wait-max-s 2"))?.exits(1).stderr_has(&behind);
     ensure!(
         marks(&trial.primary).await?.is_empty(),
-        "the source must still have the marks of the failed check and of the concurrent check"
+        "the source must still have the mark rows of the failed check and of the concurrent check"
     );
     shell.run(&format!("repair {both} --wait-max-s 2"))?.exits(1).stderr_has(&behind);
     ensure!(marks(&trial.primary).await?.is_empty());

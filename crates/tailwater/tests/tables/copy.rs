@@ -117,8 +117,8 @@ async fn channel_starts_exactly_after_a_copy(kind: ServerKind) -> Result<()> {
         .collect();
     let add = "channel add -c tailwater.toml replica --provision --source-defaults-file root.cnf --chunk-bytes-max 20000";
     start_and_kill(&shell, &target, &link, add).await?;
-    // The killed copy left an incomplete copy. The command does not accept it as complete, and drops it only
-    // with `--restart`.
+    // The killed copy has left incomplete tables on the target. The next copy does not accept them as
+    // complete, and drops them only with `--restart`.
     shell.run(add)?.exits(4).stderr_has(&["TW-BULK-0023", "--restart"]);
     let ran = shell.run(&format!("{add} --restart"))?.exits(0);
     ran.says(&["copied", "the target now has the transactions", "replica", "running"]);
@@ -131,7 +131,10 @@ async fn channel_starts_exactly_after_a_copy(kind: ServerKind) -> Result<()> {
     follows(&shell, &trial.primary, &target).await?;
     let event = "SELECT status FROM information_schema.events WHERE event_name = 'spoil'";
     let status = target.sql(event).await?.concat();
-    ensure!(["SLAVESIDE_DISABLED", "REPLICA_SIDE_DISABLED"].contains(&status.as_str()), "{status}");
+    ensure!(
+        ["SLAVESIDE_DISABLED", "REPLICA_SIDE_DISABLED"].contains(&status.as_str()),
+        "the copied event is not disabled as on a replica: {status}"
+    );
     shell.run(add)?.exits(1).stderr_has(&["channel replica is running", "stopped = true"]);
 
     // Copy again after the channel has applied transactions. The channel must start after the new copy, not
@@ -220,7 +223,7 @@ async fn a_channel_starts_exactly_after_a_clone() -> Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
-    ensure!(status.success(), "{status}");
+    ensure!(status.success(), "the command ended with {status}");
     tokio::time::sleep(Duration::from_millis(500)).await;
     stop.cancel();
     for writer in writers {
@@ -235,9 +238,9 @@ async fn a_channel_starts_exactly_after_a_clone() -> Result<()> {
     trial.stop_relay().await
 }
 
-/// The GTIDs that the target reports do not include what the channel applies without writing it to the
-/// target's binlog. A dump of the target therefore records no GTIDs, unless the channel is paused for the
-/// snapshot. With the recorded GTIDs, native replication continues exactly after the dump.
+/// A channel that does not write to the target's binlog applies transactions whose GTIDs the target does not
+/// report. A dump of the target therefore records no GTIDs, unless it pauses the channel for the snapshot.
+/// With the recorded GTIDs, native replication continues exactly after the dump.
 async fn a_dump_of_a_target_names_the_gtids_of_its_data(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -318,7 +321,11 @@ async fn a_dump_of_a_target_names_the_gtids_of_its_data(kind: ServerKind) -> Res
         let started = Instant::now();
         while server.sql(SUMS).await? != wanted {
             let status = server.replica_status().await?.unwrap_or_default();
-            ensure!(status.sql_error.0 == 0 && started.elapsed() < PATIENCE, "{}: {status:?}", server.name());
+            ensure!(
+                status.sql_error.0 == 0 && started.elapsed() < PATIENCE,
+                "{} does not replicate after the load: {status:?}",
+                server.name()
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -350,7 +357,7 @@ async fn start_and_kill(shell: &Shell, target: &Server, link: &Link, words: &str
         ensure!(started.elapsed() < PATIENCE, "the copy has copied no rows");
         if child.try_wait()?.is_some() {
             let output = child.wait_with_output()?;
-            bail!("the copy has ended: {}", String::from_utf8_lossy(&output.stderr));
+            bail!("the copy has ended before it was killed: {}", String::from_utf8_lossy(&output.stderr));
         }
         // At first the table does not exist.
         let chunks = target.sql("SELECT COUNT(*) FROM tailwater.load_chunks").await.unwrap_or_default();
@@ -386,8 +393,11 @@ async fn a_killed_copy_resumes() -> Result<()> {
     shell.run(&copy)?.exits(4).stderr_has(&["TW-BULK-0023", "--resume"]);
     let ran = shell.run(&format!("{copy} --resume --output json"))?.exits(0);
     let lines = ran.json()?;
-    let done = lines.last().context("no lines")?;
-    ensure!(done["event"] == "done" && done["schema_version"] == 1 && done["tables"] == 4, "{done}");
+    let done = lines.last().context("the copy printed nothing")?;
+    ensure!(
+        done["event"] == "done" && done["schema_version"] == 1 && done["tables"] == 4,
+        "the resumed copy does not report the expected end: {done}"
+    );
     ensure!(source.sql(SUMS).await? == target.sql(SUMS).await?);
     shell.run(&copy)?.exits(4).stderr_has(&["TW-BULK-0022"]);
     shell.run(&format!("{copy} --dry-run"))?.exits(4).stderr_has(&["the target already has"]);

@@ -77,7 +77,11 @@ async fn a_copy_with_mariadb_backup_creates_a_data_directory() -> Result<()> {
     shell.run(&format!("{copy} --dry-run"))?.exits(0).says(&["copies MariaDB 10.11", "MiB"]);
     let done = shell.run(&copy)?.exits(0).says(&["MiB to data", "SET GLOBAL gtid_slave_pos = '"]);
     let gtids = source.sql("SELECT @@GLOBAL.gtid_binlog_pos").await?.concat();
-    ensure!(done.text().contains(&format!("gtid_slave_pos = '{gtids}'")), "{}", done.text());
+    ensure!(
+        done.text().contains(&format!("gtid_slave_pos = '{gtids}'")),
+        "the command does not print the GTIDs of the copy: {}",
+        done.text()
+    );
     let target = Server::start(ServerSpec::new(kind).name("target").data(shell.path().join("data"))).await?;
     ensure!(target.sql("SELECT SUM(n) FROM shop.t").await? == ["6"]);
     shell.run(&copy)?.exits(4).stderr_has(&["TW-BULK-0100", "is not empty"]);

@@ -1,5 +1,5 @@
-//! `tailwater dump`: dumps that are killed at random points and resumed, interrupted dumps, dry runs, and the
-//! load of a resumed dump. `TAILWATER_SEED=n` repeats the random points.
+//! `tailwater dump`: dumps that are killed at random points and resumed, dumps that are interrupted by a
+//! signal, dry runs, and the load of a resumed dump. `TAILWATER_SEED=n` repeats the random points.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -71,7 +71,7 @@ async fn start_slow(link: &Link, folder: &Path, more: &[&str], chunks: usize) ->
     while finished(folder).len() < chunks {
         if child.try_wait()?.is_some() {
             let output = child.wait_with_output()?;
-            anyhow::bail!("the dump has ended: {}", String::from_utf8_lossy(&output.stderr));
+            anyhow::bail!("the dump ended before it was killed: {}", String::from_utf8_lossy(&output.stderr));
         }
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
@@ -121,27 +121,48 @@ async fn killed(server: &Server) -> Result<()> {
         // A second process is not allowed to write to the same folder.
         let second = command(server.port(), &folder, &["--resume"]).output()?;
         let message = String::from_utf8_lossy(&second.stderr).into_owned();
-        ensure!(second.status.code() == Some(1) && message.contains("TW-BULK-0004"), "{message}");
+        ensure!(
+            second.status.code() == Some(1) && message.contains("TW-BULK-0004"),
+            "the second dump was not refused with TW-BULK-0004: {message}"
+        );
         child.kill()?;
         child.wait()?;
         let before = finished(&folder);
-        ensure!(before.len() >= chunks && before.len() < 80, "{} chunks", before.len());
+        ensure!(
+            before.len() >= chunks && before.len() < 80,
+            "the killed dump has finished {} chunks",
+            before.len()
+        );
         // The resumed dump does not change the files that are finished.
         let mut child = start_slow(&link, &folder, &["--resume"], chunks + 5).await?;
         child.kill()?;
         child.wait()?;
         let after = finished(&folder);
-        ensure!(before.iter().all(|chunk| after.contains(chunk)), "{before:?}\n{after:?}");
+        ensure!(
+            before.iter().all(|chunk| after.contains(chunk)),
+            "the resumed dump has changed finished files\nbefore: {before:?}\nafter: {after:?}"
+        );
     }
-    // Without `--resume`, an interrupted dump is not continued.
+    // Without `--resume`, a new dump into the folder is refused.
     let refused = command(server.port(), &folder, &[]).output()?;
     let message = String::from_utf8_lossy(&refused.stderr).into_owned();
-    ensure!(refused.status.code() == Some(1) && message.contains("TW-BULK-0010"), "{message}");
+    ensure!(
+        refused.status.code() == Some(1) && message.contains("TW-BULK-0010"),
+        "the dump was not refused with TW-BULK-0010: {message}"
+    );
     let output = command(server.port(), &folder, &["--resume", "--output", "json"]).output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "the resumed dump has failed: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let lines = String::from_utf8(output.stdout)?;
-    let done: serde_json::Value = serde_json::from_str(lines.lines().last().context("no line")?)?;
-    ensure!(done["schema_version"] == 1 && done["event"] == "done", "{done}");
+    let done: serde_json::Value =
+        serde_json::from_str(lines.lines().last().context("the dump printed nothing")?)?;
+    ensure!(
+        done["schema_version"] == 1 && done["event"] == "done",
+        "the last line does not report the end of the dump: {done}"
+    );
     ensure!(
         done["rows"] == 2 * ROWS && done["snapshots"].as_array().is_some_and(|of| of.len() > 1),
         "{done}"
@@ -194,7 +215,10 @@ async fn a_dry_run_prints_the_plan_and_writes_nothing() -> Result<()> {
         let folder = shell.path().join("dump");
         let output = command(server.port(), &folder, &["--dry-run"]).output()?;
         let message = String::from_utf8(output.stdout)?;
-        ensure!(output.status.success() && message.contains(expected), "{message}");
+        ensure!(
+            output.status.success() && message.contains(expected),
+            "the plan is not printed as expected: {message}"
+        );
         ensure!(
             message.contains("shop.t: about 0 rows")
                 && message.contains("along PRIMARY, not part of the snapshot"),

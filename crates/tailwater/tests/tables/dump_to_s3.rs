@@ -1,4 +1,4 @@
-//! Dumps in S3: over links with faults, killed during uploads and resumed, and loaded.
+//! Dumps in S3. They are written over links with faults, killed during uploads, resumed, and loaded.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -25,8 +25,8 @@ async fn started(kind: ServerKind) -> Result<Server> {
     Ok(Server::start(ServerSpec::new(kind).options(options)).await?)
 }
 
-/// Creates three tables: one with many files; one with a file that needs several parts of an upload; one
-/// whose name must be escaped in an object's name.
+/// Creates three tables: one that is split into many files; one whose file needs several parts of a multipart
+/// upload; one whose name must be escaped in the name of an S3 object.
 async fn fill(server: &Server) -> Result<()> {
     let mut connection = Connection::connect(&server.socket_options()).await?;
     for statement in [
@@ -112,7 +112,7 @@ impl Trial {
         Ok(found)
     }
 
-    /// Waits until a dump satisfies the condition.
+    /// Waits until the running dump satisfies the condition.
     fn wait_for(&self, child: &mut Child, there: impl Fn(&Self) -> Result<bool>) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while !there(self)? {
@@ -159,7 +159,10 @@ fn dump_to_s3_survives_kills_and_network_faults(kind: ServerKind) -> Result<()> 
     trial.wait_for(&mut child, |trial| trial.s3.has_parts())?;
     child.kill()?;
     child.wait()?;
-    ensure!(!s3.file("backups/1/shop.large.000000.tsv").exists());
+    ensure!(
+        !s3.file("backups/1/shop.large.000000.tsv").exists(),
+        "the killed upload has left an incomplete object"
+    );
     shell.run(&dump)?.exits(1).stderr_has(&["TW-BULK-0010", "s3://archive/backups/1"]);
 
     // The dump is killed after the journal lists some chunks.
@@ -192,13 +195,16 @@ fn dump_to_s3_survives_kills_and_network_faults(kind: ServerKind) -> Result<()> 
     };
     let output = first.wait_with_output()?;
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(message.contains("TW-BULK-0004"), "{message}");
+    ensure!(message.contains("TW-BULK-0004"), "the first dump did not end with TW-BULK-0004: {message}");
     ensure!(s3.has_failed());
     let lines = running.exits(0).json()?;
-    let done = lines.last().context("no lines")?;
-    ensure!(done["event"] == "done" && done["rows"] == ROWS + 14, "{done}");
+    let done = lines.last().context("the dump printed nothing")?;
+    ensure!(
+        done["event"] == "done" && done["rows"] == ROWS + 14,
+        "the last line does not report the end of the dump: {done}"
+    );
 
-    // The chunks that the journal listed were not dumped again. The journal has been removed.
+    // The chunks that the journal listed were not dumped again. The journal has been deleted.
     for (file, modified) in &before {
         let now = std::fs::metadata(s3.file(&format!("backups/1/{file}")))?.modified()?;
         ensure!(now == *modified, "{file} was dumped again");

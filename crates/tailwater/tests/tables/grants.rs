@@ -53,7 +53,11 @@ async fn printed_grants_suffice_for_dump_and_load() -> Result<()> {
         let at = |server: &Server| format!("--host 127.0.0.1 --port {} --user tailwater", server.port());
         let dumped =
             shell.run(&format!("dump dumped {}", at(&source)))?.exits(0).stdout_lacks(&["table locks"]);
-        ensure!(!dumped.errors().contains("may not see"), "{}", dumped.errors());
+        ensure!(
+            !dumped.errors().contains("may not see"),
+            "the dump warns that the account cannot see all objects: {}",
+            dumped.errors()
+        );
         // An account that cannot see all objects gets an error, not an incomplete dump.
         source.sql("CREATE USER reader; GRANT SELECT, SHOW VIEW, LOCK TABLES ON shop.* TO reader").await?;
         let less = shell.run(&format!("dump less {}", at(&source).replace("tailwater", "reader")))?.exits(1);
@@ -63,7 +67,7 @@ async fn printed_grants_suffice_for_dump_and_load() -> Result<()> {
                     SELECT definer FROM information_schema.triggers WHERE trigger_schema = 'shop'; \
                     SELECT definer FROM information_schema.events WHERE event_schema = 'shop'";
         let (one, other) = (source.sql(sums).await?, target.sql(sums).await?);
-        ensure!(one == other, "{kind}: the source has {one:?}, the target has {other:?}");
+        ensure!(one == other, "{kind}: the rows of the source are {one:?}, those of the target {other:?}");
 
         // A dump of one server cannot be resumed with rows of another server.
         let refused = shell.run(&format!("dump dumped {} --resume", at(&target)))?;
@@ -80,7 +84,7 @@ const CHECKED: &str = "
     INSERT INTO fired VALUES (1, 1, 0);
 ";
 
-/// Changes rows on the target without writing them to the binlog.
+/// Statements that change rows on the target without writing the changes to its binlog.
 const PLANTED: &str = "SET sql_log_bin = 0; UPDATE shop.plain SET n = 9 WHERE id = 2; DELETE FROM shop.plain WHERE id = 3; \
      UPDATE shop.fired SET n = 9, seen = 0";
 

@@ -1,4 +1,5 @@
-//! `tailwater dump`, and `tailwater load` killed at a random point. `TAILWATER_SEED=n` repeats the point.
+//! `tailwater dump`, and a `tailwater load` that is killed at a random point and resumed. `TAILWATER_SEED=n`
+//! repeats that point.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -84,11 +85,20 @@ async fn killed_load_resumes(kind: ServerKind) -> Result<()> {
     shell.run(&load)?.exits(4).stderr_has(&["TW-BULK-0023", "--resume"]);
     let ran = shell.run(&format!("{load} --resume --output json"))?.exits(0);
     let lines = ran.json()?;
-    let done = lines.last().context("no lines")?;
-    ensure!(done["event"] == "done" && done["schema_version"] == 1, "{done}");
-    ensure!(done["rows"] == 80_010 && done["tables"] == 3, "{done}");
+    let done = lines.last().context("the load printed nothing")?;
+    ensure!(
+        done["event"] == "done" && done["schema_version"] == 1,
+        "the last line does not report the end of the load: {done}"
+    );
+    ensure!(
+        done["rows"] == 80_010 && done["tables"] == 3,
+        "the load reports a wrong number of rows or tables: {done}"
+    );
     let before = done["chunks_before"].as_u64().context("chunks_before is not a number")?;
-    ensure!(before >= enough && done["chunks_loaded"].as_u64() > Some(0), "{done}");
+    ensure!(
+        before >= enough && done["chunks_loaded"].as_u64() > Some(0),
+        "the resumed load did not keep the earlier chunks, or loaded none: {done}"
+    );
 
     let sums = "SELECT COUNT(*), SUM(CRC32(CONCAT(id, note))) FROM shop.orders; \
                 SELECT COUNT(*), SUM(CRC32(CONCAT(a, t))) FROM shop.keyless; SELECT n FROM shop.counted";

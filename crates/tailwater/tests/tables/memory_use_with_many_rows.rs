@@ -62,7 +62,7 @@ async fn fill(source: &Server, rows: &Rows) -> Result<()> {
     let mut there = 1;
     while there < rows.keyed {
         let more = there.min(STEP).min(rows.keyed - there);
-        // These texts compress as badly as the texts in sysbench tables.
+        // The generated texts compress as badly as the texts in sysbench tables.
         let sql = format!(
             "INSERT INTO many.keyed SELECT id + {there}, CRC32(id + {there}) DIV 2, LEFT(SHA2(id + {there}, 512), 119), \
              LEFT(SHA2(id + {there}, 224), 55) FROM many.keyed WHERE id <= {more}"
@@ -101,7 +101,7 @@ async fn run(folder: &Path, words: &str, code: i32) -> Result<u64> {
     }
     let status = process.wait(Duration::from_secs(1)).await?;
     let message = std::fs::read_to_string(&output)?;
-    ensure!(status.code() == Some(code), "{words}: {status}: {message}");
+    ensure!(status.code() == Some(code), "{words} ended with {status}: {message}");
     eprintln!("{} MiB, {:?}: {words}", memory_bytes >> 20, started.elapsed());
     ensure!(
         (1..MEMORY_BYTES_MAX).contains(&memory_bytes),
@@ -135,7 +135,10 @@ async fn many_rows_take_bounded_memory(kind: ServerKind) -> Result<()> {
     run(folder, &check, 0).await?;
     let message = std::fs::read_to_string(folder.join("output"))?;
     let all = format!("compared {} rows of 3 tables", rows.keyed + rows.paired + rows.keyless);
-    ensure!(message.contains(&all) && message.contains("all the same"), "{message}");
+    ensure!(
+        message.contains(&all) && message.contains("all the same"),
+        "the check does not report that all rows are the same: {message}"
+    );
 
     // One digit in one row of the target is changed.
     let planted = format!("UPDATE many.keyed SET k = k ^ 1 WHERE id = {}", rows.keyed * 2 / 3);
@@ -143,7 +146,10 @@ async fn many_rows_take_bounded_memory(kind: ServerKind) -> Result<()> {
     for digests in ["quick", "client", "here", "servers"] {
         run(folder, &format!("{check} --digests {digests}"), 3).await?;
         let message = std::fs::read_to_string(folder.join("output"))?;
-        ensure!(message.contains(": 1 difference"), "{message}");
+        ensure!(
+            message.contains(": 1 difference"),
+            "the check does not report exactly one difference: {message}"
+        );
     }
     Ok(())
 }

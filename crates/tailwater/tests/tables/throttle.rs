@@ -18,7 +18,8 @@ on_each_server!(throttle_pauses_and_resumes_all_bulk_work);
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How long a paused command must show no progress. The programs print their progress twice a second.
+/// How long a paused command is watched: it must make no progress. The programs print their progress twice a
+/// second.
 const STANDS_STILL: Duration = Duration::from_millis(1600);
 
 const SCRIPT: &str = "
@@ -47,7 +48,7 @@ impl Running {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()?;
-        let stdout = child.stdout.take().context("no standard output")?;
+        let stdout = child.stdout.take().context("the command has no standard output")?;
         let (tell, lines) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
@@ -99,7 +100,7 @@ impl Running {
             ensure!(started.elapsed() < PATIENCE, "{words} does not resume");
             std::thread::sleep(Duration::from_millis(20));
         };
-        ensure!(status.code() == Some(code), "{words}: {status}");
+        ensure!(status.code() == Some(code), "{words} ended with {status}");
         Ok(())
     }
 }

@@ -393,7 +393,8 @@ impl ByteValues {
         value.len() + size_of::<usize>()
     }
 
-    /// Writes all values in small batches and frees their memory, because a huge row must not keep it.
+    /// Writes all values in small batches. Then frees their memory, because the values of a huge row must not
+    /// keep it.
     fn write<T: From<ByteArray>>(
         &mut self,
         levels: Option<&[i16]>,

@@ -191,7 +191,7 @@ fn unknown_row_counts_are_estimated_from_bytes() {
 }
 
 #[test]
-fn serial_rows_and_indexes_count_with_their_full_time() {
+fn rows_of_one_connection_and_indexes_count_with_their_full_time() {
     let (large, small) = (LoadSize::new(Some(3000), 0), LoadSize::new(Some(1000), 0));
     let locked = TableToLoad { one_by_one: true, ..to_load(1, small, 0) };
     assert_eq!(TableOrder::new(4, [to_load(0, large, 0), locked]).next(), Some(1));

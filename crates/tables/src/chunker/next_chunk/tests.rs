@@ -226,7 +226,7 @@ proptest! {
                 ChunkStep::Done => break,
             }
         }
-        prop_assert!(covered.iter().all(|&times| times == 1), "{:?}", covered);
+        prop_assert!(covered.iter().all(|&times| times == 1), "rows are not in exactly one chunk; the number of chunks for each row: {:?}", covered);
         prop_assert_eq!(chunker.step(), ChunkStep::Done);
     }
 
@@ -281,7 +281,7 @@ fn dense_keys_need_no_queries_and_sparse_keys_few() {
     };
     assert_eq!(count(1_000_000, 1_000_000, 1), (0, 1000));
     let (questions, chunks) = count(1_000_000, 1_000_000_000_000, 1_000_000);
-    assert!((500..=2000).contains(&chunks), "{chunks}");
+    assert!((500..=2000).contains(&chunks), "the table was cut into {chunks} chunks");
     assert!(questions < chunks + 50, "the chunker sent {questions} queries for {chunks} chunks");
 }
 

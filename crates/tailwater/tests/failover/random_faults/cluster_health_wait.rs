@@ -90,7 +90,8 @@ impl Cluster {
         records.load(run).is_ok_and(|record| record.is_none_or(|record| record.outcome.is_none()))
     }
 
-    /// Waits until another server is the primary. Returns false if that does not happen in time.
+    /// Waits until another server than `old` is the primary. Returns false if that does not happen within
+    /// `patience`.
     pub async fn is_replaced(&self, old: &str, patience: Duration) -> bool {
         let started = Instant::now();
         while started.elapsed() < patience {

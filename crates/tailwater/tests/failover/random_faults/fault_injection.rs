@@ -16,7 +16,7 @@ use crate::shell_session::PROGRAM;
 /// Time limit for a manager to replace a primary, if the replacement is possible.
 const REPLACED: Duration = Duration::from_secs(60);
 
-/// Time to wait for a replacement of the primary that may be impossible or refused.
+/// How long the test waits for a replacement of the primary if that replacement may be impossible or refused.
 const PERHAPS_REPLACED: Duration = Duration::from_secs(8);
 
 async fn pause(random: &mut StdRng, milliseconds: Range<u64>) -> u64 {
@@ -43,7 +43,7 @@ impl Cluster {
             Fault::KillPrimaryAndItsSuccessor => {
                 self.server_mut(leader)?.kill().await?;
                 self.replaced_and_restarted(leader, random).await?;
-                let successor = self.report().await.context("no manager")?.primary;
+                let successor = self.report().await.context("the manager does not answer")?.primary;
                 let after = pause(random, 0..4_000).await;
                 self.server_mut(&successor)?.kill().await?;
                 let effect = self.replaced_and_restarted(&successor, random).await?;
@@ -61,11 +61,11 @@ impl Cluster {
                 Ok(format!("the daemon after {after} ms"))
             }
             Fault::KillPrimaryBehindFrozenDaemon => {
-                self.trial.relay().context("no daemon")?.pause()?;
+                self.trial.relay().context("the daemon is not running")?.pause()?;
                 let after = pause(random, 0..500).await;
                 self.server_mut(leader)?.kill().await?;
                 pause(random, 0..5_000).await;
-                self.trial.relay().context("no daemon")?.resume()?;
+                self.trial.relay().context("the daemon is not running")?.resume()?;
                 let effect = self.replaced_and_restarted(leader, random).await?;
                 Ok(format!("{after} ms after the daemon, {effect}"))
             }
@@ -90,9 +90,9 @@ impl Cluster {
                 Ok(format!("started again after {after} ms"))
             }
             Fault::FreezeDaemon => {
-                self.trial.relay().context("no daemon")?.pause()?;
+                self.trial.relay().context("the daemon is not running")?.pause()?;
                 let after = pause(random, 0..6_000).await;
-                self.trial.relay().context("no daemon")?.resume()?;
+                self.trial.relay().context("the daemon is not running")?.resume()?;
                 Ok(format!("for {after} ms"))
             }
             Fault::CutDaemonFromPrimary(way) => {
@@ -160,12 +160,12 @@ impl Cluster {
     }
 
     fn any_replica(&self, leader: &str, random: &mut StdRng) -> Result<String> {
-        self.names_but(leader).choose(random).cloned().context("no replica")
+        self.names_but(leader).choose(random).cloned().context("the cluster has no replica")
     }
 
     /// Waits until a killed primary is replaced, and then starts it again.
     async fn replaced_and_restarted(&mut self, leader: &str, random: &mut StdRng) -> Result<String> {
-        ensure!(self.is_replaced(leader, REPLACED).await, "no server replaces {leader}");
+        ensure!(self.is_replaced(leader, REPLACED).await, "no server has replaced the primary {leader}");
         let after = pause(random, 0..1_000).await;
         self.start_again(leader, true).await?;
         Ok(format!("replaced, and started again {after} ms later"))
@@ -177,7 +177,7 @@ impl Cluster {
     }
 
     /// Waits until a frozen primary is replaced, then lets it continue. The manager does not replace a
-    /// MariaDB server that might accept commits without ACKs after a restart, and this cannot be checked
+    /// MariaDB server that might accept commits without ACKs after a restart. It cannot check that setting
     /// while the server is frozen.
     async fn frozen_until_replaced(&mut self, leader: &str, random: &mut StdRng) -> Result<String> {
         let waits = self.report().await.and_then(|report| report.waits_after_restart).unwrap_or(false);
@@ -192,16 +192,17 @@ impl Cluster {
     async fn fill_disk_of_log(&mut self, random: &mut StdRng) -> Result<String> {
         self.disk("log")?.fill()?;
         let after = pause(random, 500..4_000).await;
-        let ended = !self.trial.relay().context("no daemon")?.is_running();
+        let ended = !self.trial.relay().context("the daemon is not running")?.is_running();
         if ended {
-            // A service manager would start the daemon repeatedly. Here one attempt fails.
+            // A service manager would start the daemon again and again. This test makes one attempt, which
+            // fails.
             self.trial.start_relay()?;
             pause(random, 0..1_000).await;
         }
         self.disk("log")?.make_room()?;
-        // A daemon whose write to the full disk failed may end only now.
+        // A daemon that fails at a write to the full disk may end a moment later.
         for _ in 0..30 {
-            if !self.trial.relay().context("no daemon")?.is_running() {
+            if !self.trial.relay().context("the daemon is not running")?.is_running() {
                 self.trial.start_relay()?;
                 break;
             }
@@ -221,9 +222,13 @@ impl Cluster {
     }
 
     fn step_clock(&self, random: &mut StdRng) -> Result<String> {
-        let farthest = *[2_000, 60_000, 3_600_000].choose(random).context("a step")?;
+        let farthest =
+            *[2_000, 60_000, 3_600_000].choose(random).context("no step of the clock to choose")?;
         let beside_ms = random.random_range(-farthest..=farthest);
-        self.clock.as_ref().context("no clock")?.set_offset_ms(beside_ms)?;
+        self.clock
+            .as_ref()
+            .context("this machine does not let the test set the daemon's clock")?
+            .set_offset_ms(beside_ms)?;
         Ok(format!("the clock was set wrong by {beside_ms} ms"))
     }
 }

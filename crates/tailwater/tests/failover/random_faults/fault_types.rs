@@ -5,7 +5,7 @@ use tailwater_sandbox::network_link::{Direction, Link};
 
 use super::test_cluster::Cluster;
 
-/// The direction in which a link loses bytes.
+/// The direction in which a network link between the daemon and a server loses bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// Both directions.
@@ -43,7 +43,7 @@ pub enum Fault {
     FreezePrimary,
     /// SIGKILL of the primary, and SIGKILL of the daemon at a random moment of the failover.
     KillPrimaryAndDaemon,
-    /// The primary is killed while the daemon is frozen.
+    /// The daemon is frozen, and the primary is killed meanwhile.
     KillPrimaryBehindFrozenDaemon,
     KillReplica,
     FreezeReplica,
@@ -63,9 +63,10 @@ pub enum Fault {
     SwitchOverAndKillCommand,
     /// The daemon is killed during a switchover.
     SwitchOverAndKillDaemon,
-    /// The daemon's wall clock is set, then the primary is killed.
+    /// The test sets the daemon's wall clock, then kills the primary.
     StepClockAndKillPrimary,
-    /// The primary is frozen. Then, after the last sign of life, the daemon's wall clock is set.
+    /// The test freezes the primary. Then it sets the daemon's wall clock, after the last answer of the
+    /// primary.
     StepClockAndFreezePrimary,
 }
 
@@ -113,7 +114,7 @@ impl Fault {
         self != Self::FillDiskOfPrimary
     }
 
-    /// Whether this cluster allows the fault, and a manager can repair what the fault breaks.
+    /// Whether this cluster allows the fault, and a manager can repair the damage.
     pub fn is_possible(self, cluster: &Cluster) -> bool {
         match self {
             // With reduced durability, a server that restarts lacks transactions that it had acknowledged or

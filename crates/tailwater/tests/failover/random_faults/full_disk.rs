@@ -6,10 +6,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// Size of a disk: more than a test writes.
+/// Size of each file system. A test never writes that much.
 const ROOMY: &str = "2g";
 
-/// Free space of a full disk, in bytes. It is less than a server writes for a commit, and more than a page.
+/// Space that [`Disk::fill`] leaves free, in bytes. It is less than a server writes for a commit, and more
+/// than a page.
 const LEFT_BYTES: u64 = 16 << 10;
 
 /// A small file system. It is unmounted when this value is dropped.
@@ -17,7 +18,8 @@ const LEFT_BYTES: u64 = 16 << 10;
 pub struct Disk(PathBuf);
 
 impl Disk {
-    /// Creates the folder and mounts a file system on it. Returns `None` if mounting is not allowed.
+    /// Creates the folder and mounts a file system on it. Returns `None` if this process is not allowed to
+    /// mount.
     pub fn mount(folder: &Path) -> Result<Option<Self>> {
         std::fs::create_dir_all(folder)?;
         let options = format!("size={ROOMY}");
@@ -40,15 +42,15 @@ impl Disk {
     fn resize(&self, size: &str) -> Result<()> {
         let mount = Command::new("mount").args(["-o", &format!("remount,size={size}")]).arg(&self.0).output();
         let output = mount.context("cannot run mount")?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        ensure!(output.status.success(), "mount has failed: {}", String::from_utf8_lossy(&output.stderr));
         Ok(())
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // The processes that write to the file system have been killed, but may not have ended yet. The
-        // option -l unmounts it anyway.
+        // The processes that write to the file system have been killed, but may still exist. The option -l
+        // unmounts the file system anyway.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }

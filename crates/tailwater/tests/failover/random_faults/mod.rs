@@ -1,19 +1,18 @@
 //! The nemesis runs a whole cluster under load, and injects one fault after another.
 //!
 //! The cluster has three servers, and each can be the primary. A daemon captures, serves, manages
+//! The cluster has three servers, and each can be the primary. A daemon captures, serves, manages
 //! (`automatic`, `rejoin`) and reports the primary over HTTP. Clients keep a ledger and are routed to the
-//! primary. The test can cut the links between all of them. Each round injects one fault, ends it, and waits
-//! until the cluster is healthy without help: one server accepts writes, the others have applied everything,
-//! and the manager reports no problems. Some clients stay with the server that was the primary at the time of
-//! the fault, like clients without a proxy. If that server acknowledged a commit after its replacement, the
-//! commit would be missing on the new primary.
+//! primary. The test can cut the links between all of them.
+//!
+//! Each round injects one fault, ends it, and waits until the cluster has recovered without help: one server
+//! accepts writes, the others have applied everything, and the manager reports no problems. Some clients have
+//! no proxy: they stay with the server that was the primary at the time of the fault. If that server
+//! acknowledged a commit after its replacement, the commit would be missing on the new primary.
 //!
 //! After each round, the primary has every acknowledged commit. At the end all three servers have the same
 //! rows.
 //!
-//! A run prints its random seed. `TAILWATER_SEED=n` repeats the random choices of that run, but not the
-//! timing of the servers. CI injects a few faults. With `TAILWATER_LONG=1` there are `TAILWATER_FAULTS`
-//! faults, on both server families. `TAILWATER_ONLY=KillPrimary,CutClients` selects kinds of faults.
 
 mod cluster_health_wait;
 mod fault_injection;
@@ -117,7 +116,7 @@ fn is_wanted(fault: Fault) -> bool {
     only.is_empty() || only.split(',').any(|name| name == fault.name())
 }
 
-/// Selects a random fault. Each kind is equally likely, however many variants it has.
+/// Selects a random fault. Each kind of fault is equally likely, also if it has several variants.
 fn choose(possible: &[Fault], random: &mut StdRng) -> Option<Fault> {
     let mut names: Vec<_> = possible.iter().map(|fault| fault.name()).collect();
     names.dedup();
@@ -162,7 +161,7 @@ async fn rounds(
     for round in 0..faults {
         let leader = cluster.wait_until_healthy().await?;
         clients.more_commits(random.random_range(20..200)).await?;
-        let fault = choose(&possible, random).context("no fault is possible")?;
+        let fault = choose(&possible, random).context("this cluster allows no fault")?;
         let what = format!("round {round}: {fault:?}, primary {leader}");
         let started = Instant::now();
         let stubborn = clients.load_of_server(cluster.server(&leader)?);

@@ -40,8 +40,8 @@ poll_ms = 300
 "#;
 
 /// Returns a fence hook that confirms that the old primary is down. Without the hook, MariaDB needs an option
-/// file that makes it wait for ACKs after a restart, and no failover writes that file. A link accepts
-/// connections even if its server is down, so the hook connects to the server itself.
+/// file with which it waits for ACKs after a restart, and no failover writes that file. A link accepts
+/// connections even if its server is down. So the hook connects to the server itself.
 fn gone(addresses: &Path) -> String {
     let script = format!(
         "read -r port < {}/port-$TAILWATER_OLD_NAME && ! : > /dev/tcp/127.0.0.1/$port",
@@ -224,7 +224,7 @@ impl Cluster {
 
     /// Returns the disk of a server's binlog. The name `log` means the disk of the daemon's log.
     pub fn disk(&self, name: &str) -> Result<&Disk> {
-        self.disks.get(name).with_context(|| format!("{name} has no small disk"))
+        self.disks.get(name).with_context(|| format!("{name} has no disk that the test can fill"))
     }
 
     /// Starts a killed server again, as the primary if `leads` is true, else as a replica.
@@ -269,7 +269,10 @@ impl Cluster {
             let server = self.server(&name)?;
             let report = ledger.compare_with_server(&server.connect_options()).await?;
             let wrong = report.missing.count + report.altered.count + report.failed_but_present.count;
-            ensure!(wrong == 0 && report.unlisted == 0, "{name}: {report:?}");
+            ensure!(
+                wrong == 0 && report.unlisted == 0,
+                "{name} lacks acknowledged commits, or has rows that no client wrote: {report:?}"
+            );
             let sums = server
                 .sql("CHECKSUM TABLE tw_load.tw_ledger, tw_load.orders, tw_load.items, tw_load.accounts, tw_load.documents")
                 .await?;
@@ -290,7 +293,11 @@ impl Cluster {
         for name in self.names_but(leader) {
             let server = self.server(&name)?;
             let is_there = server.wait_for_gtids(&position, PATIENCE).await?;
-            ensure!(is_there, "{name} does not reach {position}: {:?}", server.replica_status().await?);
+            ensure!(
+                is_there,
+                "{name} does not reach the GTIDs {position}: {:?}",
+                server.replica_status().await?
+            );
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use super::cluster_health_wait::PATIENCE;
 use super::test_cluster::Cluster;
 
-/// Time between two requests of the proxy for the name of the primary.
+/// Interval at which the proxy asks the daemon for the name of the primary.
 const ASK: Duration = Duration::from_millis(50);
 
 /// Number of the first client that stays connected to one server.
@@ -63,7 +63,7 @@ impl Clients {
         Workload::start(as_app(server), &spec, Arc::clone(&self.ledger))
     }
 
-    /// Waits until `more` further commits are acknowledged.
+    /// Waits until the primary has acknowledged `more` further commits.
     pub async fn more_commits(&mut self, more: u64) -> Result<()> {
         let acknowledged = |load: &Workload| load.counters().snapshot().acknowledged;
         let wanted = acknowledged(&self.load) + more;
@@ -72,7 +72,7 @@ impl Clients {
             ensure!(!self.load.is_over(), "the clients gave up");
             ensure!(
                 started.elapsed() < PATIENCE,
-                "commits do not continue: {:?}",
+                "the primary acknowledges no further commits: {:?}",
                 self.load.counters().snapshot()
             );
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -80,13 +80,14 @@ impl Clients {
         Ok(())
     }
 
-    /// Checks that this server has everything acknowledged so far, while the clients continue.
+    /// Checks that this server has every commit that has been acknowledged so far. The clients continue
+    /// meanwhile.
     pub async fn compare(&self, server: &Server) -> Result<()> {
         let known = Ledger::new();
         self.ledger.for_each(|id, entry| known.record(id, entry));
         let report = known.compare_with_server(&server.connect_options()).await?;
         let wrong = report.missing.count + report.altered.count + report.failed_but_present.count;
-        ensure!(wrong == 0, "{}: {report:?}", server.name());
+        ensure!(wrong == 0, "{} lacks acknowledged commits: {report:?}", server.name());
         Ok(())
     }
 
@@ -95,13 +96,13 @@ impl Clients {
         let Self { ledger, load, router, .. } = self;
         let report = tokio::time::timeout(PATIENCE, load.finish()).await.context("the clients do not end")?;
         router.abort();
-        ensure!(report.errors.is_empty(), "clients gave up: {:?}", report.errors);
+        ensure!(report.errors.is_empty(), "clients gave up with errors: {:?}", report.errors);
         Ok(ledger)
     }
 }
 
 /// Acts as a load balancer: asks the daemon for the primary, routes the clients to it, and closes their
-/// connections to other servers. If the daemon does not answer, the routes do not change.
+/// connections to other servers. While the daemon does not answer, the clients stay connected as they are.
 async fn route(front: Arc<Link>, http: u16, servers: BTreeMap<String, SocketAddr>) {
     let mut leads: Option<String> = None;
     loop {
@@ -126,7 +127,7 @@ async fn ask(port: u16) -> Result<Option<String>> {
     stream.write_all(b"GET /primary HTTP/1.0\r\n\r\n").await?;
     let mut text = String::new();
     stream.take(64 << 10).read_to_string(&mut text).await?;
-    let (_, body) = text.split_once("\r\n\r\n").context("no body")?;
+    let (_, body) = text.split_once("\r\n\r\n").context("the answer of the daemon has no body")?;
     let body: Value = serde_json::from_str(body)?;
     let server = body["server"].as_str().filter(|_| body["ok"] == true);
     Ok(server.map(str::to_owned))
