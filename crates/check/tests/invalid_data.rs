@@ -107,7 +107,7 @@ async fn invalid_data_is_copied_unchanged(kind: ServerKind) -> Result<()> {
     let (before, wanted) = (all(&source).await?, source.sql(indexes).await?);
     ensure!(
         wanted[2] == "3\t0\t0\t0\t1\t1\t0\t0",
-        "the source does not have the expected index values: {wanted:?}"
+        "the ENUM and SET values of the source do not have the expected numbers: {wanted:?}"
     );
     let folder = test_dump_folders::write(&source, DumpCompression::Zstd, 2).await?;
     for inserts in [false, true] {
@@ -128,7 +128,7 @@ async fn invalid_data_is_copied_unchanged(kind: ServerKind) -> Result<()> {
             ensure_equal(&before, &all(&target).await?)?;
             ensure!(
                 target.sql(indexes).await? == wanted,
-                "the indexes do not find the rows after a load with inserts = {inserts}"
+                "ENUM or SET values have other numbers after a load with inserts = {inserts}"
             );
         }
         target.sql("DROP DATABASE odd; DROP DATABASE tailwater").await?;
@@ -147,7 +147,8 @@ async fn invalid_data_is_copied_unchanged(kind: ServerKind) -> Result<()> {
         ensure_equal(&before, &all(&target).await?)?;
         ensure!(
             target.sql(indexes).await? == wanted,
-            "the indexes do not find the rows after a load with inserts = {inserts}"
+            "ENUM or SET values have other numbers after the dump stream (true) or the copy (false): \
+             {inserts}"
         );
         if inserts {
             values_without_a_member_are_repaired(&source, &target).await?;

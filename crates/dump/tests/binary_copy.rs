@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 const CLONER_PASSWORD: &str = "p'w\\d \"x\"";
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Rows of the progress tables that a channel with `gtid = log` would write on its target.
+/// Rows that channels with `gtid = log` would write on their target.
 const CHANNEL_ROWS: &str = "CREATE DATABASE tailwater; CREATE TABLE tailwater.apply_unlogged (channel VARCHAR(64) PRIMARY KEY); \
                    INSERT INTO tailwater.apply_unlogged VALUES ('one'), ('two')";
 

@@ -486,7 +486,7 @@ async fn definitions_change_as_soon_as_tables_are_finished(kind: ServerKind) -> 
     connection
         .execute("ALTER TABLE shop.plain ADD COLUMN more INT")
         .await
-        .context("the dump still locks a finished table")?;
+        .context("the table was not altered: the dump has not finished it, or still locks it")?;
     connection.execute("SET SESSION lock_wait_timeout = 1").await?;
     let refused = connection.execute("ALTER TABLE shop.keyless ADD COLUMN more INT").await;
     ensure!(is_lock_timeout(&refused), "a table that is being dumped could be altered: {refused:?}");
@@ -630,7 +630,7 @@ async fn a_dump_ends_during_definition_changes(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// A long statement runs during a dump. If the dump waited for a lock behind that statement, all other
+/// A long statement runs during a dump. If the dump waited for that statement with a lock request, all other
 /// sessions would wait too.
 async fn a_long_statement_does_not_block_other_sessions(kind: ServerKind) -> Result<()> {
     let Some(server) = start(kind).await? else { return Ok(()) };

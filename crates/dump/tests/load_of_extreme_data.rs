@@ -129,7 +129,7 @@ async fn a_full_target_table_is_reported(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// The target's disk becomes full during a load. It does not matter which file the server is writing then.
+/// The target's disk becomes full during a load. The server may be writing any of its files then.
 async fn a_load_resumes_after_a_full_disk(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());

@@ -350,7 +350,7 @@ async fn a_changed_file_is_dumped_again(kind: ServerKind) -> Result<()> {
     let mended = dumped(&source, folder, resumed).await?;
     ensure!(
         mended.snapshots_used().len() == 2 && mended.nulled() == whole.nulled(),
-        "the chunk with the missing file was not dumped again as before: {mended:?}"
+        "the chunk with the damaged file was not dumped again as before: {mended:?}"
     );
     ensure!(DumpFolder::read(folder)? == mended);
     compare(&source, folder, &mended).await

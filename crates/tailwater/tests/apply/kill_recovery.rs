@@ -38,7 +38,7 @@ async fn a_killed_daemon_applies_each_transaction_once_to_mysql() -> Result<()> 
     killed(ServerKind::Mysql97, true).await
 }
 
-/// The source does not wait for ACKs. A background thread syncs the log to disk, and the channel waits for
+/// The source does not wait for ACKs. A background thread syncs the log to disk. Only the channel waits for
 /// that sync before it applies a transaction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_daemon_applies_each_transaction_of_a_source_without_semi_sync_once() -> Result<()> {

@@ -87,7 +87,7 @@ fn is_hidden(shell: &Shell, http: &Http, trial: &Trial, hidden: &[&str]) -> Resu
         ensure!(!hidden.iter().any(|secret| shown.contains(secret)), "{words} shows a secret: {shown}");
     }
     let status = http.until("/status", 200, |body| body.to_string().contains("TW-APP-"))?.to_string();
-    ensure!(!hidden.iter().any(|secret| status.contains(secret)), "the status page shows a secret: {status}");
+    ensure!(!hidden.iter().any(|secret| status.contains(secret)), "/status shows a secret: {status}");
     for path in ["/replica/replica", "/primary/primary", "/acker/primary"] {
         let (_, body) = http.ask("GET", path)?;
         ensure!(

@@ -97,7 +97,7 @@ fn segments(shell: &Shell) -> Result<usize> {
 async fn wait_for(mut done: impl FnMut() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !done()? {
-        ensure!(Instant::now() < deadline, "the log does not receive the newest binlog file");
+        ensure!(Instant::now() < deadline, "the log does not receive the binlog file");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Ok(())

@@ -15,7 +15,7 @@ use crate::shell_session::Shell;
 const WATCHDOG: Duration = Duration::from_millis(200);
 
 #[tokio::test]
-async fn the_daemon_reports_its_start_problems_hang_and_stop() -> Result<()> {
+async fn a_daemon_reports_its_start_a_problem_a_hang_and_its_stop() -> Result<()> {
     let kind = ServerKind::Mariadb1011;
     if require(kind).is_none() {
         return Ok(());

@@ -232,7 +232,7 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     until("commits", async || Ok(load.counters().snapshot().acknowledged > 300)).await?;
 
     // The load must end first. While its commits wait for an ACK, a server writes only one more group of
-    // commits to the binlog, so it might not write the next transaction.
+    // commits to the binlog. So it might not write the transaction that this test commits next.
     load.abort().await;
     until("no commit to wait for an ACK", async || {
         let list = trial.primary.sql("SHOW PROCESSLIST").await?;

@@ -122,8 +122,8 @@ async fn switchover_there_and_back(kind: ServerKind) -> Result<()> {
     let mut holder = Connection::connect(&as_app(&led.trial.primary)).await?;
     holder.execute("LOCK TABLES tw_load.locked WRITE").await?;
     let ran = led.tailwater("switchover primary --max-write-pause-ms 400")?.exits(4);
-    // The time limit of the statement or the time limit of the whole switchover may be reached first. The
-    // error names the same step.
+    // The time limit of the statement or the time limit of the whole switchover may be reached first. In both
+    // cases the error names the same step.
     ran.stderr_has(&["pause writes"]);
     more_commits(&load, 50).await?;
     holder.execute("UNLOCK TABLES").await?;

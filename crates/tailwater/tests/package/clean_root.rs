@@ -149,7 +149,7 @@ impl CleanRoot {
     /// changed configuration files.
     pub fn install_command(&self, package: &Path) -> Result<String> {
         let name = package.file_name().and_then(|name| name.to_str()).context("a package has a name")?;
-        // The package is not copied to /tmp, because a booted system mounts an empty file system there.
+        // The package is not copied to /tmp, because a booted system mounts a file system in memory there.
         std::fs::copy(package, self.path("srv").join(name))?;
         Ok(format!("dpkg --force-confdef --force-confold --install '/srv/{name}'"))
     }

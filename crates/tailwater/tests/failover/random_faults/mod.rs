@@ -1,7 +1,6 @@
 //! The nemesis runs a whole cluster under load, and injects one fault after another.
 //!
 //! The cluster has three servers, and each can be the primary. A daemon captures, serves, manages
-//! The cluster has three servers, and each can be the primary. A daemon captures, serves, manages
 //! (`automatic`, `rejoin`) and reports the primary over HTTP. Clients keep a ledger and are routed to the
 //! primary. The test can cut the links between all of them.
 //!
@@ -13,6 +12,9 @@
 //! After each round, the primary has every acknowledged commit. At the end all three servers have the same
 //! rows.
 //!
+//! A run prints its random seed. `TAILWATER_SEED=n` repeats the random choices of that run, but not the
+//! timing of the servers. CI injects a few faults. With `TAILWATER_LONG=1` there are `TAILWATER_FAULTS`
+//! faults, on both server families. `TAILWATER_ONLY=KillPrimary,CutClients` selects kinds of faults.
 
 mod cluster_health_wait;
 mod fault_injection;
