@@ -86,7 +86,7 @@ async fn a_dump_under_writes_and_ddl_equals_the_source_at_one_point_in_time(kind
         let [point] = report.manifest.snapshots.as_slice() else {
             anyhow::bail!("the dump does not have one snapshot: {:?}", report.manifest.snapshots)
         };
-        let gtids = point.gtid_set.as_deref().context("no GTIDs")?;
+        let gtids = point.gtid_set.as_deref().context("the snapshot has no GTIDs")?;
         target.sql("DROP DATABASE IF EXISTS drift; DROP DATABASE IF EXISTS tailwater").await?;
         let contents = tailwater_folder::read(folder.path(), false)?;
         let options = LoadOptions::new(target.connect_options());

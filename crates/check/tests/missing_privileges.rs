@@ -190,7 +190,7 @@ async fn a_damaged_manifest_is_refused(kind: ServerKind) -> Result<()> {
             let refused = tailwater_folder::read(temporary.path(), false).err().context(edited)?;
             ensure!(
                 refused.code() == "TW-BULK-0002" && refused.to_string().contains("manifest.json"),
-                "{refused}"
+                "the edited manifest was not reported as damaged: {refused}"
             );
         }
     }

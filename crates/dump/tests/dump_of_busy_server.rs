@@ -87,7 +87,7 @@ pub(crate) fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Vec<Vec<Optio
         }
         ensure!(
             text.len() as u64 == written.bytes && crc32fast::hash(&text) == written.crc32,
-            "{}",
+            "the size or the checksum of the data file {} is wrong",
             chunk.file
         );
         let before = rows.len();
@@ -344,17 +344,18 @@ async fn dump_under_load(load: &Load, server: &Server, has_binlog: bool) -> Resu
         let report = dump(options, Arc::new(BulkProgress::default()), CancellationToken::new()).await?;
         let (manifest, method) = (report.manifest, report.method);
         let total = rows_of(&at, table(&manifest, "total")?)?;
-        let [total] = total.as_slice() else { bail!("the table does not have one row: {total:?}") };
-        let total: u64 = String::from_utf8(total[0].clone().context("the value is NULL")?)?.parse()?;
+        let [total] = total.as_slice() else { bail!("the query did not return one row: {total:?}") };
+        let total: u64 =
+            String::from_utf8(total[0].clone().context("the number of transactions is NULL")?)?.parse()?;
         ensure!(
             total >= seen + 50,
             "the dump has {total} transactions, fewer than the {seen} before it plus 50"
         );
         for number in 0..3 {
             let rows = rows_of(&at, table(&manifest, &format!("load_{number}"))?)?;
-            let ids = rows
-                .into_iter()
-                .map(|row| Ok(String::from_utf8(row[0].clone().context("the value is NULL")?)?.parse()?));
+            let ids = rows.into_iter().map(|row| {
+                Ok(String::from_utf8(row[0].clone().context("the number of a row is NULL")?)?.parse()?)
+            });
             let mut ids = ids.collect::<Result<Vec<u64>>>()?;
             ids.sort_unstable();
             let (rows, last) = (ids.len(), ids.last().copied());
@@ -365,7 +366,7 @@ async fn dump_under_load(load: &Load, server: &Server, has_binlog: bool) -> Resu
         }
         // The dumped rows must be those at the position that the manifest records.
         let point = manifest.snapshots.first().context("the manifest has no snapshot")?;
-        let named = point.gtid_set.as_deref().context("no GTIDs")?;
+        let named = point.gtid_set.as_deref().context("the snapshot has no GTIDs")?;
         ensure!(
             transactions(kind, named)? - before == total,
             "{method}: the dump has {total} transactions, but its GTIDs are {named}, of which {before} are older than the test"
@@ -618,7 +619,7 @@ async fn a_dump_ends_during_definition_changes(kind: ServerKind) -> Result<()> {
             let definition = std::fs::read_to_string(folder.join(&table.file))?;
             ensure!(
                 definition.contains("`extra`") == table.columns.iter().any(|column| column.name == "extra"),
-                "{definition}"
+                "the definition and the columns of a table do not match: {definition}"
             );
         }
         ensure!(tables.count() == TABLES as usize);

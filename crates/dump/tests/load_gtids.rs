@@ -27,7 +27,11 @@ async fn dumped(source: &Server) -> Result<(tempfile::TempDir, DumpContents, Str
         .await?;
     let folder = test_dump_folders::write(source, DumpCompression::None, 10).await?;
     let contents = tailwater_folder::read(folder.path(), false)?;
-    let set = contents.point.as_ref().and_then(|point| point.gtid_set.clone()).context("no GTIDs")?;
+    let set = contents
+        .point
+        .as_ref()
+        .and_then(|point| point.gtid_set.clone())
+        .context("the dump records no GTIDs")?;
     Ok((folder, contents, set))
 }
 

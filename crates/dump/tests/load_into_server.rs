@@ -113,7 +113,7 @@ async fn the_stock_client_loads_the_files(kind: ServerKind) -> Result<()> {
             let mut command = client(&target)?;
             command.args(["--local-infile=1", "--execute", &statement]);
             let mut child = command.stdin(std::process::Stdio::piped()).spawn()?;
-            let mut stdin = child.stdin.take().context("no standard input")?;
+            let mut stdin = child.stdin.take().context("the client has no standard input")?;
             std::thread::spawn(move || std::io::Write::write_all(&mut stdin, &rows));
             ensure!(child.wait()?.success(), "the client has failed at: {statement}");
         }
@@ -238,7 +238,7 @@ async fn unsafe_loads_are_refused(kind: ServerKind) -> Result<()> {
     let good = std::fs::read(&file)?;
     let rows = zstd::decode_all(&good[..])?;
     let mut wrong = rows.clone();
-    *wrong.last_mut().context("the file is empty")? = b'x';
+    *wrong.last_mut().context("the data file is empty")? = b'x';
     std::fs::write(&file, zstd::encode_all(&wrong[..], 1)?)?;
     refused("TW-BULK-0002").await?;
     std::fs::write(&file, &good[..good.len() / 2])?;

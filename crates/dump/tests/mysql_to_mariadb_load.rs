@@ -92,7 +92,7 @@ async fn features_of_one_flavour_are_refused_by_name() -> Result<()> {
         let text = error.to_string();
         ensure!(
             error.code() == "TW-BULK-0085" && text.contains("column the column of table far.t"),
-            "{text}"
+            "the error does not name the column: {text}"
         );
         ensure!(text.contains(wanted), "the error does not contain {wanted:?}: {text}");
         ensure!(target.sql("SHOW DATABASES LIKE 'far'").await?.is_empty());

@@ -65,7 +65,7 @@ fn pipe_into(server: &Server, script: Vec<u8>) -> Result<()> {
     let mut command = client(server)?;
     command.arg("--skip-binary-mode");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-    let mut stdin = child.stdin.take().context("no standard input")?;
+    let mut stdin = child.stdin.take().context("the client has no standard input")?;
     let writing = std::thread::spawn(move || stdin.write_all(&script));
     let output = child.wait_with_output()?;
     ensure!(output.status.success(), "the client has failed: {}", String::from_utf8_lossy(&output.stderr));

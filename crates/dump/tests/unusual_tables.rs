@@ -34,7 +34,7 @@ async fn dumped(options: DumpOptions) -> Result<DumpReport, BulkError> {
 fn first_fields(folder: &Path, manifest: &Manifest, name: &str) -> Result<Vec<String>> {
     let rows = rows_of(folder, table(manifest, name)?)?.into_iter();
     let first = |row: Vec<Option<Vec<u8>>>| {
-        let value = row.into_iter().next().flatten().context("the value is NULL")?;
+        let value = row.into_iter().next().flatten().context("the first field of a row is NULL")?;
         Ok(String::from_utf8(value)?)
     };
     let mut fields = rows.map(first).collect::<Result<Vec<_>>>()?;

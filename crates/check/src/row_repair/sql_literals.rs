@@ -68,7 +68,11 @@ mod tests {
             (LiteralKind::Moment, "'"),
             (LiteralKind::Text("x' ".into()), "a"),
         ] {
-            assert_eq!(literal(&kind, value), None, "{kind:?} {value}");
+            assert_eq!(
+                literal(&kind, value),
+                None,
+                "{value:?} was accepted as a literal of the kind {kind:?}"
+            );
         }
     }
 }

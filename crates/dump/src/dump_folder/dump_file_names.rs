@@ -95,7 +95,11 @@ mod tests {
         #[test]
         fn encoded_names_fit_into_a_file_name_and_differ(one in ".{1,64}", other in ".{1,64}") {
             let file = object_file(ObjectKind::PackageBody, &one, &other);
-            prop_assert!(file.len() <= 255 && file.bytes().all(|byte| byte != b'/' && byte != 0), "{}", file);
+            prop_assert!(
+                file.len() <= 255 && file.bytes().all(|byte| byte != b'/' && byte != 0),
+                "the file name is too long or has an invalid byte: {}",
+                file
+            );
             prop_assert_eq!(encode(&one) == encode(&other), one == other);
             prop_assert!(!encode(&one).contains('.'));
         }

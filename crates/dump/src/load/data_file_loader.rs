@@ -580,7 +580,7 @@ mod tests {
             "Incorrect datetime value: '2024-13-01' for column 'ab' at row 1",
             "Duplicate entry 'column 'b'' for key 'b'",
         ] {
-            assert!(!is(1292, message), "{message}");
+            assert!(!is(1292, message), "the warning was ignored: {message}");
         }
         assert!(!is_of_computing(Some(1292), "Truncated incorrect DOUBLE value: 'abc'", &[]));
     }

@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_end_marker_is_sent_only_for_whole_files() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary folder is created");
         let rows: Vec<u8> = (0..100_000u32).flat_map(|row| format!("{row}\trow\n").into_bytes()).collect();
         let path = folder.path().join("rows.tsv.zst");
         let packed = zstd::encode_all(&rows[..], 1).expect("the rows are compressed");

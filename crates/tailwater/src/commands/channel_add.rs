@@ -212,12 +212,15 @@ mod tests {
         let printed = render_error(&with_start_hint(not_back.into(), "replica"));
         assert!(
             printed.starts_with("TW-BULK-0102") && printed.contains("`tailwater channel start replica`"),
-            "{printed}"
+            "the error does not name the command that starts the channel: {printed}"
         );
-        assert!(printed.contains("db2 has all data"), "{printed}");
+        assert!(
+            printed.contains("db2 has all data"),
+            "the error does not say that the target has all data: {printed}"
+        );
         // This error asks the operator to repeat the copy, so it must not name `channel start`.
         let cut = BulkError::BinaryInterrupted { left: "run the same again".into() };
         let printed = render_error(&with_start_hint(cut.into(), "replica"));
-        assert!(!printed.contains("channel start"), "{printed}");
+        assert!(!printed.contains("channel start"), "the error names `channel start`: {printed}");
     }
 }

@@ -178,7 +178,10 @@ async fn stage(trial: &mut Trial, target: &Server, change: &str, transactions: &
         trial.primary.sql(&format!("BEGIN; {transaction}; {count}; COMMIT; BEGIN; {count}; COMMIT")).await?;
     }
     wait_equal(trial, target).await?;
-    trial.relay().and_then(|relay| relay.memory_bytes_max()).context("no VmHWM")
+    trial
+        .relay()
+        .and_then(|relay| relay.memory_bytes_max())
+        .context("the peak memory of the daemon (VmHWM) cannot be read")
 }
 
 async fn wait_equal(trial: &mut Trial, target: &Server) -> Result<()> {

@@ -161,7 +161,7 @@ async fn daemon_follows_acker_orders(kind: ServerKind) -> Result<()> {
         .says(&["stopped since ", "by order of the manager (lease term 3)"]);
     ensure!(
         cluster.trial.relay_log_tail().contains("stopped by order of a manager"),
-        "{}",
+        "the daemon has not logged that its capture was stopped: {}",
         cluster.trial.relay_log_tail()
     );
     cluster.acker.start(LeaseToken(4)).await.map_err(display)?;

@@ -250,7 +250,10 @@ fn cat(shell: &Shell, gtid: &str) -> Result<()> {
 
     let rows = |words: &str| -> Result<Vec<(String, String)>> {
         let lines = shell.run(words)?.exits(0).json()?;
-        ensure!(lines.iter().all(|line| line["file"].is_string() && line["offset"].is_u64()), "{lines:?}");
+        ensure!(
+            lines.iter().all(|line| line["file"].is_string() && line["offset"].is_u64()),
+            "a printed line has no file or no offset: {lines:?}"
+        );
         let text = |line: &Value, name: &str| line[name].as_str().unwrap_or_default().to_owned();
         let rows = lines
             .iter()
@@ -272,14 +275,17 @@ fn cat(shell: &Shell, gtid: &str) -> Result<()> {
     let first = "log cat log/primary/0000000001.binlog --table shop.audit --output json";
     assert_eq!(rows(first)?, owned(&[audit]));
     let lines = shell.run("log cat log/primary --rows --table shop.orders --output json")?.exits(0).json()?;
-    assert_eq!(lines.len(), 4, "{lines:?}");
+    assert_eq!(lines.len(), 4, "`log cat` does not print four rows of shop.orders: {lines:?}");
     let text = shell.run("log cat log/primary --rows")?.exits(0).text();
-    ensure!(text.lines().all(|line| line.starts_with("###")) && text.lines().count() > 10, "{text}");
+    ensure!(
+        text.lines().all(|line| line.starts_with("###")) && text.lines().count() > 10,
+        "`log cat --rows` prints other lines than rows: {text}"
+    );
     times(shell, gtid)
 }
 
-/// `--since` and `--until` for the log, which has an index, and for its files without one. The two outputs
-/// together contain everything.
+/// `--since` and `--until` for the log, which has an index, and for the log's files without an index. The two
+/// options together select all transactions.
 fn times(shell: &Shell, gtid: &str) -> Result<()> {
     let lines = shell.run("log stats log/primary --top 100 --output json")?.exits(0).json()?;
     let all = lines[0]["biggest"].as_array().context("the report has no list of transactions")?;
@@ -306,13 +312,19 @@ fn times(shell: &Shell, gtid: &str) -> Result<()> {
     let early = gtids(format!("log cat log/primary --until {moment}"))?;
     let late = gtids(format!("log cat log/primary --since {moment}"))?;
     assert_eq!((early.len(), late.len()), (wanted(&|us| us < after), wanted(&|us| us >= after)));
-    ensure!(early.contains(&Value::from(gtid)) && early.len() + late.len() == 7, "{early:?} {late:?}");
+    ensure!(
+        early.contains(&Value::from(gtid)) && early.len() + late.len() == 7,
+        "the two halves do not have all transactions: {early:?} {late:?}"
+    );
     let (mut early_of_files, mut late_of_files) = (Vec::new(), Vec::new());
     for number in 1..=FILES {
         early_of_files.extend(gtids(format!("log cat log/primary/{number:010}.binlog --until {moment}"))?);
         late_of_files.extend(gtids(format!("log cat log/primary/{number:010}.binlog --since {moment}"))?);
     }
-    ensure!(early_of_files == early && late_of_files == late, "{early_of_files:?} {late_of_files:?}");
+    ensure!(
+        early_of_files == early && late_of_files == late,
+        "the files of the log select other transactions: {early_of_files:?} {late_of_files:?}"
+    );
     Ok(())
 }
 
@@ -347,11 +359,14 @@ fn raw(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
     Ok(())
 }
 
-/// With `| head`, the reader closes the pipe early.
+/// With `| head`, the program that reads the output closes the pipe early.
 fn a_closed_pipe_is_not_an_error(shell: &Shell) -> Result<()> {
     for words in ["log cat log", "log cat --output json log", "log cat --raw log"] {
         let ran = shell.bash(&format!("tailwater {words} | head -c 10"))?.exits(0);
-        ensure!(ran.errors().is_empty() && ran.bytes().len() == 10, "{ran:?}");
+        ensure!(
+            ran.errors().is_empty() && ran.bytes().len() == 10,
+            "the closed pipe caused an error, or the output is too short: {ran:?}"
+        );
     }
     Ok(())
 }
@@ -363,8 +378,11 @@ fn verify(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
         .exits(0)
         .says(&["log/primary: nothing is wrong: 4 segments, 7 transactions"]);
     let lines = shell.run("log verify log/primary --output json")?.exits(0).json()?;
-    let [line] = lines.as_slice() else { anyhow::bail!("{lines:?}") };
-    ensure!(line["ok"] == true && line["problems"] == 0 && line["transactions"] == 7, "{line}");
+    let [line] = lines.as_slice() else { anyhow::bail!("`log verify` did not print one line: {lines:?}") };
+    ensure!(
+        line["ok"] == true && line["problems"] == 0 && line["transactions"] == 7,
+        "the undamaged log has problems, or a wrong number of transactions: {line}"
+    );
     let file = files[0].0.display().to_string();
     shell.run(&format!("log verify {file}"))?.exits(0).says(&["nothing is wrong: 1 segments"]);
 
@@ -385,8 +403,10 @@ fn verify(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
     let text = shell.run("log verify log/primary")?.exits(3);
     let text = text.says(&["TW-LOG-0003", &name, "at offset ", "1 problem"]).text();
     let lines = shell.run("log verify log/primary --output json")?.exits(3).json()?;
-    let [problem, line] = lines.as_slice() else { anyhow::bail!("{lines:?}") };
-    ensure!(line["ok"] == false && line["problems"] == 1, "{line}");
+    let [problem, line] = lines.as_slice() else {
+        anyhow::bail!("`log verify` did not print one problem and one summary: {lines:?}")
+    };
+    ensure!(line["ok"] == false && line["problems"] == 1, "the summary does not report one problem: {line}");
     ensure!(
         problem["code"] == "TW-LOG-0003"
             && problem["path"].as_str().is_some_and(|path| path.ends_with(&name))
@@ -396,7 +416,10 @@ fn verify(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
         row["offset"] == offset && offset < found as u64,
         "the reported problem is {problem}, but the damaged row is in {row}"
     );
-    ensure!(text.contains(&format!("at offset {offset}: ")), "{text}");
+    ensure!(
+        text.contains(&format!("at offset {offset}: ")),
+        "the text output does not name the offset {offset}: {text}"
+    );
     let alone = shell.run(&format!("log verify log/primary/{name}"))?.exits(3);
     alone.says(&["TW-LOG-0003", &name, &format!("at offset {offset}: ")]);
     Ok(())

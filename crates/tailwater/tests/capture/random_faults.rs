@@ -198,7 +198,7 @@ impl fmt::Display for Summary {
 async fn no_acknowledged_commit_is_lost_by_kills() -> Result<()> {
     let long = std::env::var_os("TAILWATER_LONG").is_some();
     let seed: u64 = match std::env::var("TAILWATER_SEED") {
-        Ok(text) => text.parse().context("TAILWATER_SEED")?,
+        Ok(text) => text.parse().context("TAILWATER_SEED is not a number")?,
         Err(_) => rand::random(),
     };
     say(&format!("TAILWATER_SEED={seed} repeats this run"));

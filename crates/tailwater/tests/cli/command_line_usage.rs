@@ -177,7 +177,7 @@ async fn a_log_folder_is_used_by_one_daemon() -> Result<()> {
     while !std::fs::read_to_string(shell.path().join("next"))?.contains("capture interrupted") {
         ensure!(
             next.is_running() && Instant::now() < deadline,
-            "{}",
+            "the next daemon does not start: {}",
             std::fs::read_to_string(shell.path().join("next"))?
         );
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -103,7 +103,7 @@ async fn metrics_follow_captures_and_channels(kind: ServerKind) -> Result<()> {
     })?;
     let http = Http { port: port.number() };
     for method in ["HEAD", "OPTIONS"] {
-        ensure!(http.ask(method, "/metrics")?.0 == 200, "{method}");
+        ensure!(http.ask(method, "/metrics")?.0 == 200, "{method} /metrics is not answered with 200");
     }
     ensure!(http.ask("POST", "/metrics")?.0 == 405);
     ensure!(http.ask("GET", "/metrics?source=primary")?.0 == 400);

@@ -151,7 +151,7 @@ async fn status_says_what_is_wrong(kind: ServerKind) -> Result<()> {
     let screen = shell.run("status -c tailwater.toml")?.exits(3).says(&["waiting", "db1", "no answer"]);
     ensure!(
         screen.text().lines().last().is_some_and(|last| last.ends_with(" problems")),
-        "{}",
+        "the last line does not give the number of problems: {}",
         screen.text()
     );
     let all = shell.run("status -c tailwater.toml --output json")?.exits(3);

@@ -108,7 +108,7 @@ async fn a_cluster_is_shown(kind: ServerKind) -> Result<()> {
     let primary = cluster_primary(&cluster);
     ensure!(
         primary["writable"] == true && primary["semi_sync"]["clients"].as_u64() >= Some(1),
-        "{primary:#}"
+        "the primary is not writable, or has no semi-sync replica: {primary:#}"
     );
     let relay = child(primary, "tailwater").context("the primary has no relay below it")?;
     ensure!(
@@ -121,10 +121,10 @@ async fn a_cluster_is_shown(kind: ServerKind) -> Result<()> {
         relay["notes"].as_array().is_some_and(|notes| notes.iter().any(is_position)),
         "the relay has no note about its position: {relay:#}"
     );
-    let named = child(relay, "db2").context("no db2")?;
+    let named = child(relay, "db2").context("the relay has no server db2 below it")?;
     ensure!(
         named["role"] == "replica" && named["promotion"] == "prefer" && named["region"] == "north",
-        "{named:#}"
+        "db2 is shown with a wrong role, promotion or region: {named:#}"
     );
     let fed = child(relay, "reports").context("the relay has no target below it")?;
     ensure!(

@@ -89,7 +89,7 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
     let (code, body) = http.order("follow", TOKEN, &json!({ "token": 7, "server": "db2" }))?;
     ensure!(
         code == 200 && body["acker"]["follows"] == "db2" && body["is_streaming"] == true,
-        "{code} {body}"
+        "the order to follow db2 was not obeyed: {code} {body}"
     );
     wait_until_connected_to(&to(&ways.write), 12).await.with_context(|| logged(&haproxy))?;
 

@@ -226,7 +226,11 @@ async fn killed_after_promotion(led: &mut Led, load: &Workload) -> Result<()> {
 /// ackers capture again. The old primary restarts too, and remains the primary.
 async fn killed_after_fence(led: &mut Led) -> Result<()> {
     led.shell.write("die-in-fence", "")?;
-    let at = led.followers.iter().position(|server| server.name() == "db2").context("db2")?;
+    let at = led
+        .followers
+        .iter()
+        .position(|server| server.name() == "db2")
+        .context("db2 is not one of the replicas")?;
     led.followers[at].kill().await?;
     led.wait_until_killed().await?;
     let record = led.restart_and_recover().await?;

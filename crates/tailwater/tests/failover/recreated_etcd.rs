@@ -61,7 +61,11 @@ async fn raise_terms_makes_relays_obey_after_etcd_was_recreated() -> Result<()> 
     let status = || shell.run("manager status -c tailwater.toml").map(|ran| ran.text());
     let refuses = "refuses orders of term";
     until("the relay to refuse orders", async || Ok(status()?.contains(refuses))).await?;
-    ensure!(status()?.contains("tailwater manager raise-terms"), "{}", status()?);
+    ensure!(
+        status()?.contains("tailwater manager raise-terms"),
+        "the status does not suggest raise-terms: {}",
+        status()?
+    );
     until("the manager to observe the primary", async || Ok(status()?.contains("1 of tailwater must")))
         .await?;
     // Even the plan of a failover must be refused.
@@ -75,7 +79,7 @@ async fn raise_terms_makes_relays_obey_after_etcd_was_recreated() -> Result<()> 
     // the lease and the relays that refuse orders.
     let nobody_refuses = || -> Result<bool> {
         let status = shell.run("manager status -c tailwater.toml --output json")?.json()?;
-        let cluster = &status.first().context("no manager status")?["clusters"][0];
+        let cluster = &status.first().context("`manager status` printed nothing")?["clusters"][0];
         let is_held = cluster["lease"].as_str().is_some_and(|lease| lease.starts_with("held"));
         Ok(is_held && cluster["refusing"].as_array().is_some_and(Vec::is_empty))
     };

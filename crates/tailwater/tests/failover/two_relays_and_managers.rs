@@ -119,7 +119,7 @@ fn status(shell: &Shell) -> Result<Value> {
     let lines = ran.json().with_context(|| {
         format!("the output of `manager status` is not JSON: {}{}", ran.text(), ran.errors())
     })?;
-    Ok(lines.first().context("no manager status")?["clusters"][0].clone())
+    Ok(lines.first().context("`manager status` printed nothing")?["clusters"][0].clone())
 }
 
 pub async fn until(shell: &Shell, what: &str, condition: impl Fn(&Value) -> bool) -> Result<Value> {

@@ -183,7 +183,7 @@ async fn output_of_check_escapes_control_characters() -> Result<()> {
         let ran = shell.run(&format!("{check} --wait none"))?.exits(3);
         ensure!(
             ran.text().contains("shop.a\\ncompared 1 rows: all the same\\u{202e}b: the target"),
-            "{}",
+            "the control characters in the name are not escaped: {}",
             ran.text()
         );
         ensure!(

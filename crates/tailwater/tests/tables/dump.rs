@@ -165,7 +165,7 @@ async fn killed(server: &Server) -> Result<()> {
     );
     ensure!(
         done["rows"] == 2 * ROWS && done["snapshots"].as_array().is_some_and(|of| of.len() > 1),
-        "{done}"
+        "the resumed dump has a wrong number of rows, or only one snapshot: {done}"
     );
     let left = std::fs::read_dir(&folder)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     ensure!(left.into_iter().all(|name| !name.ends_with(".partial")));
@@ -194,7 +194,7 @@ async fn the_error_of_an_interrupted_dump_names_the_resume_option() -> Result<()
     let message = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.code() == Some(1) && message.contains("TW-BULK-0011") && message.contains("--resume"),
-        "{message}"
+        "the interrupted dump does not suggest --resume: {message}"
     );
     ensure!(
         std::fs::read(folder.join("journal.jsonl"))?.is_empty(),
@@ -222,7 +222,7 @@ async fn a_dry_run_prints_the_plan_and_writes_nothing() -> Result<()> {
         ensure!(
             message.contains("shop.t: about 0 rows")
                 && message.contains("along PRIMARY, not part of the snapshot"),
-            "{message}"
+            "the plan does not report the MyISAM table as not part of the snapshot: {message}"
         );
         ensure!(!folder.exists());
     }

@@ -495,9 +495,12 @@ mod tests {
         ] {
             let refused = put(&mut file(&table, usize::MAX), &values);
             let Err(BulkError::UnexpectedAnswer { table, reason: found }) = refused else {
-                panic!("{refused:?}")
+                panic!("the row was not refused: {refused:?}")
             };
-            assert!(table == "s.t" && found.contains(reason), "{found}");
+            assert!(
+                table == "s.t" && found.contains(reason),
+                "the error names another table or reason: {found}"
+            );
         }
         assert!(put(&mut file(&table, usize::MAX), &[Some(b"1"), None, None, None]).is_ok());
     }
@@ -526,18 +529,21 @@ mod tests {
             let mut file = file(&table, bytes_max);
             put(&mut file, &[Some(&value)])?;
             file.write_group()?;
-            file.end()?.file.finish(true).map_err(|error| panic!("{error}"))
+            file.end()?
+                .file
+                .finish(true)
+                .map_err(|error| panic!("the disk has space, but the file cannot be finished: {error}"))
         };
         let bytes = usize::try_from(write(usize::MAX).expect("the disk has space"))
             .expect("the size fits into usize");
         for bytes_max in [0, 50_000, bytes - 1] {
             let refused = write(bytes_max);
             let Err(BulkError::File { action: "write", path, source }) = refused else {
-                panic!("{refused:?}")
+                panic!("the full disk was not reported: {refused:?}")
             };
             assert!(
                 path == Path::new("t.parquet") && source.kind() == io::ErrorKind::StorageFull,
-                "{source}"
+                "the error is not about a full disk: {source}"
             );
         }
         assert!(write(bytes).is_ok());

@@ -226,7 +226,11 @@ proptest! {
                 ChunkStep::Done => break,
             }
         }
-        prop_assert!(covered.iter().all(|&times| times == 1), "a row is in no chunk or in several: {:?}", covered);
+        prop_assert!(
+            covered.iter().all(|&times| times == 1),
+            "a row is in no chunk or in several: {:?}",
+            covered
+        );
         prop_assert_eq!(chunker.step(), ChunkStep::Done);
     }
 

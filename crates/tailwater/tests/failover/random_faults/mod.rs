@@ -75,7 +75,7 @@ impl fmt::Display for Summary {
 async fn no_fault_loses_acknowledged_commits() -> Result<()> {
     let long = std::env::var_os("TAILWATER_LONG").is_some();
     let seed: u64 = match std::env::var("TAILWATER_SEED") {
-        Ok(text) => text.parse().context("TAILWATER_SEED")?,
+        Ok(text) => text.parse().context("TAILWATER_SEED is not a number")?,
         Err(_) => rand::random(),
     };
     let wanted: u32 = match std::env::var("TAILWATER_FAULTS") {
