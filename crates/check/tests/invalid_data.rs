@@ -29,8 +29,9 @@ on_each_server!(
     missing_engines_are_refused
 );
 
-/// ENUM values with index 0 in a column that also has a member with the same text, a member that is a zero,
-/// and character sets with several bytes per character. Also generated columns whose values were truncated.
+/// ENUM values with index 0 in three kinds of columns: a member has the same text, a member is a zero, or the
+/// character set has several bytes per character. There are also generated columns whose values were
+/// truncated.
 const ODD: &str = "
     SET NAMES utf8mb4; SET sql_mode = ''; CREATE DATABASE odd CHARACTER SET utf8mb4; USE odd;
     CREATE TABLE members (id INT PRIMARY KEY, e ENUM('red', 'green', ''), n ENUM('a', 'b'), z ENUM('0', '00', '', '０００'),

@@ -244,8 +244,8 @@ const TABLES: [Table; 4] = [
         literal: |id| format!("_utf8mb4 X'{}'", hex(format!("k{id}").as_bytes())),
         updates: ["w = {number}, lt = 'x{number}', dd = NULL", "w = w ^ 1, js = '[{number}]'"],
     },
-    // This table has no floating-point columns, so that servers can compute sums themselves. If a table has
-    // such columns, its rows are transferred instead.
+    // This table has no floating-point columns, so the servers can compute sums themselves. The rows of a
+    // table with such columns are transferred instead.
     Table {
         name: "exact",
         key: "id BIGINT PRIMARY KEY",
@@ -285,8 +285,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans tables in which `count` rows can be changed. These rows have odd numbers, and writers use the
-    /// rows with even numbers.
+    /// Plans tables in which `count` rows can be changed. The rows that can be changed have odd numbers. The
+    /// writers use the rows with even numbers.
     pub fn new(seed: u64, kind: ServerKind, count: usize) -> Self {
         let mut random = Random::new(seed);
         // Each table has more rows than the test changes, so that some rows stay unchanged.

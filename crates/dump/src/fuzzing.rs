@@ -96,8 +96,8 @@ fn check_programs(data: &[u8]) {
     assert!(found.iter().all(|statement| !statement.is_empty()));
 }
 
-/// Checks that a journal is read up to its first damaged line, that parsing this part again returns the same
-/// entries, and that an entry is unchanged after it is written as a line and read back.
+/// Checks three properties of a journal. It is read up to its first damaged line. Parsing this part again
+/// returns the same entries. An entry is unchanged after it is written as a line and read back.
 fn check_journal(data: &[u8]) {
     if let Ok((entries, length)) = journal_file::parse::<JournalEntry>(data) {
         assert_eq!(journal_file::parse::<JournalEntry>(&data[..length]), Ok((entries, length)));

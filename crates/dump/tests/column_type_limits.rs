@@ -62,7 +62,7 @@ CREATE TABLE `od``d n%me.` (`co``l 1` INT, `日本` INT);
 INSERT INTO `od``d n%me.` VALUES (1, 2);
 "#;
 
-/// These values are only tested on MySQL: MariaDB converts -0.0 to 0.
+/// Values that are tested only on MySQL, because MariaDB converts -0.0 to 0.
 const MYSQL: &str = r#"
 CREATE TABLE signs (id INT PRIMARY KEY, f FLOAT, d DOUBLE);
 INSERT INTO signs VALUES (1, -0e0, -0e0), (2, 0, 0), (3, -1e-300, -1e-300);

@@ -257,8 +257,8 @@ async fn a_replica_without_log_updates_is_dumped_at_one_point_in_time(kind: Serv
     for &options in options {
         let replica = Server::start(ServerSpec::new(kind).options(options.iter().copied())).await?;
         replica.replicate_from(&source).await?;
-        // The replica has its own transactions in its binlog, like a former primary. They are older than
-        // those that it has applied since.
+        // The replica has its own transactions in its binlog, like a former primary. They are older than the
+        // transactions that it has applied since then.
         if options.contains(&"--log-slave-updates=0") {
             replica.sql("CREATE DATABASE own").await?;
         }

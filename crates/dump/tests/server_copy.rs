@@ -185,7 +185,7 @@ async fn a_restarted_copy_is_of_one_point_in_time(kind: ServerKind) -> Result<()
     let passing = "CREATE TABLE shop.passing (id INT); INSERT INTO shop.passing VALUES (1);";
     source.sql(&format!("{passing} {}", objects(3))).await?;
     let mut options = options(&source, &target);
-    // These are the load options of a copy for a channel.
+    // A copy for a channel uses these load options.
     (options.load.set_gtid, options.load.binlog) = (true, false);
     interrupted(&options).await?;
     let mut connection = Connection::connect(&source.connect_options()).await?;

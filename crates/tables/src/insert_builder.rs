@@ -71,8 +71,8 @@ impl InsertBuilder {
                 _ => at += 1,
             }
         }
-        // An incomplete row at the start of the buffer stays there: a long row may arrive in many pieces, and
-        // must not be copied for each of them.
+        // An incomplete row at the start of the buffer is not moved. A long row may arrive in many pieces,
+        // and would be copied for each piece.
         self.rest = if begin == 0 { rest } else { rest[begin..].to_vec() };
         // If the buffer ends with a backslash, the byte that it escapes has not arrived yet. So the next
         // search starts at the backslash again.

@@ -28,8 +28,8 @@ const SHORT_BYTES_MAX: u8 = 250;
 /// A fast version of [`put_row`] for a row that has no NULL, only short values, and no byte that might need
 /// an escape. For any other row it returns `false` and appends nothing.
 ///
-/// The bytes of such a row are equal to its line, except for the lengths: the row has a length byte before
-/// each value, and the line has a tab after it.
+/// The bytes of such a row are equal to its line, except for one thing: the row has a length byte before each
+/// value, and the line has a tab after each value.
 fn put_plain_row(lines: &mut Vec<u8>, row: &RawRow<'_>) -> bool {
     let Some((_, first)) = row.bytes().split_first() else { return false };
     let begin = lines.len();
@@ -100,7 +100,8 @@ fn is_plain(value: &[u8]) -> bool {
     fn are_plain(bytes: &[u8]) -> bool {
         !bytes.iter().fold(false, |any, &byte| any | (byte <= b'\n') | (byte == b'\\'))
     }
-    // The last block overlaps the one before it, so that no bytes remain to be tested singly.
+    // The last block overlaps the block before it. So no bytes remain that would have to be tested one by
+    // one.
     fn in_blocks<const BYTES: usize>(value: &[u8], last: &[u8; BYTES]) -> bool {
         value.as_chunks::<BYTES>().0.iter().all(|block| are_plain(block)) && are_plain(last)
     }

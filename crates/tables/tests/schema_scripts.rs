@@ -78,7 +78,7 @@ async fn everything(server: &Server) -> Result<Connection> {
         server,
         format!("SET NAMES utf8mb4; SET foreign_key_checks = 0, sql_mode = '';{EVERYTHING}").as_bytes(),
     )?;
-    // This routine is stored in another character set than the other objects.
+    // This routine is stored in latin1, the other objects in another character set.
     let latin1 = b"USE `sch a``1`; SET NAMES latin1; CREATE FUNCTION aged() RETURNS TEXT DETERMINISTIC RETURN '\xe4\xdf';";
     run_script(server, latin1)?;
     if server.kind().flavour() == Flavour::MariaDb {

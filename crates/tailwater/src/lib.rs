@@ -1,5 +1,5 @@
-//! The parts of the binary: the command line and what each command prints. They are a library only so that
-//! the tests can use them.
+//! The parts of the binary: the command line, and what each command prints. This code is in a library only so
+//! that the tests can use it.
 //!
 //! Modules:
 //! - [`arguments`]: every command and flag.

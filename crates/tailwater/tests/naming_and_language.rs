@@ -77,8 +77,8 @@ fn defined_type(line: &str) -> Option<&str> {
         .filter(|name| !name.is_empty())
 }
 
-/// Returns the words of a line that are English: the words of a comment or of a function's name in a source,
-/// the text outside code spans in a documentation page.
+/// Returns the English words of a line. In a source file, these are the words of a comment or of a function's
+/// name. In a documentation page, they are the text outside code spans.
 fn english_words(line: &str, is_source: bool) -> Vec<&str> {
     let (name, text) = match (is_source, line.find("//")) {
         (false, _) => ("", line),

@@ -12,8 +12,8 @@ use tempfile::TempDir;
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_tailwater");
 
 /// Returns the program that tests start and kill before the program under test continues its work. If
-/// `TAILWATER_EARLIER_BUILD` names an earlier build, it is that build, so each of these tests also tests an
-/// upgrade. Otherwise it is the program under test.
+/// `TAILWATER_EARLIER_BUILD` names an earlier build, this is the earlier build, so each of these tests also
+/// tests an upgrade. Otherwise it is the program under test.
 pub fn earlier_program() -> PathBuf {
     std::env::var_os(EARLIER_BUILD).map_or_else(|| PROGRAM.into(), PathBuf::from)
 }

@@ -33,7 +33,8 @@ pub(super) enum RepairAttempt {
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
 const DEADLOCK: u16 = 1213;
 const DUPLICATE_KEY: u16 = 1062;
-/// MySQL's warnings about old character set names such as `utf8mb3`. They may occur in the literal of a key.
+/// MySQL's warnings about old character set names such as `utf8mb3`. The literal of a key may contain such a
+/// name.
 const OF_OLD_NAMES: [u64; 3] = [1287, 3719, 3778];
 const READ_ONLY: [u16; 2] = [1290, 1836];
 const DENIED: [u16; 3] = [1142, 1143, 1227];

@@ -51,8 +51,8 @@ pub struct Comparer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Digests {
     /// Each server reduces each row to a 32-bit number, and computes one checksum of the chunk from these
-    /// numbers. This needs MariaDB 10.8 or newer on both sides, and a table with a unique key. Otherwise the
-    /// digests are computed as with `Client`.
+    /// numbers. This requires MariaDB 10.8 or newer on both sides, and a table with a unique key. In all
+    /// other cases, the digests are computed as with `Client`.
     Quick {
         /// The same as the seed of `Client`.
         seed: u64,
@@ -220,9 +220,9 @@ impl Comparer {
         Ok(sum)
     }
 
-    /// Returns the keys of rows whose hashes differ or that exist on only one side, and whether there were
-    /// more such rows. Both sides return rows in key order, so only rows without their counterpart are kept
-    /// in memory.
+    /// Returns the keys of rows whose hashes differ or that exist on only one side. Also returns whether
+    /// there were more such rows than the limit. Both sides return rows in key order, so only rows without
+    /// their counterpart are held in memory.
     async fn find_candidates(
         &mut self,
         pair: &TablePair,

@@ -206,8 +206,8 @@ fn literal_and_expressions(
             _ => as_utf8(column),
         }),
         [Number, Number] => {
-            // Both sides print the number with the larger of the two numbers of decimals. Otherwise equal
-            // numbers would have different texts.
+            // Both sides print the number with the same number of decimals, the larger of the two. Otherwise
+            // equal numbers would have different texts.
             let is_same_kind = is_same_number(source, target);
             sides.map(|column| number(column, is_same_kind))
         }
@@ -269,8 +269,8 @@ fn is_unsigned(column: &ColumnInfo) -> bool {
     declared("unsigned") || declared("zerofill") || !column.data_type.ends_with("int")
 }
 
-/// Returns the expression for the bytes of a text. It is used if the character set is the same on both sides,
-/// or one character set includes the other.
+/// Returns the expression for the bytes of a text. It is used if both sides have the same character set, or
+/// if one character set includes the other.
 fn bytes(column: &ColumnInfo) -> String {
     let name = quote_identifier(&column.name);
     match column.charset {

@@ -51,9 +51,9 @@ pub struct PairKey {
     pub source: ChunkKey,
     /// The key on the target.
     pub target: ChunkKey,
-    /// Whether text columns of the key have different collations on the two sides. One collation may
-    /// distinguish keys that are equal in the other collation. So two rows are the same only if their keys
-    /// have the same bytes.
+    /// Whether text columns of the key have different collations on the two sides. The collation of one side
+    /// may distinguish keys that are equal in the collation of the other side. So two rows are the same only
+    /// if their keys have the same bytes.
     pub by_bytes: bool,
 }
 
@@ -142,17 +142,17 @@ impl TablePair {
         row_hash(self.rendered(side))
     }
 
-    /// Returns the statement for the number of rows in a chunk and the sum of their hashes. The sum is exact,
-    /// so that differences do not cancel each other, whatever the order of the rows. Rows that cannot be
-    /// hashed are missing from the sum, and the server warns about them.
+    /// Returns the statement for the number of rows in a chunk and the sum of their hashes. The sum is an
+    /// exact number, so that differences of rows do not cancel each other. It does not depend on the order of
+    /// the rows. Rows that cannot be hashed are missing from the sum, and the server warns about them.
     pub fn aggregate(&self, side: PairSide, range: &KeyRange) -> String {
         let (hash, from, within) = (self.hash(side), self.from(side), self.within(side, range));
         format!("SELECT COUNT(*), SUM({hash}) {from}{within}")
     }
 
-    /// Returns the statement for the number of rows in a chunk and the sum that the server computes itself;
-    /// `None` if the rows must be transferred. The sum needs a unique key, because equal rows would cancel
-    /// each other. It also needs servers whose `CRC32` accepts a CRC as a start value.
+    /// Returns the statement for the number of rows in a chunk and the checksum that the server computes
+    /// itself; `None` if the rows must be transferred. The checksum requires a unique key, because equal rows
+    /// would cancel each other. It also requires servers whose `CRC32` accepts a CRC as a start value.
     pub fn sum(&self, side: PairSide, range: &KeyRange, seed: u64) -> Option<String> {
         let is_compared = |column: &KeyColumn| {
             self.columns.iter().any(|compared| compared.name.eq_ignore_ascii_case(&column.name))
@@ -170,7 +170,8 @@ impl TablePair {
     /// bytes on both sides.
     pub fn values(&self, side: PairSide, range: &KeyRange, server: &ServerInfo) -> ChunkStatement {
         let values: Vec<_> = self.rendered(side).map(RenderedColumn::sent).collect();
-        // The two tables may have no column in common. Then only their rows are counted.
+        // The two tables may have no column in common. Then the check compares only the numbers of their
+        // rows.
         let values = if values.is_empty() { "1".to_owned() } else { values.join(", ") };
         let scan = RangeScan::new(server, range, self.rows_estimate);
         let from = self.rows_by(side, scan.hint);
@@ -276,8 +277,8 @@ fn key_expressions(key: &ChunkKey) -> String {
     expressions.join(", ")
 }
 
-/// Returns the best key (primary, then unique) that both tables have: it has the same columns, with types
-/// whose values have the same text form on both sides.
+/// Returns the best key that both tables have: the primary key, or else a unique key. The key has the same
+/// columns on both sides, and the values of their types have the same text form on both sides.
 fn common_key(source: &TableInfo, target: &TableInfo) -> Option<PairKey> {
     let same = |one: &ChunkKey, other: &ChunkKey| {
         one.columns.len() == other.columns.len()

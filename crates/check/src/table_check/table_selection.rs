@@ -116,7 +116,7 @@ async fn tables_of(
     Ok(names.filter(|name| selection.wants_table(&name.schema, &name.name)).collect())
 }
 
-/// Whether an error concerns only one table, so that other tables can still be compared: a missing
+/// Whether an error concerns only one table, so that other tables can still be compared. Examples: a missing
 /// tablespace, a missing engine, a damaged file, a missing base table.
 pub(super) fn is_of_one_table(error: &BulkError) -> bool {
     match error {

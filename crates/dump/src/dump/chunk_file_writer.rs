@@ -151,8 +151,8 @@ impl TextFile {
             ChunkSink::Gzip(encoder) => encoder.write_all(&self.gathered),
         };
         self.gathered.clear();
-        // After a huge row, the buffer is shrunk at once, so that it does not take memory until the end of
-        // the chunk.
+        // After a huge row, the buffer shrinks at once. Otherwise it would take that much memory until the
+        // end of the chunk.
         self.gathered.shrink_to(2 * GATHERED_BYTES);
         written.map_err(file_error("write", path))
     }

@@ -1,5 +1,5 @@
-//! Finds what exists on a server and is not in its dump. The dump reports these omissions, so that the user
-//! does not discover them only when the missing data is needed.
+//! Finds what exists on a server and is not in its dump. The dump reports these omissions. Otherwise the user
+//! would discover them only when the missing data is needed.
 
 use tailwater_session::Connection;
 

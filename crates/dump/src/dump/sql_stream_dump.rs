@@ -1,8 +1,8 @@
 //! Writes a dump as one stream of statements, which the `mysql` or `mariadb` client loads in one pass.
 //!
-//! The other modules use the stream as a file store. It keeps definitions in memory until it writes them at
-//! their place in the stream. Connections write pieces of data files as soon as they have them; each piece
-//! consists of whole statements. A stream cannot be resumed.
+//! The other modules use the stream as a file store. The stream keeps definitions in memory until it writes
+//! them at their place. Connections write pieces of data files as soon as they have them; each piece consists
+//! of whole statements. A stream cannot be resumed.
 //!
 //! Rows with document identifiers ([`DOCUMENT_ID`]) come before the full-text indexes of their table.
 
@@ -100,8 +100,9 @@ impl StatementStream {
         self.write(&rest)
     }
 
-    /// If the rows of a table have document identifiers, records its full-text indexes, to create them at the
-    /// end of the stream. Returns the script that drops these indexes while the table is empty.
+    /// If the rows of a table have document identifiers, records the full-text indexes of the table. They are
+    /// created at the end of the stream. Returns the script that drops these indexes while the table is
+    /// empty.
     fn defer_fulltext_indexes(&self, table: &TableEntry, definition: &[u8]) -> Vec<u8> {
         if table.columns.iter().all(|column| column.name != DOCUMENT_ID) {
             return Vec::new();

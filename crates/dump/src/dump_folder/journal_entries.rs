@@ -14,7 +14,7 @@ use tailwater_tables::snapshot::SnapshotPoint;
 pub enum JournalEntry {
     /// The dump resumed with a new snapshot, at a later point in time than the snapshots in the manifest.
     Snapshot(SnapshotPoint),
-    /// A chunk was cut. Its entry precedes all entries of later chunks of the table, so that the range of an
+    /// A chunk was cut. This entry precedes all entries of later chunks of the table. So the range of an
     /// unfinished chunk is known.
     Planned {
         /// The database of the table.

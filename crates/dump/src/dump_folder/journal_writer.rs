@@ -174,8 +174,8 @@ impl NumberedJournal {
         (self.entries, self.file_bytes) = (0, 0);
     }
 
-    /// Checks that this process still owns the journal. A store has no locks: if two processes write to one
-    /// dump, the one that started later continues, and the other one fails at this check.
+    /// Checks that this process still owns the journal. An object store has no locks. If two processes write
+    /// to one dump, the process that started later continues, and the earlier process fails at this check.
     fn check_mine(&self) -> Result<(), BulkError> {
         let now = document(self.files.as_ref(), WRITER)?;
         match now == self.writer.as_bytes() {

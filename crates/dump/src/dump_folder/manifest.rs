@@ -261,9 +261,9 @@ pub struct ChunkEntry {
     pub nulled: Vec<NulledValues>,
 }
 
-/// The fields of a [`ChunkEntry`] as they are parsed. They are not a flattened `Option<WrittenChunk>`: serde
-/// would take an error in one field for an absent chunk, and the dump would treat a finished chunk as
-/// unfinished.
+/// The fields of a [`ChunkEntry`] as they are parsed. They are not a flattened `Option<WrittenChunk>`,
+/// because serde would take an error in one field for an absent chunk. The dump would then treat a finished
+/// chunk as unfinished.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ChunkFields {

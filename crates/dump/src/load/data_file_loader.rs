@@ -283,8 +283,8 @@ impl LoadTarget {
         let failed = |error| self.failed(chunk, error);
         if !self.transactional {
             // With GTIDs, servers refuse a transaction that changes a table without transactions and also
-            // another table, so the record that the file is loaded has its own transaction. It is written
-            // after the rows: a resumed load empties a table whose record is missing.
+            // another table. So the record that the file is loaded has its own transaction. The record is
+            // written after the rows: a resumed load empties a table whose record is missing.
             let rows = self.send(connection, chunk, feed).await?;
             let recorded =
                 record.record_chunk(connection, &self.table, chunk.number).await.map_err(failed)?;
@@ -480,10 +480,10 @@ impl LoadTarget {
         Ok(sum)
     }
 
-    /// Checks that the server changed no value and skipped no row: `LOAD DATA LOCAL` turns errors into
-    /// warnings. MariaDB gives the same warning for index 0 of an ENUM as for a text that is not a member of
-    /// the ENUM. If there are as many such warnings as values with index 0, all these warnings are about
-    /// index 0 and are ignored.
+    /// Checks that the server changed no value and skipped no row, because `LOAD DATA LOCAL` turns errors
+    /// into warnings. MariaDB gives the same warning for index 0 of an ENUM as for a text that is not a
+    /// member of the ENUM. If there are as many such warnings as values with index 0, all these warnings are
+    /// about index 0 and are ignored.
     async fn check_warnings(
         &self,
         connection: &mut Connection,

@@ -19,9 +19,9 @@ use tailwater_wire::sql_quote::{quote_identifier, string_literals};
 /// trigger; an event.
 const EXISTS: [u16; 5] = [1050, 1007, 1304, 1359, 1537];
 
-/// Errors that a server may report for the definition of a table that exists. Besides "table exists", these
-/// are errors for a missing engine, character set, collation or type, which the server checks before it
-/// checks whether the table exists. MySQL reports an unknown type as a syntax error.
+/// Errors that a server may report for the definition of a table that exists. They include "table exists".
+/// The other errors are for a missing engine, character set, collation or type, which the server checks
+/// first. MySQL reports an unknown type as a syntax error.
 pub(super) const TABLE_EXISTS_ERRORS: [u16; 10] =
     [1050, 1007, 1304, 1359, 1537, 1286, 1115, 1273, 4161, 1064];
 
@@ -134,8 +134,8 @@ pub(super) async fn run_script_ignoring(
     Ok(())
 }
 
-/// Returns a substitute for a SET statement that a server of the other flavour rejects. The collation of a
-/// connection only affects views that compare string literals, so the substitute omits it. It also omits
+/// Returns a substitute for a SET statement that a server of the other flavour rejects. The substitute omits
+/// the collation of the connection, which only affects views that compare string literals. It also omits
 /// `NO_AUTO_CREATE_USER`, which has no effect on a server that lacks this SQL mode.
 fn substitute_setting(statement: &[u8], error: u16) -> Option<Vec<u8>> {
     const UNKNOWN_COLLATION: u16 = 1273;

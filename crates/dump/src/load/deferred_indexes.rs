@@ -1,9 +1,9 @@
 //! Creates the secondary indexes of a table after all its rows. The server then sorts each index once, and
 //! does not update it with every row.
 //!
-//! The list of indexes comes from `SHOW CREATE TABLE` on the target. They are recorded on the target before
-//! they are dropped, so that a resumed load can create them. A UNIQUE key is checked when it is created:
-//! duplicate rows end the load.
+//! The list of indexes comes from `SHOW CREATE TABLE` on the target. The indexes are recorded on the target
+//! before they are dropped, so that a resumed load can create them. A UNIQUE key is checked when it is
+//! created: duplicate rows end the load.
 
 use std::collections::HashSet;
 
@@ -106,8 +106,8 @@ pub(crate) async fn create_deferred(
     let Some(waiting) = record.indexes(connection, table).await? else { return Ok(()) };
     let existing = definition(connection, table).await?.unwrap_or_default();
     let existing: HashSet<_> = keys(&existing).into_iter().map(|key| key.name).collect();
-    // The index lines are recorded without their indentation. It is added again, so that they have the format
-    // of a table definition.
+    // The index lines are recorded without their indentation. The indentation is added here, so that the
+    // lines have the format of a table definition.
     let lines: String = waiting.lines().map(|line| format!("  {line}\n")).collect();
     let missing: Vec<_> = keys(&lines).into_iter().filter(|key| !existing.contains(&key.name)).collect();
     if !missing.is_empty() {

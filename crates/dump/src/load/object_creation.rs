@@ -100,8 +100,8 @@ impl LoadRun<'_> {
         .await
     }
 
-    /// Creates views, routines, triggers and events. If an object needs another one that does not exist yet,
-    /// the load creates the others first and then tries again.
+    /// Creates views, routines, triggers and events. If an object requires another object that does not exist
+    /// yet, the load first creates the remaining objects. Then it tries again.
     ///
     /// # Errors
     /// The same as for [`super::load`].

@@ -11,8 +11,8 @@ use tailwater_tables::session_settings::allow_violations;
 /// connection of a load needs this limit: it holds the lock of the load and waits until all rows are loaded.
 const IDLE_SECONDS_MAX: u32 = 2_147_483;
 
-/// The SQL mode for storing rows. It rejects no value that a table of the source may have had. If the server
-/// changes a value, it gives a warning, which the load checks.
+/// The SQL mode for storing rows. In this mode, the server rejects no value that a table of the source may
+/// have had. If the server changes a value, it gives a warning, and the load checks the warnings.
 const MODE: &str = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION";
 
 /// Connects to the target, and sets up the session so that rows are stored unchanged.
@@ -75,8 +75,8 @@ pub(crate) async fn set_up(connection: &mut Connection, options: &LoadOptions) -
         log_rows(connection).await?;
     }
     if connection.server().flavour == Flavour::MySql {
-        // A table without a primary key is created without one. An account needs a privilege to set these
-        // variables, so they are only set if their values differ.
+        // A table without a primary key is created without a primary key on the target. An account needs a
+        // privilege to set these variables, so they are set only if their values differ.
         for variable in ["sql_require_primary_key", "sql_generate_invisible_primary_key"] {
             let sql = format!("SHOW SESSION VARIABLES LIKE '{variable}'");
             let shown = connection.query(&sql).await?;
@@ -119,8 +119,8 @@ async fn log_rows(connection: &mut Connection) -> Result<(), BulkError> {
     }
 }
 
-/// Takes the connection of a worker, or connects if the worker has none. After an error the connection must
-/// not be given back to the worker, so that its transaction ends.
+/// Takes the connection of a worker, or connects if the worker has no connection. After an error, the
+/// connection must not be given back to the worker. Then the target ends its transaction.
 ///
 /// # Errors
 /// The same as for [`connect`].

@@ -71,7 +71,8 @@ impl CopyOptions {
 /// The result of a copy.
 #[derive(Debug, Clone)]
 pub struct CopyReport {
-    /// The result of the load. Its chunks are those of this run only.
+    /// The result of the load. Its chunks are only those that this copy has loaded, not those of an earlier
+    /// copy.
     pub load: LoadReport,
     /// Number of tables that an earlier copy had finished, at an earlier point in time.
     pub tables_before: u64,

@@ -138,7 +138,7 @@ impl CopySource {
         let mut started: BTreeSet<_> = self.shared.tables.iter().map(|work| work.name.clone()).collect();
         if self.restart {
             self.drop_objects(target).await?;
-            // These tables may no longer exist on the source.
+            // The tables of an earlier copy may not exist on the source any more.
             started.extend(record.chunks(target).await?.into_iter().map(|(table, _)| table));
         }
         for table in started.iter().filter(|table| !finished.contains(*table)) {
@@ -153,8 +153,8 @@ impl CopySource {
         Ok(finished.len())
     }
 
-    /// Drops all objects except tables that an earlier copy may have created. The copy skips objects that
-    /// exist, so these objects would otherwise keep their old definitions.
+    /// Drops all objects except tables that an earlier copy may have created. Otherwise these objects would
+    /// keep their old definitions, because the copy skips objects that exist.
     async fn drop_objects(&self, target: &mut Connection) -> Result<(), BulkError> {
         let objects = self.shared.folder.lock().await.manifest().objects.clone();
         for ObjectEntry { kind, schema, name, .. } in &objects {

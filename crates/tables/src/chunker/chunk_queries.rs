@@ -103,7 +103,7 @@ pub struct RangeScan {
 impl RangeScan {
     /// Decides how to read the rows of a range, in a table with about `rows_estimate` rows.
     ///
-    /// MySQL's old optimizer compares each row of a range with the ends of the range again, which costs a
+    /// MySQL's old optimizer compares each row of a range with the ends of the range again. This costs a
     /// tenth of the CPU time of sending the row. The hypergraph optimizer, which all builds have since 9.7,
     /// knows that the index has already selected only rows within the range.
     pub fn new(server: &ServerInfo, range: &KeyRange, rows_estimate: u64) -> Self {

@@ -267,8 +267,8 @@ impl Chunker {
 
     fn integers(&mut self, from: Option<i128>) -> ChunkStep {
         let Some(extent) = self.extent else { return self.ask(ChunkQuery::Extent) };
-        // Rows may have been inserted outside of the extent since the extent was read. They belong to the
-        // first chunk, which has no lower limit, or to the last chunk, which has no upper limit.
+        // Rows may have been inserted outside the extent after the extent was read. They belong to the first
+        // chunk, which has no lower limit, or to the last chunk, which has no upper limit.
         let Some((low, high)) = extent else { return self.last_integers(from) };
         let begin = from.unwrap_or(low);
         let rest = match u128::try_from(high - begin) {

@@ -21,8 +21,8 @@ pub struct Account {
     pub host: String,
     /// The script that creates the account, with the hash of its password.
     pub create: Vec<u8>,
-    /// The script that grants the account's privileges and sets its default roles. It requires that the other
-    /// accounts exist.
+    /// The script that grants the account's privileges and sets its default roles. All accounts must exist
+    /// before this script runs.
     pub grants: Vec<u8>,
 }
 

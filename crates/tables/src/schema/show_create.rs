@@ -23,8 +23,8 @@ pub async fn prepare(connection: &mut Connection) -> Result<(), BulkError> {
                character_set_client = utf8mb4, character_set_connection = utf8mb4, \
                character_set_results = binary";
     connection.execute(sql).await?;
-    // Makes MySQL show generated invisible primary keys. Otherwise such a key would be missing from the dump,
-    // and a replica that was loaded from the dump would take the key column of row events for the first
+    // Makes MySQL show generated invisible primary keys. Otherwise such a key would be missing from the dump.
+    // A replica that was loaded from the dump would then take the key column of row events for the first
     // column of the table.
     const SHOW_HIDDEN_KEYS: &str = "SET SESSION show_gipk_in_create_table_and_information_schema = ON";
     if connection.server().has(ServerFeature::GeneratedInvisiblePrimaryKeys) {

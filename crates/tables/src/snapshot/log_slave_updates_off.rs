@@ -109,9 +109,10 @@ async fn applied_rows(connection: &mut Connection) -> Result<String, BulkError> 
     Ok(newest.into_values().map(|(_, gtid)| gtid).collect::<Vec<_>>().join(","))
 }
 
-/// Returns the GTID position of a server, from the GTIDs that it has logged and those that it has applied. In
-/// each domain the later GTID counts, as in `gtid_current_pos`. A former primary has applied transactions
-/// after its own; a former replica has written its own after those that it applied.
+/// Returns the GTID position of a server, from the GTIDs that the server has logged and those that it has
+/// applied. In each domain the later of the two GTIDs is taken, as in `gtid_current_pos`. A former primary
+/// has applied transactions after its own transactions. A former replica has written its own transactions
+/// after those that it applied.
 pub fn current(logged: &str, applied: &str) -> String {
     let (Ok(logged), Ok(applied)) = (MariadbPosition::parse(logged), MariadbPosition::parse(applied)) else {
         return logged.to_owned();

@@ -262,8 +262,8 @@ enum UnloggedChannel {
     Stopped,
 }
 
-/// A snapshot plan that is being executed. If it is dropped before its end, it closes all its connections,
-/// which releases their locks.
+/// A snapshot plan that is being executed. If this value is dropped before its end, it closes all its
+/// connections. The server then releases their locks.
 struct SnapshotAttempt<'a> {
     options: &'a SnapshotOptions,
     unlogged_channel: UnloggedChannel,
@@ -323,8 +323,8 @@ impl<'a> SnapshotAttempt<'a> {
             match waiting_since {
                 None => self.execute(&step.action).await?,
                 Some(since) => {
-                    // Writers may be blocked for twice the maximum lock wait: once for waiting for the lock,
-                    // and once for the time in which the lock is held.
+                    // Writers may be blocked for at most twice the maximum lock wait: once while the snapshot
+                    // waits for the lock, and once while it holds the lock.
                     let left = (self.options.lock_wait_max * 2).saturating_sub(since.elapsed());
                     let acted = tokio::time::timeout(left, self.execute(&step.action)).await;
                     acted.map_err(|_| BulkError::WritersBlocked { waited: since.elapsed() })??;

@@ -196,7 +196,7 @@ pub fn plans(
             if reload {
                 plans.push(backup_stage());
                 // BACKUP STAGE BLOCK_DDL waits for running definition changes, which may take hours. This
-                // plan does not wait for them.
+                // plan does not use that stage, so it does not wait for them.
                 if binlog || single {
                     plans.push(lock_free(
                         if single { SnapshotMethod::Single } else { SnapshotMethod::Compare },

@@ -1,6 +1,6 @@
 //! Takes metadata locks on tables that are still to be read. If a definition changed while a snapshot is
-//! open, the rest of the table would become unreadable. Locks are released as tables finish, so that a long
-//! dump blocks definition changes only for the tables that it still needs.
+//! open, the rest of the table would become unreadable. Locks are released as tables finish. So a long dump
+//! blocks definition changes only for the tables that it still has to read.
 //!
 //! Every reading connection takes its own locks. Suppose that a single connection locked a table for all of
 //! them. A session that alters the table would wait for that connection, and the other readers of the table

@@ -22,8 +22,8 @@ pub struct RepairArgs {
     /// Only print which rows would be changed.
     #[arg(long)]
     pub dry_run: bool,
-    /// Write the repairs to the target's binlog, so that its replicas get them. If the target is itself a
-    /// replica, its source does not have these transactions.
+    /// Write the repairs to the target's binlog, so that the target's replicas get them. If the target is
+    /// itself a replica, its source does not have these transactions.
     #[arg(long)]
     pub log_to_binlog: bool,
     /// Also repair tables that have triggers on the target. The triggers fire.

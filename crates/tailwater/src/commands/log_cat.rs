@@ -199,7 +199,7 @@ impl<'a> LogPrinter<'a> {
         }
         if let Some(only) = self.wanted.only() {
             // The index finds the transaction without reading earlier entries. The first event of a segment
-            // is its format description, which is needed to decode the rest.
+            // is its format description. The format description is needed to decode the rest of the segment.
             if let Some(entry) = log.find(&only)? {
                 let head = LogPosition { segment: entry.position.segment, offset: BINLOG_MAGIC.len() as u64 };
                 self.entries(log, head, 1)?;

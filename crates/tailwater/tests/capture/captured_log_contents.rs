@@ -104,9 +104,9 @@ async fn newest_file_captured(trial: &Trial) -> Result<()> {
     }
 }
 
-/// Returns the paths and contents of the source's binlog files, oldest first: those with the statements, and
-/// the newest file as far as the log has it. MariaDB writes checkpoint events to the newest file in the
-/// background, even after the relay has ended.
+/// Returns the paths and contents of the source's binlog files, oldest first. These are the files with the
+/// statements, and the part of the newest file that the log has. MariaDB writes checkpoint events to the
+/// newest file in the background, even after the relay has ended.
 async fn source_files(shell: &Shell, server: &Server) -> Result<Vec<(PathBuf, Vec<u8>)>> {
     let mut files = Vec::new();
     for line in server.sql("SHOW BINARY LOGS").await? {
@@ -284,8 +284,8 @@ fn cat(shell: &Shell, gtid: &str) -> Result<()> {
     times(shell, gtid)
 }
 
-/// `--since` and `--until` for the log, which has an index, and for the log's files without an index. The two
-/// options together select all transactions.
+/// Tests `--since` and `--until` for the log, which has an index, and for the log's files without an index.
+/// The two options together select all transactions.
 fn times(shell: &Shell, gtid: &str) -> Result<()> {
     let lines = shell.run("log stats log/primary --top 100 --output json")?.exits(0).json()?;
     let all = lines[0]["biggest"].as_array().context("the report has no list of transactions")?;

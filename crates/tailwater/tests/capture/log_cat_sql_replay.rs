@@ -61,8 +61,8 @@ fn workload(kind: ServerKind) -> String {
         Flavour::MySql => format!("{common}\n{MYSQL}\n{MYSQL_GEOMETRY}\n{STATEMENTS}"),
         Flavour::MariaDb => {
             // These statements are omitted: versioned tables, because no client can write their history; a
-            // global setting, because it applies to the whole server; and sequences, because with a minimal
-            // row image the server rejects part of a sequence's row.
+            // global setting, because it applies to the whole server; and sequences. With a minimal row
+            // image, the server rejects part of a sequence's row.
             let left_out = |line: &str| {
                 ["versioned", "mysql56_temporal_format", "numbers"].iter().any(|word| line.contains(word))
             };

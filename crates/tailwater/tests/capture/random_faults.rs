@@ -217,8 +217,8 @@ async fn no_acknowledged_commit_is_lost_by_kills() -> Result<()> {
             // The short run has two rounds, one for each server family.
             false => *kinds[1..].choose(&mut random).unwrap_or(&kinds[0]),
         };
-        // Durability is reduced for each server version in every third of its rounds of the long run, or in
-        // one of the two rounds of the short run.
+        // In the long test, every third round of each server version has reduced durability. In the short
+        // test, one of the two rounds has it.
         let reduced = if long { round / kinds.len() % 3 == 1 } else { (round % 2 == 1) == second_reduced };
         let durability = if reduced { TrialDurability::Reduced } else { TrialDurability::Full };
         let sizes: &[usize] = if long { &[8 << 10, 256 << 10, 3 << 20] } else { &[8 << 10, 256 << 10] };

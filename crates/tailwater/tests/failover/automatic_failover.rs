@@ -306,7 +306,8 @@ async fn blocked_and_refused(kind: ServerKind) -> Result<()> {
     led.trial.primary.kill().await?;
     led.wait_for_status("DeadPrimary db1").await?;
     led.wait_for_status("held: failover is paused").await?;
-    // An operator may override the pause if the failover is lossless. This one is not.
+    // An operator may override the pause if the failover is lossless. This failover is not lossless, so it is
+    // refused.
     led.tailwater("failover primary")?.exits(4).stderr_has(&["TW-MGR-0030", "time-out is too short"]);
     let record = led.record()?;
     ensure!(record.contains("TW-MGR-0030"), "the audit record does not contain TW-MGR-0030: {record}");
@@ -337,8 +338,8 @@ async fn replace_silent_primary(kind: ServerKind, manager: &str) -> Result<()> {
     });
     tokio::time::sleep(Duration::from_millis(500)).await;
     ensure!(!late.is_finished(), "the old primary has acknowledged the commit: {:?}", late.await);
-    // Sessions of the load that still wait on the former primary end when it is killed. They continue on the
-    // new primary.
+    // Sessions of the load that still wait on the former primary end when that server is killed. The clients
+    // continue on the new primary.
     led.trial.primary.kill().await?;
     ensure!(late.await?.is_err(), "the commit was acknowledged without a relay");
     more_commits(&load, 50).await?;

@@ -27,8 +27,8 @@ async fn a_restarted_manager_repoints_a_relay_that_was_down() -> Result<()> {
     check_repointed(pair, &http).await
 }
 
-/// The relay that was down restarts, and its manager gets the lease. That manager has no audit record of what
-/// the other manager did.
+/// The relay that was down restarts, and its manager gets the lease. This manager has no audit record of the
+/// failover that the other manager did.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_manager_of_a_relay_that_was_down_finds_the_new_primary() -> Result<()> {
     let Some((mut pair, http)) = failed_over_without_second_relay().await? else { return Ok(()) };
@@ -44,9 +44,9 @@ async fn the_manager_of_a_relay_that_was_down_finds_the_new_primary() -> Result<
 /// Runs a failover while the second relay is down. The primary needs the ACKs of both relays, so stopping one
 /// relay suffices for fencing.
 ///
-/// The first manager replaces the primary, which then rejoins; then the first manager is stopped. No
-/// transaction is in flight when the primary dies. Otherwise a relay could have read a transaction that only
-/// the former primary has, and such a relay cannot follow another server.
+/// The first manager replaces the primary. Then the former primary rejoins, and the first manager is stopped.
+/// No transaction is in flight when the primary dies. Otherwise a relay could have read a transaction that
+/// only the former primary has, and such a relay cannot follow another server.
 async fn failed_over_without_second_relay() -> Result<Option<(Pair, Http)>> {
     let kind = ServerKind::Mysql97;
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(None) };

@@ -19,8 +19,8 @@ const MEMORY_BYTES_MAX: u64 = 256 << 20;
 /// Number of rows that one statement inserts.
 const STEP: u64 = 250_000;
 
-/// The number of rows in each table: a table with a numeric key, a table with a key of two columns, and a
-/// table without a key.
+/// The number of rows in each of three tables: one with a numeric key, one with a key of two columns, and one
+/// without a key.
 struct Rows {
     keyed: u64,
     paired: u64,

@@ -99,8 +99,8 @@ impl ParquetKind {
         }
     }
 
-    /// Returns whether servers may store values of this type that are not valid dates, such as `0000-00-00`.
-    /// They become NULL in the file, even in a NOT NULL column.
+    /// Returns whether servers may store invalid dates, such as `0000-00-00`, in columns of this type.
+    /// Invalid dates become NULL in the file, even in a NOT NULL column.
     pub fn may_be_impossible(self) -> bool {
         matches!(self, Self::Date | Self::Moment { .. })
     }
