@@ -20,7 +20,7 @@ async fn a_mark_row_applied_before_earlier_transactions_is_not_trusted_mariadb()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mark_row_applied_before_earlier_transactions_is_not_trusted_mysql() -> Result<()> {
     if is_skipped_in_ci(
-        "a_check_mark_applied_before_earlier_transactions_is_not_trusted_mysql",
+        "a_mark_row_applied_before_earlier_transactions_is_not_trusted_mysql",
         "the same test on MariaDB",
     ) {
         return Ok(());
