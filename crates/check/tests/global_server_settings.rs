@@ -77,8 +77,8 @@ async fn global_server_settings_have_no_effect(kind: ServerKind) -> Result<()> {
     };
     is_the_same().await?;
 
-    // Then a check finds exactly the differences, wherever the digests are computed, and a repair removes
-    // them.
+    // Then a check finds exactly the rows that differ, with each way to compute the digests, and a repair
+    // makes them equal.
     for digests in [Digests::OnServers, Digests::Quick { seed: 3 }, Digests::Client { seed: 3 }] {
         ensure!(
             differences(&source, &target, digests).await? == 0,
@@ -96,7 +96,7 @@ async fn global_server_settings_have_no_effect(kind: ServerKind) -> Result<()> {
     apply_odd_settings(&target).await?;
     for digests in [Digests::OnServers, Digests::Quick { seed: 3 }, Digests::Client { seed: 3 }] {
         let found = differences(&source, &target, digests).await?;
-        // One of the differing rows is in table `two`: it was deleted by the cascade from table `one`.
+        // One of the differing rows is in table `two`. The cascade from table `one` has deleted it.
         ensure!(found == 5, "{digests:?}: {found} rows differ");
     }
     let options = RepairOptions::new(check_options(&source, &target, Digests::Quick { seed: 3 }));

@@ -227,8 +227,8 @@ async fn rows_with_document_identifiers_are_copied(kind: ServerKind) -> Result<(
     Ok(())
 }
 
-/// On the target, ENUM values with index 0 were replaced by the member with the same text, as an earlier
-/// version of Tailwater did. Rows that violate their CHECK were deleted.
+/// On the target, ENUM values with index 0 have been replaced by the member with the same text, as an earlier
+/// version of Tailwater did. Rows that violate their CHECK have been deleted.
 async fn values_without_a_member_are_repaired(source: &Server, target: &Server) -> Result<()> {
     let is_mariadb = source.kind().flavour() == Flavour::MariaDb;
     target.sql("UPDATE odd.members SET e = 3, z = 3, l = 2 WHERE id = 3").await?;

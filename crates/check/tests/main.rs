@@ -1,4 +1,4 @@
-//! Integration tests of checks and repairs on real servers, also with loaded dumps.
+//! Integration tests of checks and repairs on real servers. Some tests also load dumps.
 
 // All modules use the macro `on_each_server!` of this crate.
 #[macro_use]

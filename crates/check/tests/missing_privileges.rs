@@ -146,7 +146,8 @@ async fn checks_that_see_nothing(on_source: &Server, on_target: &Server) -> Resu
     Ok(())
 }
 
-/// The manifest is damaged or was edited. Earlier versions loaded each of these dumps without its rows.
+/// The manifest is damaged or was edited, and is refused. Earlier versions loaded each of these dumps without
+/// its rows.
 async fn a_damaged_manifest_is_refused(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());

@@ -359,8 +359,8 @@ async fn run_repair(options: &RepairOptions) -> Result<tailwater_check::row_repa
     repair(options, Throttle::open(), Arc::new(BulkProgress::default()), CancellationToken::new()).await
 }
 
-/// Values of every type at its limits, in tables with and without keys, compare equal between MySQL and
-/// MariaDB.
+/// Values of every type at its limits must compare equal between MySQL and MariaDB, in tables with and
+/// without keys.
 #[tokio::test]
 async fn all_types_are_the_same_in_both_families() -> Result<()> {
     let kinds = [ServerKind::Mysql97, ServerKind::Mariadb1011];

@@ -216,7 +216,7 @@ async fn a_clone_that_cannot_log_in_changes_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Makes one executable file of the server's own backup program and its libraries.
+/// Writes one executable file that runs the server's own backup program with its libraries.
 fn program(server: &Server, folder: &Path) -> Result<PathBuf> {
     let tool = server.tool("mariadb-backup")?;
     let quoted = |part: &std::ffi::OsStr| format!("'{}'", part.to_string_lossy());

@@ -239,7 +239,8 @@ async fn a_dump_under_load_is_of_one_point_in_time(kind: ServerKind) -> Result<(
     load.end().await
 }
 
-/// Dumps replicas with default settings, whose binlog position does not change when their data does.
+/// Dumps replicas with default settings. The binlog position of such a replica does not change when its data
+/// changes.
 async fn a_replica_without_log_updates_is_dumped_at_one_point_in_time(kind: ServerKind) -> Result<()> {
     let Some(source) = start(kind).await? else { return Ok(()) };
     let options: &[&[&str]] = match kind.flavour() {
@@ -329,8 +330,8 @@ async fn dump_under_load(load: &Load, server: &Server, has_binlog: bool) -> Resu
     }
     let folder = tempfile::tempdir()?;
     for round in 0..4 {
-        // The dumps use one to four connections. Each dump starts at least 50 transactions after the one
-        // before.
+        // The dumps use one to four connections. Each dump starts at least 50 transactions after the dump
+        // before it.
         let at = folder.path().join(round.to_string());
         let seen = count(&mut control).await?;
         while count(&mut control).await? < seen + 50 {
@@ -401,14 +402,14 @@ async fn an_interrupted_dump_resumes(kind: ServerKind) -> Result<()> {
     let mut connection = fill(&server).await?;
     let folder = tempfile::tempdir()?;
     let folder = folder.path().join("dump");
-    // Finished files are verified with either compression.
+    // The checks of finished files are tested with both compressions, one for each server family.
     let compression = match kind.flavour() {
         Flavour::MySql => DumpCompression::Gzip,
         Flavour::MariaDb => DumpCompression::Zstd,
     };
     let options = |connect, folder: &Path| DumpOptions { compression, ..options(connect, folder) };
     let (mut interruptions, mut finished) = (0, BTreeMap::new());
-    // Each run dumps a few more chunks and is then interrupted.
+    // Each attempt dumps a few more chunks and is then interrupted.
     let manifest = loop {
         let options = DumpOptions { resume: true, ..options(server.connect_options(), &folder) };
         let (progress, cancel) = (Arc::new(BulkProgress::default()), CancellationToken::new());
@@ -418,7 +419,7 @@ async fn an_interrupted_dump_resumes(kind: ServerKind) -> Result<()> {
         }
         cancel.cancel();
         let outcome = running.await?;
-        // Chunks that are finished must not change in later runs.
+        // Finished chunks must not change in later attempts.
         let manifest = DumpFolder::read(&folder)?;
         for chunk in manifest.tables.iter().flat_map(|entry| &entry.chunks) {
             let Some(written) = chunk.written else { continue };
@@ -454,7 +455,7 @@ async fn an_interrupted_dump_resumes(kind: ServerKind) -> Result<()> {
     let resumed = DumpOptions { resume: true, ..options(server.connect_options(), &folder) };
     let repaired = run(resumed.clone()).await?;
     compare(&mut connection, &folder, &repaired).await?;
-    // A complete dump needs no further snapshot.
+    // A complete dump does not take another snapshot when it is resumed.
     ensure!(run(resumed.clone()).await?.snapshots == repaired.snapshots);
     std::fs::write(folder.join(lost), b"shorter")?;
     connection.execute("ALTER TABLE shop.plain ADD COLUMN more INT").await?;
@@ -583,7 +584,7 @@ async fn a_dump_ends_during_definition_changes(kind: ServerKind) -> Result<()> {
                     ] {
                         match connection.execute(&sql).await {
                             Ok(_) => changes += 1,
-                            // Two of these changes may conflict, or the object that a change would remove
+                            // Two of these changes may conflict. Or the object that a change would remove
                             // does not exist yet.
                             Err(SessionError::Server { error, .. })
                                 if [1213, 1205, 1060, 1050, 1091, 1051].contains(&error.number) => {}

@@ -98,8 +98,8 @@ async fn existing_tables_keep_their_rows_and_indexes(kind: ServerKind) -> Result
         "the load has dropped indexes of a table that had rows"
     );
     target.sql("DELETE FROM shop.keyed WHERE t = 'own' AND id < 1000").await?;
-    // The third load fails at a duplicate key in the table without transactions. Some rows of that file are
-    // loaded, and cannot be distinguished from the older rows.
+    // The third load fails at a duplicate key in the table without transactions. Some rows of that data file
+    // are loaded, and cannot be distinguished from the older rows of the table.
     failed(&load_into(folder, &resumed).await, "TW-BULK-0029")?;
     target.sql("DELETE FROM shop.plain WHERE t = 'own' AND id < 1000").await?;
     let refused = load_into(folder, &resumed).await;

@@ -314,8 +314,8 @@ async fn a_changed_file_is_dumped_again(kind: ServerKind) -> Result<()> {
     let folder = folder.path();
     let options = DumpOptions { chunk_rows_max: 2, ..options(&source) };
     let whole = dumped(&source, folder, options.clone()).await?;
-    // Changes the folder to its state after a kill right after the last chunk: the journal records the chunk,
-    // but the manifest does not.
+    // Changes the folder as if the dump had been killed right after the last chunk: the journal records the
+    // chunk, but the manifest does not.
     let interrupt = |manifest: &Manifest| -> Result<String> {
         let mut manifest = manifest.clone();
         manifest.finished_at = None;

@@ -253,7 +253,7 @@ fn statement(
 }
 
 /// For a range of an integer key, the index alone must select the rows. MySQL must not compare each row with
-/// the ends of the range again.
+/// the ends of the range a second time.
 #[tokio::test]
 async fn mysql_reads_rows_of_integer_ranges_once() -> Result<()> {
     let kind = ServerKind::Mysql97;

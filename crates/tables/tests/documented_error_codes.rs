@@ -83,7 +83,7 @@ fn every_code_is_documented() {
         BulkError::EngineMissing { server: text(), engine: text(), table: text(), path: path() },
     ];
     for error in &errors {
-        // This match fails to compile if a new variant is missing here. Add the variant to the list above,
+        // If a new variant is missing here, this match fails to compile. Add the variant to the list above,
         // too.
         match error {
             BulkError::File { .. }

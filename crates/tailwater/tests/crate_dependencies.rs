@@ -151,7 +151,8 @@ fn dependencies_follow_the_architecture() {
             .as_array()
             .expect("each package has dependencies")
             .iter()
-            // Only dependencies of the shipped code count. Tests may depend on crates that start servers.
+            // Only dependencies of the shipped code are checked, because tests may depend on crates that
+            // start servers.
             .filter(|dependency| dependency["kind"].is_null())
             .map(|dependency| dependency["name"].as_str().expect("each package has a name").to_owned())
             .collect();

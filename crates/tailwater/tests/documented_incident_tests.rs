@@ -1,4 +1,4 @@
-//! Each case in docs/reference/failover-incidents.md names existing tests.
+//! Checks that each incident in docs/reference/failover-incidents.md names existing tests.
 
 use std::path::Path;
 
@@ -21,7 +21,8 @@ fn each_incident_has_existing_tests() -> Result<()> {
             ensure!(path.exists(), "the test file {file} does not exist");
             if !name.is_empty() {
                 let text = std::fs::read_to_string(&path)?;
-                // The name is a test function, a fault of the nemesis, or a test that a macro generates.
+                // `name` is a test function, a fault of the random-fault test, or a test that a macro
+                // generates.
                 let is_there = ["fn {}(", "    {}("].map(|form| text.contains(&form.replace("{}", name)));
                 let is_listed = text.contains(&format!("{name},\n")) || text.contains(&format!("({name}"));
                 ensure!(is_there.contains(&true) || is_listed, "{file} has no test {name}");

@@ -38,7 +38,7 @@ pub struct S3Server {
     /// The network link between the clients and the server.
     pub link: Link,
     authority: Option<PathBuf>,
-    // Declared last so that it is dropped last: the other fields use it.
+    // This field is declared last, so it is dropped last. The other fields use the runtime.
     _runtime: Runtime,
 }
 

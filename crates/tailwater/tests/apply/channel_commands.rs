@@ -154,7 +154,7 @@ async fn until(shell: &Shell, state: &str) -> Result<Value> {
 async fn holds(target: &Server, ids: &str) -> Result<()> {
     let started = Instant::now();
     loop {
-        // At first the table does not exist.
+        // The query fails at first, because the table does not exist yet.
         let found = target.sql("SELECT GROUP_CONCAT(id ORDER BY id) FROM shop.t").await.unwrap_or_default();
         if found == [ids] {
             return Ok(());
@@ -199,7 +199,8 @@ async fn stop_and_start(shell: &Shell, trial: &Trial, target: &Server) -> Result
     until(shell, "stopped").await?;
     holds(target, "1,2").await?;
 
-    // `channel stop` has published the applied GTIDs to the target. The channel can be started from them.
+    // `channel stop` has published the applied GTIDs to the target. The channel can be started from these
+    // GTIDs.
     let applied = target.sql("SELECT @@GLOBAL.gtid_slave_pos").await?;
     ensure!(applied == [second.clone()], "`channel stop` published other GTIDs: {applied:?}");
     target.sql("DELETE FROM shop.t WHERE id = 2").await?;

@@ -47,7 +47,7 @@ const SHORT_ROW_BYTES: u64 = 128 << 10;
 /// Sizes of the large transaction and of the large row.
 #[derive(Debug, Clone, Copy)]
 struct Size {
-    /// The transaction has `2^doublings` rows.
+    /// The large transaction has `2^doublings` rows.
     doublings: usize,
     row_bytes: u64,
 }
@@ -119,8 +119,8 @@ async fn measured(kind: ServerKind, order: &str) -> Result<()> {
     ];
     let wide: Vec<&str> = wide.iter().map(String::as_str).collect();
     let row = stage(&mut trial, &target, "DO 1", &wide).await?;
-    // Apply the same rows again. Now the target's table has one more column, so the channel applies the rows
-    // by SQL.
+    // The channel applies the same rows again. The target's table now has one more column, so the channel
+    // applies the rows by SQL.
     let wide: Vec<&str> = std::iter::once("DELETE FROM large.t WHERE id > 1000000").chain(wide).collect();
     let by_sql =
         stage(&mut trial, &target, "SET SESSION sql_log_bin=0; ALTER TABLE large.t ADD extra INT", &wide)

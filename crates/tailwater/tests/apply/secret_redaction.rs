@@ -63,7 +63,8 @@ async fn failed_statements_do_not_show_secrets(kind: ServerKind) -> Result<()> {
     trial.stop_relay().await
 }
 
-/// Waits until the channel has failed at `at`, and returns the GTID of the failed transaction.
+/// Waits until the channel has failed with a message that contains `at`. Returns the GTID of the failed
+/// transaction.
 async fn failed(shell: &Shell, at: &str) -> Result<String> {
     let started = Instant::now();
     loop {
@@ -78,7 +79,7 @@ async fn failed(shell: &Shell, at: &str) -> Result<String> {
     }
 }
 
-/// Checks all outputs that do not show values by default.
+/// Checks that none of the outputs that show no row values by default contains a text of `hidden`.
 fn is_hidden(shell: &Shell, http: &Http, trial: &Trial, hidden: &[&str]) -> Result<()> {
     for words in ["channel list", "channel list --output json", "topology", "topology --output json"] {
         let ran = shell.run(&format!("{words} -c tailwater.toml"))?;

@@ -46,7 +46,7 @@ fn archived_segments_are_read_from_s3_and_from_a_folder() -> Result<()> {
 
     runtime.block_on(run_archives_in_the_background(&shell, &mut trial))?;
 
-    // All segments are purged from the log folder, so they are read from the archive.
+    // The local log folder is deleted, so all segments are read from the archive.
     std::fs::remove_dir_all(shell.path().join("log"))?;
     for path in ["", LOG] {
         let raw = shell.run(&format!("log cat {path} {archive} --raw"))?.exits(0);
@@ -289,7 +289,7 @@ fn damage_is_found(shell: &Shell, server: &S3Server) -> Result<()> {
     Ok(())
 }
 
-/// The daemon archives into a folder, with no retention in the local log.
+/// The daemon archives into a folder. No retention of the local log is configured.
 async fn run_archives_in_the_background(shell: &Shell, trial: &mut Trial) -> Result<()> {
     let config = std::fs::read_to_string(shell.path().join("tailwater.toml"))?;
     let with_archive = config.replace("[log]\n", "[log]\narchive = \"kept\"\narchive_interval_ms = 100\n");

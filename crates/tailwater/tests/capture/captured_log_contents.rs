@@ -135,8 +135,8 @@ fn segment(shell: &Shell, number: usize) -> PathBuf {
     shell.path().join(format!("log/primary/{number:010}.binlog"))
 }
 
-/// A second `run` on the same log is refused, and the first one continues. The error names the process of the
-/// first one. That process has no secret on its command line.
+/// A second `run` on the same log is refused, and the first `run` continues. The error names the process of
+/// the first `run`. The command line of that process contains no secret.
 fn only_one_runs(shell: &Shell, trial: &mut Trial) -> Result<()> {
     shell.run("run -c tailwater.toml")?.exits(1).stderr_has(&["TW-CTL-0003", "in use by process"]);
     let relay = trial.relay().context("the relay is not running")?;
@@ -293,7 +293,7 @@ fn times(shell: &Shell, gtid: &str) -> Result<()> {
         .iter()
         .find(|one| one["gtid"] == gtid)
         .context("the report does not list the second transaction")?;
-    // If commit times are whole seconds, each commit counts for its whole second.
+    // If commit times are whole seconds, a commit is selected together with its whole second.
     let commit_us = second["commit_us"].as_u64().context("the transaction has no commit time")?;
     let exact = lines[0]["span"]["exact_clock"] == true;
     let after = if exact { commit_us + 1 } else { commit_us + 1_000_000 };
@@ -340,7 +340,8 @@ fn raw(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
     let mut rest = all.bytes();
     for (number, (path, bytes)) in (1..).zip(files) {
         let mut bytes = bytes.clone();
-        // The low byte of the flags of the format description event. The flag is LOG_EVENT_BINLOG_IN_USE_F.
+        // Clears the flag LOG_EVENT_BINLOG_IN_USE_F, which is in the low byte of the flags of the format
+        // description event.
         bytes[4 + 17] &= !1;
         let one = shell.run(&format!("log cat --raw log/primary/{number:010}.binlog"))?.exits(0);
         ensure!(
@@ -392,7 +393,8 @@ fn verify(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
     let row =
         events.iter().find(|event| event["event"] == "insert").context("the output has no insert event")?;
     let mut bytes = std::fs::read(&damaged)?;
-    // The last occurrence is in the row. MariaDB logs the text of the statement before the row.
+    // The last occurrence of the text is in the row. MariaDB also logs the text of the statement, before the
+    // row.
     let found = bytes
         .windows(19)
         .rposition(|window| window == b"order 2 was changed")

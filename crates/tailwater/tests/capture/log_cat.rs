@@ -35,7 +35,7 @@ const MARIADB_SETTINGS: [[&str; 3]; 4] = [
     ["FULL", "FULL", "ON"],
 ];
 
-/// Whether each combination of settings is tested.
+/// Whether the tests use every combination of settings (`TAILWATER_LONG`), not only some of them.
 fn long() -> bool {
     std::env::var_os("TAILWATER_LONG").is_some()
 }
@@ -127,8 +127,8 @@ fn printed(printer: &mut dyn EventPrinter, file: &[u8]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Returns the output of the flavour's own tool. An installation of the newest MariaDB may lack the tool;
-/// then the tool of the older MariaDB is used, whose output is the same.
+/// Returns the output of the server's own tool. An installation of the newest MariaDB may lack the tool. Then
+/// the tool of the older MariaDB is used, whose output is the same.
 fn printed_by_tool(server: &Server, file: &Path) -> Result<Option<Vec<u8>>> {
     let name = match server.kind().flavour() {
         Flavour::MySql => "mysqlbinlog",

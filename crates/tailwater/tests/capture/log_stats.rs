@@ -125,7 +125,7 @@ fn damaged(shell: &Shell, file: &str) -> Result<()> {
     Ok(())
 }
 
-/// Writes small transactions, a big one, and after a pause small ones again.
+/// Writes small transactions and a big one. After a pause, writes small transactions again.
 async fn write(trial: &Trial) -> Result<()> {
     let server = &trial.primary;
     server.sql(TABLES).await?;
@@ -133,7 +133,7 @@ async fn write(trial: &Trial) -> Result<()> {
         "INSERT INTO shop.orders (note, paid, at) VALUES ('an order', 12.50, NOW(3));".repeat(SMALL as usize);
     server.sql(&small).await?;
     let doubled = BIG / 8;
-    // The servers limit recursion differently, so the rows come from a join of smaller sets.
+    // The servers have different limits for recursive queries, so the rows come from a join of smaller sets.
     server
         .sql(&format!(
             "USE shop; SET SESSION {} = 1000000;

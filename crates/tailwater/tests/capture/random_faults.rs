@@ -43,12 +43,12 @@ enum Fault {
     KillPrimary,
     /// Primary and relay are killed at the same moment. They restart in random order.
     KillBoth,
-    /// The relay is frozen while the primary is killed. What the primary has sent waits in the relay's
-    /// socket, and the relay reads it later.
+    /// The relay is frozen while the primary is killed. The bytes that the primary has sent wait in the
+    /// relay's socket, and the relay reads them later.
     KillPrimaryBehindRelay,
     PauseRelay,
     PausePrimary,
-    /// The link loses all bytes in one direction or in both, without an error.
+    /// The network link loses all bytes in one direction or in both, without an error.
     CutLink,
     ResetLink,
     /// The primary starts a new binlog file: FLUSH BINARY LOGS.
@@ -93,7 +93,8 @@ struct Plan {
     durability: TrialDurability,
     options: Vec<String>,
     clients: u32,
-    /// Maximum length of a text in a row. A kill during a big transaction is likely to leave it half written.
+    /// Maximum length of a text in a row. If the primary is killed during a big transaction, the binlog
+    /// probably has only half of that transaction.
     body_bytes_max: usize,
     workload_seed: u64,
     faults: Vec<Fault>,
@@ -214,7 +215,7 @@ async fn no_acknowledged_commit_is_lost_by_kills() -> Result<()> {
         let round = summary.rounds as usize;
         let kind = match long || round == 0 {
             true => kinds[round % kinds.len()],
-            // The short run has two rounds, one for each server family.
+            // The short test has two rounds, one for each server family.
             false => *kinds[1..].choose(&mut random).unwrap_or(&kinds[0]),
         };
         // In the long test, every third round of each server version has reduced durability. In the short
@@ -239,7 +240,7 @@ async fn no_acknowledged_commit_is_lost_by_kills() -> Result<()> {
     Ok(())
 }
 
-/// Prints to standard error directly. The test harness hides the output of passing tests, but a run that
+/// Prints to standard error directly. The test harness hides the output of passing tests, but a test that
 /// takes minutes should show its progress.
 fn say(text: &str) {
     use std::io::Write;
@@ -440,7 +441,8 @@ impl Round<'_> {
 
     async fn stop_load(&mut self, stop: bool) {
         if stop && let Some(workload) = self.workload.take() {
-            // The report contains the errors of clients that could not reach a server any more.
+            // The report is ignored, because it contains the errors of clients that could not reach a server
+            // any more.
             let _ = workload.abort().await;
         }
     }
@@ -507,8 +509,8 @@ impl Round<'_> {
         self.catch_up().await?;
         self.trial.stop_relay().await?;
         if plan.durability == TrialDurability::Full {
-            // The server itself must have each acknowledged commit. If it lacks one, the test is wrong about
-            // the server, not about the relay.
+            // The primary itself must have each acknowledged commit. If it lacks one, the test's assumptions
+            // about the server are wrong, and the relay is not the cause.
             let on_server = self.ledger.compare_with_server(&self.trial.primary.connect_options()).await?;
             ensure!(
                 on_server.missing.is_empty() && on_server.altered.is_empty(),

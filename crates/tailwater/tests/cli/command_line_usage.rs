@@ -168,7 +168,7 @@ async fn a_log_folder_is_used_by_one_daemon() -> Result<()> {
     let refused = shell.run("run -c other.toml")?.exits(1);
     refused.stderr_has(&["TW-CTL-0003", &format!("process {}", run.pid())]);
     ensure!(!shell.path().join("log/stock").exists(), "the source of the second daemon was started");
-    // The first daemon still has its control socket.
+    // The refused second daemon has not removed the control socket of the first daemon.
     shell.run("topology -c tailwater.toml --timeout-ms 200")?;
     shell.run("channel list -c tailwater.toml")?.exits(0);
     // After a daemon is killed, nothing on disk prevents the start of the next one.
@@ -230,7 +230,8 @@ fn run_reports_configuration_errors_at_once() -> Result<()> {
     Ok(())
 }
 
-/// One source refuses connections, another one accepts them and sends nothing. `run` retries until SIGTERM.
+/// The test runs once with a source that refuses connections, and once with a source that accepts them and
+/// sends nothing. `run` retries until SIGTERM.
 #[tokio::test]
 async fn run_without_a_source_runs_until_sigterm() -> Result<()> {
     let silent = TcpListener::bind("127.0.0.1:0")?;

@@ -69,7 +69,7 @@ fn sandbox_servers_are_started_listed_and_stopped() -> Result<()> {
     let up = shell.run("sandbox up --server mariadb --version 10.11 -- --max-connections=67")?.exits(0);
     let up = up.says(&["mariadb-10.11-1: 10.11.", "on 127.0.0.1:", "SQL:", "binlog:", "data:"]).text();
     shell.run("sandbox list")?.exits(0).says(&[&up]);
-    // The command is run as a user would paste it.
+    // The test runs the SQL command that `sandbox up` has printed, as a user would paste it.
     let sql = up
         .lines()
         .find_map(|line| line.trim().strip_prefix("SQL:"))

@@ -117,7 +117,8 @@ async fn manager_and_http_listener_share_their_probes() -> Result<()> {
     trial.add_channel(&format!("\n[manager]\n[manager.pace]\npoll_ms = {INTERVAL_MS}\n"))?;
     trial.start_relay()?;
     trial.wait_captured().await?;
-    // A probe executes this status query exactly once.
+    // Each probe executes SHOW REPLICA STATUS exactly once. Returns how often the server has executed that
+    // statement, and its number of connections.
     let count = async || -> Result<(u128, u128)> {
         let variables = "'Com_show_replica_status', 'Connections'";
         let rows = beside.sql(&format!("SHOW GLOBAL STATUS WHERE Variable_name IN ({variables})")).await?;
@@ -200,7 +201,7 @@ async fn a_relay_accepts_orders_over_http() -> Result<()> {
 
     let reason = refused(relay(url.clone(), "other.token", 4201)?.stop(LeaseToken(1)).await.map(drop))?;
     ensure!(reason.contains("401"), "the reason does not contain status 401: {reason}");
-    // A relay that reports another name than the configured one is rejected.
+    // A relay that reports another name than the configured name is rejected.
     let answer = relay(url.clone(), "http.token", 4202)?.read().await;
     let is_told = |reason: &str| reason.contains("server_id 4201") && reason.contains("4202");
     ensure!(

@@ -1,5 +1,5 @@
-//! Symbolic links, pipes and devices where files are expected. Commands overwrite nothing through them and do
-//! not hang.
+//! Tests symbolic links, pipes and devices in places where commands expect files. Commands overwrite nothing
+//! through them and do not hang.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;

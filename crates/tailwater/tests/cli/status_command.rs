@@ -64,7 +64,7 @@ impl Setup {
         .await?;
         let (replica, target) =
             tokio::try_join!(follower(kind, 11, "replica"), follower(kind, 12, "target"))?;
-        // The primary's own address with an account that may see everything.
+        // The primary's own address is configured, with an account that can read everything.
         trial.add_channel(&member("db1", &trial.primary))?;
         trial.add_channel(&member("db2", &replica))?;
         trial.add_channel(&format!(

@@ -328,7 +328,7 @@ async fn replace_silent_primary(kind: ServerKind, manager: &str) -> Result<()> {
     led.trial.primary.pause()?;
     let first = led.trial.wait_failed_over(PRIMARY_NAME).await?;
     load.redirect(led.follower(&first)?.connect_options());
-    // The former primary continues and accepts writes. The commits wait forever, because no relay
+    // The former primary resumes and accepts writes. Commits on it wait forever, because no relay
     // acknowledges them.
     led.trial.primary.resume()?;
     let behind = led.trial.primary.connect_options();

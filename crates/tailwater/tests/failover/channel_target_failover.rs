@@ -116,7 +116,7 @@ async fn wait_equal_gtids(server: &Server, replica: &Server) -> Result<()> {
     let question = "SELECT COUNT(*), SUM(CRC32(CONCAT_WS('#', worker, sequence))) FROM tw_load.tw_ledger";
     let lines = server.sql(question).await?;
     let started = Instant::now();
-    // At first the table does not exist on the replica.
+    // The query fails at first, because the table does not exist yet on the replica.
     while replica.sql(question).await.ok().as_ref() != Some(&lines) {
         ensure!(
             started.elapsed() < PATIENCE,

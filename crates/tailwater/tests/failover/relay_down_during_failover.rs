@@ -17,7 +17,7 @@ use crate::failover::two_relays_and_managers::{Pair, acts, check_ledger, until};
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The manager was restarted. It knows what it did only from its audit records.
+/// The manager was restarted after the failover. It knows of the failover only from its audit records.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_manager_repoints_a_relay_that_was_down() -> Result<()> {
     let Some((mut pair, http)) = failed_over_without_second_relay().await? else { return Ok(()) };
@@ -68,7 +68,7 @@ async fn failed_over_without_second_relay() -> Result<Option<(Pair, Http)>> {
     Ok(Some((pair, http)))
 }
 
-/// Stops the load on the primary, and starts one on the follower.
+/// Stops the load on the primary, and starts a load on the follower.
 fn replace_load(pair: &mut Pair, spec: &WorkloadSpec) -> Workload {
     let load = Workload::start(pair.follower.connect_options(), spec, Arc::clone(&pair.ledger));
     std::mem::replace(&mut pair.load, load)

@@ -66,7 +66,7 @@ async fn the_other_manager_knows_the_accepted_data_loss_mariadb() -> Result<()> 
 pub struct Second {
     pub shell: Shell,
     pub process: Option<ChildProcess>,
-    /// The `tailwater` program that this daemon runs.
+    /// The `tailwater` program that the second daemon runs.
     pub program: PathBuf,
 }
 
@@ -181,7 +181,7 @@ impl Pair {
         Self::start_program(Path::new(PROGRAM), kind, etcd, settings, hooks, durability, options).await
     }
 
-    /// Starts the same cluster. Both daemons run the build `program`.
+    /// Starts the same cluster as [`Self::start`]. Both daemons run the build `program`.
     pub async fn start_program(
         program: &Path,
         kind: ServerKind,
@@ -243,7 +243,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Makes the first manager the one that holds the lease.
+    /// Makes sure that the first manager holds the lease.
     pub async fn make_first_active(&mut self) -> Result<()> {
         if !acts(&status(&self.shell)?) {
             until(&self.second.shell, "one of the managers to act", acts).await?;
@@ -281,8 +281,8 @@ async fn other_manager_takes_over(kind: ServerKind) -> Result<()> {
     let ran = pair.second.shell.run("topology -c tailwater.toml")?.exits(0);
     ran.says(&["relay1", "db2"]).stdout_lacks(&["UnknownSource"]);
 
-    // The acting manager is stopped. The other one acts as soon as the lease is free. Then the first daemon
-    // starts again as a relay.
+    // The acting manager is stopped. The other manager acts as soon as the lease is free. Then the first
+    // daemon starts again as a relay.
     pair.make_first_active().await?;
     pair.trial.kill_relay().await?;
     until(&pair.second.shell, "the second manager to act", acts).await?;
@@ -344,7 +344,7 @@ async fn other_manager_rolls_back_a_switchover(kind: ServerKind) -> Result<()> {
         anyhow::Ok(word == "0" || word == "OFF")
     };
     until(&pair.second.shell, "the second manager to act", acts).await?;
-    // The first relay is down, so not everything can be undone yet. Still, the primary accepts writes again.
+    // The first relay is down, so some actions cannot be undone yet. The primary accepts writes again anyway.
     let folder = pair.second.shell.path().join("log/manager/primary");
     while !(folder.exists() && recovery_recorded(&folder)? && takes_writes().await?) {
         ensure!(
@@ -394,7 +394,8 @@ async fn other_manager_rolls_back_a_failover(kind: ServerKind) -> Result<()> {
     }
     pair.trial.primary.start_again().await?;
     until(&pair.second.shell, "the second manager to act", acts).await?;
-    // The relay of the second daemon acknowledges again at once, the first relay after its restart.
+    // The relay of the second daemon acknowledges again at once. The relay of the first daemon acknowledges
+    // again after its restart.
     pair.wait_for_more_commits().await?;
     pair.trial.start_relay()?;
     let folder = pair.second.shell.path().join("log/manager/primary");

@@ -37,7 +37,7 @@ async fn primaries_are_replaced_under_odd_settings(kind: ServerKind) -> Result<(
     led.trial.primary.kill().await?;
     led.tailwater("failover primary --to db2")?.exits(0).says(&["db2"]);
     led.trial.wait_failed_over(PRIMARY_NAME).await?;
-    // The sessions of the clients need ordinary settings. The test is not about client sessions.
+    // The sessions of the clients need ordinary settings, because this test is not about client sessions.
     commit_as_usual(&led, "db2", 11).await?;
     led.tailwater("switchover primary --to db3 --max-write-pause-ms 20000")?.exits(0).says(&["db3"]);
     commit_as_usual(&led, "db3", 21).await?;

@@ -137,8 +137,8 @@ async fn channel_starts_exactly_after_a_copy(kind: ServerKind) -> Result<()> {
     );
     shell.run(add)?.exits(1).stderr_has(&["channel replica is running", "stopped = true"]);
 
-    // Copy again after the channel has applied transactions. The channel must start after the new copy, not
-    // at its former position.
+    // The test copies again after the channel has applied transactions. The channel must start after the new
+    // copy, not at its former position.
     shell.run("channel stop -c tailwater.toml replica")?.exits(0);
     target.sql("DROP DATABASE shop").await?;
     trial.primary.sql("INSERT INTO shop.steps VALUES (7, 1), (7, 2)").await?;
@@ -280,7 +280,7 @@ async fn a_dump_of_a_target_names_the_gtids_of_its_data(kind: ServerKind) -> Res
         .run(&format!("dump paused {dump} --pause-channel none -c tailwater.toml"))?
         .exits(1)
         .stderr_has(&["no channel"]);
-    // Two channels that apply the same source do not publish GTIDs to the target. The GTIDs that the target
+    // Two channels that apply the same source publish no GTIDs to the target. So the GTIDs that the target
     // reports do not match its data.
     let other = "INSERT INTO tailwater.apply_channel SELECT 'other', 1, source, '', '', '[]' FROM tailwater.apply_channel";
     target.sql(other).await?;
@@ -359,7 +359,7 @@ async fn start_and_kill(shell: &Shell, target: &Server, link: &Link, words: &str
             let output = child.wait_with_output()?;
             bail!("the copy has ended before it was killed: {}", String::from_utf8_lossy(&output.stderr));
         }
-        // At first the table does not exist.
+        // The query fails at first, because the table does not exist yet.
         let chunks = target.sql("SELECT COUNT(*) FROM tailwater.load_chunks").await.unwrap_or_default();
         if chunks.first().and_then(|count| count.parse().ok()).is_some_and(|count: u64| count >= 10) {
             break;

@@ -55,7 +55,7 @@ struct Trial {
     shell: Shell,
     source: Server,
     s3: S3Server,
-    // Declared last so that it is dropped last: the S3 servers run on this runtime.
+    // This field is declared last, so it is dropped last. The S3 servers run on this runtime.
     runtime: Runtime,
 }
 

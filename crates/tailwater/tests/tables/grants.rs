@@ -146,7 +146,7 @@ async fn grants_suffice_for_check_and_repair(kind: ServerKind, family: &str) -> 
     let seen = shell.run(&repair)?.exits(3);
     seen.says(&["2 rows repaired", "shop.fired (1) remains", "has triggers that would fire on the target"]);
     ensure!(target.sql("SELECT n, seen FROM shop.fired").await? == ["9\t7"]);
-    // The trigger changes the repaired value, so the row still differs.
+    // The trigger changes the value that the repair has written, so the row still differs.
     let fired = shell.run(&format!("{repair} --fire-triggers"))?.exits(3);
     fired.says(&["shop.fired (1) remains: the row still differs"]);
     ensure!(target.sql("SELECT n, seen FROM shop.fired").await? == ["1\t7"]);
@@ -158,9 +158,9 @@ async fn grants_suffice_for_check_and_repair(kind: ServerKind, family: &str) -> 
         shell.run(&repair)?.exits(3).says(&["2 rows repaired"]);
     }
 
-    // Here the throttle queries the target as its replica.
+    // In this check, the throttle queries the target as a replica of the source.
     let throttled = format!("check {both} --throttle-replica 127.0.0.1:{}", target.port());
-    // Without the privilege, the throttle would pause the check forever.
+    // Without the privilege to read the replica's lag, the throttle would pause the check forever.
     grant(&target, "read the replica's lag").await?;
     shell.bash(&format!("timeout 60 '{PROGRAM}' {throttled}"))?.exits(3).says(&["shop.fired"]);
     Ok(())

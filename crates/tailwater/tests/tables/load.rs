@@ -73,7 +73,7 @@ async fn killed_load_resumes(kind: ServerKind) -> Result<()> {
     loop {
         ensure!(started.elapsed() < PATIENCE, "the load has loaded no rows");
         ensure!(child.try_wait()?.is_none(), "the load ended before it was killed");
-        // At first the tables do not exist.
+        // The query fails at first, because the tables do not exist yet.
         let chunks = target.sql("SELECT COUNT(*) FROM tailwater.load_chunks").await.unwrap_or_default();
         if chunks.first().and_then(|count| count.parse().ok()).is_some_and(|count: u64| count >= enough) {
             break;

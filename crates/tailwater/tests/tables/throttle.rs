@@ -1,5 +1,5 @@
-//! Each command that processes tables pauses while a throttle condition holds, at its start and later. It
-//! resumes afterwards.
+//! Each command that processes tables pauses while a throttle condition holds, both at its start and later.
+//! It resumes when the condition no longer holds.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

@@ -15,8 +15,8 @@ use super::test_cluster::Cluster;
 pub const PATIENCE: Duration = Duration::from_secs(150);
 
 impl Cluster {
-    /// Waits until one server is the primary, the others replicate from it and have applied everything, and
-    /// the manager is ready for the next fault. Returns the name of the primary.
+    /// Waits until one server is the primary, and the other servers replicate from it and have applied
+    /// everything. Also waits until the manager is ready for the next fault. Returns the name of the primary.
     pub async fn wait_until_healthy(&self) -> Result<String> {
         let started = Instant::now();
         loop {
@@ -35,7 +35,7 @@ impl Cluster {
         }
     }
 
-    /// Returns the name of the primary, and a list of what is not healthy yet.
+    /// Returns the name of the primary, and a list of the problems that still make the cluster unhealthy.
     async fn problems(&self) -> Result<(String, Vec<String>)> {
         let mut problems = Vec::new();
         let Some(report) = self.report().await else { bail!("the manager does not answer") };

@@ -26,20 +26,20 @@ impl Way {
     }
 }
 
-/// A fault. "The primary" is the server that is primary at that moment. The daemon is relay and manager in
-/// one process.
+/// A fault. "The primary" is the server that is the primary when the fault begins. The daemon is relay and
+/// manager in one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// SIGKILL of the primary. It starts again after another server has replaced it. With reduced durability,
-    /// the restarted server has lost its newest commits.
+    /// SIGKILL of the primary. The server starts again after another server has replaced it. With reduced
+    /// durability, it has then lost its newest commits.
     KillPrimary,
     /// SIGKILL of the primary. The server starts again after a short time, whether or not another server
     /// replaces it.
     KillPrimaryForAMoment,
     /// SIGKILL of the primary. While the former primary rejoins, SIGKILL of its successor.
     KillPrimaryAndItsSuccessor,
-    /// SIGSTOP of the primary. It continues later with all its connections, whether or not another server has
-    /// replaced it.
+    /// SIGSTOP of the primary. The server resumes later with all its connections, whether or not another
+    /// server has replaced it.
     FreezePrimary,
     /// SIGKILL of the primary, and SIGKILL of the daemon at a random moment of the failover.
     KillPrimaryAndDaemon,
@@ -108,8 +108,8 @@ impl Fault {
         name.split('(').next().unwrap_or_default().to_owned()
     }
 
-    /// Whether the fault ends within seconds. A server checks only once a minute whether a full disk has
-    /// space again.
+    /// Whether the fault ends within seconds. A full disk does not: a server checks only once a minute
+    /// whether the disk has space again.
     pub fn is_quick(self) -> bool {
         self != Self::FillDiskOfPrimary
     }

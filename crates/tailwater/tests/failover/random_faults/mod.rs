@@ -105,7 +105,7 @@ async fn no_fault_loses_acknowledged_commits() -> Result<()> {
     Ok(())
 }
 
-/// Prints to standard error directly. The test harness hides the output of passing tests, but a run that
+/// Prints to standard error directly. The test harness hides the output of passing tests, but a test that
 /// takes minutes should show its progress.
 fn say(text: &str) {
     use std::io::Write;

@@ -57,13 +57,13 @@ pub struct Cluster {
     /// The first server and the daemon.
     pub trial: Trial,
     others: Vec<Server>,
-    /// Network links from the daemon to each server, by the server's name.
+    /// The network links from the daemon to the servers, by the server's name.
     pub ways: BTreeMap<String, Link>,
-    /// Link from the replicas to the daemon's binlog server.
+    /// The network link from the replicas to the daemon's binlog server.
     pub log_way: Link,
     /// The network link that clients connect to. It leads to the current primary.
     pub front: Arc<Link>,
-    /// The daemon's wall clock, if this machine allows the test to set it.
+    /// The daemon's wall clock. `None` if this machine does not allow the test to set it.
     pub clock: Option<SteppedClock>,
     disks: BTreeMap<String, Disk>,
     http: ReservedPort,
