@@ -142,7 +142,7 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
         },
         length: match (expression == in_binary(column), classes == [Document, Document]) {
             (true, _) => format!("LENGTH({})", quote_identifier(&column.name)),
-            // To compute the length of a document's text takes the server as much time as the text itself, so
+            // Computing the length of a document's text takes the server as much time as the text itself. So
             // the stored size is used.
             (_, true) => format!("JSON_STORAGE_SIZE({})", quote_identifier(&column.name)),
             (false, false) => format!("LENGTH({expression})"),

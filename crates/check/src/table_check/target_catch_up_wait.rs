@@ -402,7 +402,7 @@ async fn has(target: &mut Connection, position: &SyncPosition) -> Result<bool, B
                 Ok(answer) => {
                     Ok(answer.first().and_then(|row| row.get_u64(0)).is_some_and(|found| found >= *number))
                 }
-                // The table does not exist yet on the target: it arrives with the first mark.
+                // The table of marks does not exist yet on the target. It arrives with the first mark.
                 Err(SessionError::Server { error, .. })
                     if [NO_SUCH_TABLE, UNKNOWN_DATABASE].contains(&error.number) =>
                 {

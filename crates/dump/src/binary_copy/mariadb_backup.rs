@@ -131,7 +131,8 @@ pub async fn back_up(
     info!(directory = %directory.display(), "copying the server's files");
     run(copying, "copying", directory, progress, stop).await?;
     drop(login);
-    /// Maximum size of the file with the position. Its longest content is a GTID set.
+    /// Maximum size of the file with the binlog position, in bytes. The longest part of the file is a GTID
+    /// set.
     const POINT_BYTES_MAX: u64 = 64 << 20;
     let read = |name: &&str| tailwater_files::read_regular(&directory.join(name), POINT_BYTES_MAX).ok();
     let point = POINT_FILES.iter().find_map(read).and_then(|bytes| String::from_utf8(bytes).ok());

@@ -131,7 +131,7 @@ pub(super) struct VisibleSelection {
     pub(super) granted: UserPrivileges,
 }
 
-/// Refuses an empty selection, and a selection of which the account does not see every object.
+/// Refuses an empty selection, and a selection with objects that the account cannot see.
 ///
 /// # Errors
 /// [`BulkError::NotFound`], [`BulkError::NothingSelected`], [`BulkError::MissingPrivilege`];

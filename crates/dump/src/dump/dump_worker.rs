@@ -105,8 +105,8 @@ impl DumpWorker {
                 rows += 1;
             }
             progress.rows(rows, bytes);
-            // The chunk file has copied the bytes of the batch. A batch with a huge row must not keep its
-            // memory.
+            // The chunk file has copied the bytes of the batch. The batch is dropped here, because a batch
+            // with a huge row must not keep its memory.
             drop(batch);
             if file.is_group() {
                 file = blocking(move || file.write_group().map(|()| file)).await?;

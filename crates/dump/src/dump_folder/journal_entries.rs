@@ -63,8 +63,8 @@ impl JournalEntry {
 }
 
 impl Manifest {
-    /// Applies a journal entry to the manifest. Applying an entry a second time changes nothing. This happens
-    /// after a kill between writing the manifest and emptying the journal.
+    /// Applies a journal entry to the manifest. Applying an entry a second time changes nothing. An entry is
+    /// applied a second time if the process is killed between writing the manifest and emptying the journal.
     ///
     /// # Errors
     /// How the entry contradicts the manifest: the manifest lacks its table, or its chunk is out of order.

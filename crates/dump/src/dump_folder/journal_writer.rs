@@ -18,9 +18,9 @@ use tailwater_files::file_store::FileStore;
 use tailwater_tables::error::{BulkError, file_error};
 use tailwater_tables::journal_file;
 
-/// How much finished work a kill of a process that writes numbered journal files may lose, in bytes of data
-/// files. The limit is not lower because each journal file costs a request, and databases may have thousands
-/// of small tables.
+/// Maximum size of the finished data files, in bytes, that are not yet recorded in the journal. They are lost
+/// if a process that writes numbered journal files is killed. The limit is not lower because each journal
+/// file costs a request, and databases may have thousands of small tables.
 const LOST_FILE_BYTES_MAX: u64 = 16 << 20;
 const LOST_ENTRIES_MAX: usize = 64;
 

@@ -76,8 +76,8 @@ enum LoadMethod {
     Statements,
 }
 
-/// Returns two query results: the table's engine with whether it has transactions, and the columns with their
-/// types.
+/// Returns two query results. The first has the table's engine, and whether the engine has transactions. The
+/// second has the columns with their types.
 async fn described(
     connection: &mut Connection,
     table: &TableName,
@@ -143,8 +143,8 @@ impl LoadTarget {
         }
         let zero_text = |(name, data_type): &(String, String)| {
             let row = columns_shown.rows.iter().find(|row| row.get_str(0) == Some(name))?;
-            // For an ENUM in such a character set, no text represents index 0. If a row has index 0, the
-            // server gives a warning and the load fails.
+            // For an ENUM in a character set of `WIDE_CHARSETS`, no text represents index 0. If a row has
+            // index 0, the server gives a warning and the load fails.
             let of_bytes = !row.get_str(4).is_some_and(|charset| WIDE_CHARSETS.contains(&charset));
             enum_members::index_zero(data_type, row.get_str(3)?).filter(|_| of_bytes)
         };
@@ -329,8 +329,8 @@ impl LoadTarget {
                 }
                 LoadMethod::Statements => self.run_statements(connection, chunk, &mut pieces).await,
             };
-            // The channel is closed and emptied, because the sender must not wait for a receiver that has
-            // stopped receiving.
+            // The channel with the pieces is closed and emptied, because the sender must not wait for a
+            // receiver that has stopped receiving.
             pieces.close();
             while pieces.try_recv().is_ok() {}
             loaded

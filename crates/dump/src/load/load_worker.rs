@@ -77,8 +77,8 @@ impl LoadWorker {
                 return Ok(());
             };
             tries += 1;
-            // A table without transactions keeps the rows that were loaded before the error, so a new attempt
-            // would load them twice.
+            // A table without transactions keeps the rows that were loaded before the error. A new attempt
+            // would load these rows twice.
             if tries == TRIES_MAX || !is_temporary(&error) || !target.transactional {
                 return Err(error);
             }

@@ -218,8 +218,8 @@ impl MydumperFiles {
         Ok(sorted)
     }
 
-    /// Returns the table for a name `DB.TABLE`. If several databases match, it takes the one with the longest
-    /// name.
+    /// Returns the table for a name `DB.TABLE`. If several databases match, the database with the longest
+    /// name is used.
     fn table(&self, name: &str) -> Option<TableName> {
         let within =
             |schema: &String| Some((schema.clone(), name.strip_prefix(schema.as_str())?.strip_prefix('.')?));

@@ -76,7 +76,7 @@ pub struct CopyReport {
     pub load: LoadReport,
     /// Number of tables that an earlier copy had finished, at an earlier point in time.
     pub tables_before: u64,
-    /// The position of this run's snapshot in the history of the source.
+    /// The position of this copy's snapshot in the history of the source.
     pub point: SnapshotPoint,
     /// The method by which the snapshot was taken.
     pub method: &'static str,

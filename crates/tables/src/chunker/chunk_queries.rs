@@ -179,8 +179,9 @@ fn statement(table: &str, key: &ChunkKey, question: &ChunkQuery, flavour: Flavou
         ChunkQuery::Extent => format!("SELECT MIN({names}), MAX({names}) {from}"),
         ChunkQuery::Estimate { from: low, to } => {
             let explain = match flavour {
-                // The server may have enabled the hypergraph optimizer, which has no EXPLAIN in this format,
-                // so the hint disables it. Servers that do not know the switch ignore the hint.
+                // The server may have enabled the hypergraph optimizer, which has no EXPLAIN in this format.
+                // So the hint disables that optimizer. Servers without the switch `hypergraph_optimizer`
+                // ignore the hint.
                 Flavour::MySql => {
                     "EXPLAIN FORMAT=TRADITIONAL SELECT /*+ SET_VAR(optimizer_switch='hypergraph_optimizer=off') */"
                 }

@@ -67,7 +67,7 @@ pub fn keys(definition: &str) -> Vec<IndexDefinition<'_>> {
         let Some((key, rest)) = name(named) else { continue };
         let first = rest.strip_prefix(" (").and_then(name).map(|(column, _)| column);
         let definition = line.strip_suffix(',').unwrap_or(line);
-        // MariaDB stores such a key in a hidden column, and copies the table to create it.
+        // MariaDB stores a key with USING HASH in a hidden column, and copies the table to create the key.
         let plain = plain && !definition.contains("USING HASH");
         keys.push(IndexDefinition { name: key, definition, first, plain });
     }

@@ -115,7 +115,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_tree_of_views_is_sorted(parents in prop::collection::vec(any::<prop::sample::Index>(), 1..40)) {
-            // Each view reads a view that is later in the list; the last view reads none.
+            // Each view reads a view that is later in the list. The last view reads no other view.
             let count = parents.len();
             let views: Vec<_> = parents.iter().enumerate().map(|(index, parent)| {
                 let rest = count - index - 1;

@@ -163,7 +163,7 @@ impl Snapshot {
             Err(error) => return Err(error.into()),
         };
         if is_open {
-            // If no such setting limits the rows, every query has returned all of its rows.
+            // If no setting limits the rows of queries, every query has returned all of its rows.
             Ok(check_rows_unlimited(connection).await?)
         } else {
             Err(BulkError::SnapshotLost { server: connection.endpoint().to_owned() })
@@ -240,9 +240,9 @@ async fn connect_reader(options: &SnapshotOptions) -> Result<Connection, BulkErr
     Ok(reader)
 }
 
-/// Returns whether a connection may set savepoints, and releases metadata locks when it rolls back to one. In
-/// MariaDB only sessions without a binlog release them. At its commit, a session that writes the binlog would
-/// also log a transaction that contains only savepoints.
+/// Returns whether a connection may set savepoints, and releases metadata locks when it rolls back to a
+/// savepoint. In MariaDB only sessions without a binlog release them. At its commit, a session that writes
+/// the binlog would also log a transaction that contains only savepoints.
 async fn prepare_savepoints(reader: &mut Connection) -> Result<bool, BulkError> {
     if reader.server().flavour == Flavour::MySql {
         return Ok(true);

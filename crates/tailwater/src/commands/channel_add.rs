@@ -60,7 +60,8 @@ pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Resul
     if let Some(gtids) = report.load.gtid_set
         && has_progress(&target, name).await?
     {
-        // The progress that is stored on the target belongs to the data that the clone replaced.
+        // The progress that is stored on the target belongs to the data that the clone replaced. So the
+        // channel is set to the GTIDs of the clone.
         send(&config, &ControlCommand::Seek { channel: name.clone(), gtids })?;
     }
     start(&config, name, output).await

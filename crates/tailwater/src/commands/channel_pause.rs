@@ -11,8 +11,8 @@ use tailwater_config::Config;
 use tailwater_daemon::api::daemon_requests::ControlCommand;
 use tailwater_daemon::control_socket::{ControlConnection, socket_of};
 
-/// Channels that this command has paused. The daemon resumes them when the connection closes, even if this
-/// process is killed.
+/// Channels that this command has paused. The daemon resumes them when this command's connection to it
+/// closes, even if the process is killed.
 #[derive(Debug)]
 pub(super) struct PausedChannels {
     connection: Option<ControlConnection>,
@@ -50,7 +50,7 @@ impl PausedChannels {
         Ok(paused)
     }
 
-    /// Runs the work. Resumes the channels when `snapshot_taken` is cancelled or the work ends.
+    /// Runs `work`. Resumes the channels when `snapshot_taken` is cancelled or the work ends.
     pub(super) async fn until<T>(
         mut self,
         snapshot_taken: &CancellationToken,

@@ -70,8 +70,8 @@ pub(super) fn follow(config: &Config, source: &str, id: &str, output: Output) ->
     exit_of(&audit)
 }
 
-/// Returns the exit code: 0 if a server was promoted, or would be with --dry-run; 4 if a rule refused and the
-/// cluster is unchanged.
+/// Returns the exit code: 0 if a server was promoted, or would be with --dry-run; 4 if a safety rule refused
+/// the failover and the cluster is unchanged.
 fn exit_of(audit: &Audit) -> anyhow::Result<Exit> {
     match &audit.outcome {
         Some(RunOutcome::Promoted { .. } | RunOutcome::Planned { .. }) => Ok(Exit::Done),

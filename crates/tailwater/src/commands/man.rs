@@ -49,7 +49,8 @@ fn pages() -> anyhow::Result<Vec<(String, Vec<u8>)>> {
     Ok(pages)
 }
 
-/// Whether a command has no page: those of developers, and `help`, whose text is the page itself.
+/// Whether a command has no manual page. These are the commands for developers, and `help`, which prints the
+/// same text as the pages.
 fn is_left_out(command: &clap::Command) -> bool {
     command.is_hide_set() || command.get_name() == "help"
 }

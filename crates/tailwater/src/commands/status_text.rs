@@ -18,7 +18,7 @@ use super::text_style::TextStyle;
 /// Width of the output, in characters.
 const COLUMNS: u16 = 80;
 
-/// The whole screen. Its last line says whether something is wrong.
+/// Returns the whole text of the status. Its last line says whether something is wrong.
 pub(super) fn status_text(status: &DaemonStatus, style: TextStyle) -> String {
     let uptime = humantime::format_duration(Duration::from_secs(status.uptime_seconds));
     let first = format!("Tailwater {}, running for {uptime}", status.version);
@@ -37,13 +37,13 @@ pub(super) fn status_text(status: &DaemonStatus, style: TextStyle) -> String {
     text
 }
 
-/// Lines of at most [`COLUMNS`] characters, all with an indent.
+/// Returns the text in lines of at most [`COLUMNS`] characters, each with the indent.
 fn wrapped(text: &str, indent: &str) -> String {
     let options = textwrap::Options::new(COLUMNS.into()).initial_indent(indent).subsequent_indent(indent);
     textwrap::fill(&printable(text), options)
 }
 
-/// An empty line, and a table with a header. Cells that are too long are wrapped.
+/// Returns an empty line and a table with a header. Cells that are too long are wrapped.
 fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>, style: TextStyle) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
