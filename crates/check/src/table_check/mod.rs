@@ -78,7 +78,7 @@ pub struct CheckOptions {
     pub chunk_rows_max: u64,
     /// How long a chunk may take on either side, approximately.
     pub chunk_time_max: Duration,
-    /// The greatest number of differences in a table.
+    /// Maximum number of differences in a table. The comparison of a table with more differences stops.
     pub differences_max: u64,
     /// Whether the report contains the values of differing rows.
     pub show_values: bool,
@@ -238,7 +238,7 @@ pub(crate) async fn delete_marks(options: &CheckOptions, marks: &str) {
     let _ = tokio::time::timeout(PATIENCE, work).await;
 }
 
-/// The results of an earlier check, from its state.
+/// The results of an earlier check, from its state file.
 #[derive(Debug, Default)]
 pub(crate) struct EarlierFindings {
     pub(crate) differences: Vec<RowDifference>,

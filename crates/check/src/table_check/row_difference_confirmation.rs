@@ -37,7 +37,7 @@ pub enum RowVerdict {
     Undecided,
 }
 
-/// The rounds of comparing one row.
+/// The state of comparing one row in several rounds.
 #[derive(Debug, Clone, Default)]
 pub struct RowTrial {
     rounds: u32,

@@ -283,7 +283,7 @@ async fn join(mut workers: JoinSet<Result<(), BulkError>>) -> Result<(), BulkErr
     while let Some(joined) = workers.join_next().await {
         let result = match joined {
             Ok(result) => result,
-            // This worker was aborted after the error of another one.
+            // This worker was aborted after the error of another worker.
             Err(error) if error.is_cancelled() => continue,
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         };

@@ -160,7 +160,7 @@ struct MydumperFiles {
 }
 
 impl MydumperFiles {
-    /// Groups file names by kind. They must be in alphabetical order.
+    /// Groups file names by kind. The names must be in alphabetical order.
     ///
     /// # Errors
     /// The name of a file that is not supported.

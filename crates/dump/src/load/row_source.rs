@@ -14,17 +14,17 @@ use tailwater_tables::schema::TableName;
 
 /// A source of rows that are not in the files of a dump, such as the source server of a copy.
 pub(crate) trait LoadSource: Sync {
-    /// Whether to drop everything that an interrupted run has created.
+    /// Whether to drop everything that an interrupted copy has created.
     fn is_restart(&self) -> bool;
 
     /// Returns the estimated number of rows of a table.
     fn rows_estimate<'a>(&'a self, table: &'a TableName) -> BoxFuture<'a, u64>;
 
-    /// Prepares the target before tables are created. Drops the tables that an earlier run did not finish, or
-    /// all of them for a restart. Returns the number of tables that are kept.
+    /// Prepares the target before tables are created. Drops the tables that an earlier copy did not finish,
+    /// or all tables for a restart. Returns the number of tables that are kept.
     ///
     /// # Errors
-    /// [`BulkError::GtidState`] if tables of an earlier run are kept, but `one_point` requires one point in
+    /// [`BulkError::GtidState`] if tables of an earlier copy are kept, but `one_point` requires one point in
     /// time for all tables; [`BulkError::Session`].
     fn begin<'a>(
         &'a self,

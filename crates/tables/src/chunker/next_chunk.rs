@@ -141,7 +141,7 @@ impl Chunker {
         }
     }
 
-    /// Creates a chunker that continues after the last chunk of an earlier run.
+    /// Creates a chunker that continues after the last chunk of interrupted work.
     ///
     /// # Errors
     /// The reason why it cannot continue: the chunk does not fit this key and these partitions.

@@ -15,7 +15,7 @@ pub fn completions(arguments: &CompletionsArgs) -> anyhow::Result<Exit> {
         CompletionShell::Zsh => Shell::Zsh,
         CompletionShell::Fish => Shell::Fish,
     };
-    // Generated in memory, because the generator panics if it cannot write.
+    // The script is generated in memory, because the generator panics if it cannot write.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::definition(), "tailwater", &mut script);
     super::write_stdout(&script)?;

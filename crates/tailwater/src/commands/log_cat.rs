@@ -42,7 +42,7 @@ pub(super) fn cat(arguments: &CatArgs, output: Output) -> anyhow::Result<Exit> {
             })
         }
     };
-    // What was printed before an error is complete and valid.
+    // The text that was printed before an error is complete and valid, so it is not discarded.
     out.flush()?;
     result
 }

@@ -121,7 +121,7 @@ fn collect(arguments: &StatsArgs, options: &CollectorOptions) -> anyhow::Result<
     Ok(result)
 }
 
-/// Parses FILE:POS.
+/// Parses a start position `FILE:POS`.
 fn start_position(text: &str) -> anyhow::Result<(String, u64)> {
     let parsed = text.rsplit_once(':').and_then(|(file, at)| Some((file.to_owned(), at.parse().ok()?)));
     parsed.with_context(|| format!("--start {text}: expected FILE:POS, such as binlog.000042:4"))

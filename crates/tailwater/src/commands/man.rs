@@ -30,7 +30,7 @@ pub fn man(arguments: &ManArgs, output: Output) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The pages with the names of their files.
+/// Returns the pages with the names of their files.
 fn pages() -> anyhow::Result<Vec<(String, Vec<u8>)>> {
     let mut root = Cli::definition().disable_help_subcommand(true);
     // Gives each command its full name, and the global options.

@@ -23,7 +23,7 @@ pub async fn topology(arguments: &TopologyArgs, output: Output) -> anyhow::Resul
     let timeout = Duration::from_millis(arguments.timeout_ms);
     loop {
         let text = observe(&config, clusters.clone(), timeout, output, arguments.watch.is_some()).await?;
-        // The program that reads the output has closed the pipe.
+        // Writing fails if the program that reads the output has closed the pipe.
         if std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush()).is_err() {
             return Ok(Exit::Done);
         }
