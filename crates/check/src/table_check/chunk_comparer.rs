@@ -371,8 +371,9 @@ impl Comparer {
         range: &KeyRange,
         differences_max: usize,
     ) -> Result<(Vec<RowDifference>, bool), BulkError> {
-        const STRIKES: u32 = 3;
-        let mut strikes: BTreeMap<u64, ([u64; 2], u32)> = BTreeMap::new();
+        /// The number of consecutive reads that must show the same numbers for a result.
+        const SAME_ROUNDS_MIN: u32 = 3;
+        let mut same_rounds: BTreeMap<u64, ([u64; 2], u32)> = BTreeMap::new();
         let mut more = false;
         for round in 0..ROUNDS_MAX as usize {
             tokio::time::sleep(Duration::from_millis(PAUSES_MS[round.min(PAUSES_MS.len() - 1)])).await;
@@ -380,16 +381,16 @@ impl Comparer {
             let (differing, overflow) = self.differing_counts(pair, range, differences_max).await?;
             more = overflow;
             let next = differing.into_iter().map(|(hash, counts)| {
-                let before = strikes.get(&hash).filter(|(known, _)| *known == counts);
-                (hash, (counts, before.map_or(0, |(_, strikes)| *strikes) + 1))
+                let before = same_rounds.get(&hash).filter(|(known, _)| *known == counts);
+                (hash, (counts, before.map_or(0, |(_, same_rounds)| *same_rounds) + 1))
             });
-            strikes = next.collect();
-            if strikes.values().all(|(_, strikes)| *strikes >= STRIKES) {
+            same_rounds = next.collect();
+            if same_rounds.values().all(|(_, same_rounds)| *same_rounds >= SAME_ROUNDS_MIN) {
                 break;
             }
         }
-        let found = strikes.into_iter().map(|(hash, ([source, target], strikes))| {
-            let what = if strikes >= STRIKES {
+        let found = same_rounds.into_iter().map(|(hash, ([source, target], same_rounds))| {
+            let what = if same_rounds >= SAME_ROUNDS_MIN {
                 DifferenceKind::Count { hash, source, target }
             } else {
                 DifferenceKind::Undecided

@@ -11,7 +11,7 @@
 
 /// The number of consecutive rounds in which the same two versions must differ before the row counts as
 /// different.
-const STRIKES: u32 = 3;
+const SAME_ROUNDS_MIN: u32 = 3;
 
 /// Maximum number of rounds in which a row is read. After that many rounds the row is undecided.
 pub const ROUNDS_MAX: u32 = 15;
@@ -41,7 +41,8 @@ pub enum RowVerdict {
 #[derive(Debug, Clone, Default)]
 pub struct RowTrial {
     rounds: u32,
-    strikes: u32,
+    /// Number of consecutive rounds in which the same two versions differed.
+    same_rounds: u32,
     last: Option<(RowVersion, RowVersion)>,
 }
 
@@ -60,14 +61,14 @@ impl RowTrial {
             return RowVerdict::Equal;
         }
         if before != *after {
-            self.strikes = 0;
+            self.same_rounds = 0;
             self.last = None;
         } else {
             let seen = Some((before, target));
-            self.strikes = if self.last == seen { self.strikes + 1 } else { 1 };
+            self.same_rounds = if self.last == seen { self.same_rounds + 1 } else { 1 };
             self.last = seen;
         }
-        if self.strikes >= STRIKES {
+        if self.same_rounds >= SAME_ROUNDS_MIN {
             return match self.last.take() {
                 Some((source, target)) => RowVerdict::Differs { source, target },
                 None => RowVerdict::Again,
