@@ -32,7 +32,7 @@ on_each_server!(
 /// ENUM values with index 0 in three kinds of columns: a member has the same text, a member is a zero, or the
 /// character set has several bytes per character. There are also generated columns whose values were
 /// truncated.
-const ODD: &str = "
+const UNUSUAL_ENUMS: &str = "
     SET NAMES utf8mb4; SET sql_mode = ''; CREATE DATABASE odd CHARACTER SET utf8mb4; USE odd;
     CREATE TABLE members (id INT PRIMARY KEY, e ENUM('red', 'green', ''), n ENUM('a', 'b'), z ENUM('0', '00', '', '０００'),
         w ENUM('a', '') CHARACTER SET ucs2, v ENUM('x', '') CHARACTER SET utf32, s SET('a', 'b', '1'), l ENUM('ä', '') CHARACTER SET latin1);
@@ -45,7 +45,7 @@ const ODD: &str = "
 ";
 
 /// Rows that violate a CHECK of their table, the type JSON, or a period.
-const VIOLATING: &str = "
+const VIOLATING_ROWS: &str = "
     USE odd; SET check_constraint_checks = 0;
     CREATE TABLE violating (id INT PRIMARY KEY, a INT CHECK (a > 0), j JSON, b INT, CONSTRAINT both_of CHECK (a < b));
     INSERT INTO violating VALUES (1, -1, '{', -2), (2, 1, '{}', 2), (3, NULL, NULL, NULL), (4, 5, 'x', 4);
@@ -94,9 +94,9 @@ async fn invalid_data_is_copied_unchanged(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let source = has_archive(kind).await?;
-    run_script(&source, ODD.as_bytes())?;
+    run_script(&source, UNUSUAL_ENUMS.as_bytes())?;
     if kind.flavour() == Flavour::MariaDb {
-        run_script(&source, VIOLATING.as_bytes())?;
+        run_script(&source, VIOLATING_ROWS.as_bytes())?;
     }
     let found = engines(&source).await?;
     for (engine, script) in ENGINES {
@@ -135,7 +135,7 @@ async fn invalid_data_is_copied_unchanged(kind: ServerKind) -> Result<()> {
         target.sql("DROP DATABASE odd; DROP DATABASE tailwater").await?;
         if inserts {
             let mut stream = Vec::new();
-            let shared = Shared::default();
+            let shared = DumpStream::default();
             let options = DumpOptions::new(source.connect_options(), "");
             dump_stream(options, Box::new(shared.clone()), Arc::default(), CancellationToken::new()).await?;
             stream.append(&mut shared.0.lock().unwrap());
@@ -161,9 +161,9 @@ async fn invalid_data_is_copied_unchanged(kind: ServerKind) -> Result<()> {
 
 /// A writer that collects a dump stream in memory.
 #[derive(Clone, Default)]
-struct Shared(Arc<std::sync::Mutex<Vec<u8>>>);
+struct DumpStream(Arc<std::sync::Mutex<Vec<u8>>>);
 
-impl std::io::Write for Shared {
+impl std::io::Write for DumpStream {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -214,7 +214,7 @@ async fn rows_with_document_identifiers_are_copied(kind: ServerKind) -> Result<(
     ensure_equal(&before, &all(&target).await?)?;
     ensure!(target.sql(found).await? == ["20"], "the full-text index does not find the rows after a copy");
     target.sql("DROP DATABASE odd; DROP DATABASE tailwater").await?;
-    let out = Shared::default();
+    let out = DumpStream::default();
     let options = DumpOptions { chunk_rows_max: 2, ..DumpOptions::new(source.connect_options(), "") };
     dump_stream(options, Box::new(out.clone()), Arc::default(), CancellationToken::new()).await?;
     let stream = std::mem::take(&mut *out.0.lock().unwrap());

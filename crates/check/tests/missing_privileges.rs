@@ -25,13 +25,13 @@ async fn dumped(options: DumpOptions) -> Result<DumpReport, BulkError> {
     dump(options, Arc::default(), CancellationToken::new()).await
 }
 
-fn as_user(server: &Server, user: &str) -> ConnectOptions {
+fn options_of_user(server: &Server, user: &str) -> ConnectOptions {
     let mut connect = server.connect_options();
     connect.user = user.into();
     connect
 }
 
-fn of(schemas: &[&str], tables: &[(&str, &str)], except: &[(&str, &str)]) -> Selection {
+fn selection(schemas: &[&str], tables: &[(&str, &str)], except: &[(&str, &str)]) -> Selection {
     let named =
         |names: &[(&str, &str)]| names.iter().map(|(schema, name)| TableName::new(*schema, *name)).collect();
     let schemas = schemas.iter().map(|&name| name.to_owned()).collect();
@@ -61,7 +61,7 @@ async fn hidden_objects_are_an_error(kind: ServerKind) -> Result<()> {
         .await?;
     let temporary = tempfile::tempdir()?;
     let attempt = async |user: &str, selection: Selection, folder: &str| {
-        let options = DumpOptions::new(as_user(&server, user), temporary.path().join(folder));
+        let options = DumpOptions::new(options_of_user(&server, user), temporary.path().join(folder));
         dumped(DumpOptions { selection, connections: 1, ..options }).await
     };
     let error = async |user: &str, selection: Selection| {
@@ -74,9 +74,9 @@ async fn hidden_objects_are_an_error(kind: ServerKind) -> Result<()> {
     };
     let everything = Selection::default;
     ensure!(error("seen_none", everything()).await?.contains("does not see all of its databases"));
-    ensure!(error("seen_none", of(&["seen"], &[], &[])).await?.contains("database seen"));
+    ensure!(error("seen_none", selection(&["seen"], &[], &[])).await?.contains("database seen"));
     ensure!(error("seen_all", everything()).await?.contains("SELECT ON *.*"));
-    let lacking = error("seen_rows", of(&["seen"], &[], &[])).await?;
+    let lacking = error("seen_rows", selection(&["seen"], &[], &[])).await?;
     ensure!(
         lacking.contains("database seen") && lacking.contains("TRIGGER, EVENT"),
         "the error does not name the database and the missing privileges: {lacking}"
@@ -86,18 +86,18 @@ async fn hidden_objects_are_an_error(kind: ServerKind) -> Result<()> {
         lacking.ends_with("Grant it, or name its tables with --table"),
         "the error gives other advice: {lacking}"
     );
-    ensure!(error("seen_table", of(&["seen"], &[], &[])).await?.contains("database seen"));
-    ensure!(error("seen_all", of(&["seen", "hidden"], &[], &[])).await?.contains("database hidden"));
+    ensure!(error("seen_table", selection(&["seen"], &[], &[])).await?.contains("database seen"));
+    ensure!(error("seen_all", selection(&["seen", "hidden"], &[], &[])).await?.contains("database hidden"));
     ensure!(
-        error("seen_all", of(&["seen"], &[], &[("seen", "t"), ("seen", "u")]))
+        error("seen_all", selection(&["seen"], &[], &[("seen", "t"), ("seen", "u")]))
             .await?
             .contains("nothing is selected")
     );
     // The refused command has left no folder. So the same command with the correct name can use that folder.
-    ensure!(error("root", of(&["sene"], &[], &[])).await?.contains("no database sene"));
-    let whole = attempt("seen_all", of(&["seen"], &[], &[]), "refused").await?;
+    ensure!(error("root", selection(&["sene"], &[], &[])).await?.contains("no database sene"));
+    let whole = attempt("seen_all", selection(&["seen"], &[], &[]), "refused").await?;
     ensure!(whole.manifest.tables.len() == 2, "the dump does not have both tables: {:?}", whole.manifest);
-    let named = attempt("seen_table", of(&[], &[("seen", "t")], &[]), "named").await?;
+    let named = attempt("seen_table", selection(&[], &[("seen", "t")], &[]), "named").await?;
     ensure!(named.manifest.tables.len() == 1);
 
     let target = started(kind).await?;
@@ -117,7 +117,8 @@ async fn hidden_objects_are_an_error(kind: ServerKind) -> Result<()> {
 
 async fn checks_that_see_nothing(on_source: &Server, on_target: &Server) -> Result<()> {
     let compare = async |source: &str, target: &str, selection: Selection| {
-        let mut options = CheckOptions::new(as_user(on_source, source), as_user(on_target, target));
+        let mut options =
+            CheckOptions::new(options_of_user(on_source, source), options_of_user(on_target, target));
         options.selection = selection;
         options.sync_method = Some(SyncMethod::None);
         run(&options).await
@@ -125,9 +126,9 @@ async fn checks_that_see_nothing(on_source: &Server, on_target: &Server) -> Resu
     for (source, target, selection) in [
         ("seen_none", "seen_none", Selection::default()),
         ("seen_all", "seen_all", Selection::default()),
-        ("seen_all", "seen_none", of(&["seen"], &[], &[])),
-        ("seen_table", "seen_table", of(&["seen"], &[], &[])),
-        ("seen_all", "seen_all", of(&["seen"], &[], &[("seen", "t"), ("seen", "u")])),
+        ("seen_all", "seen_none", selection(&["seen"], &[], &[])),
+        ("seen_table", "seen_table", selection(&["seen"], &[], &[])),
+        ("seen_all", "seen_all", selection(&["seen"], &[], &[("seen", "t"), ("seen", "u")])),
     ] {
         let report = compare(source, target, selection.clone()).await;
         let code = report.as_ref().map_err(BulkError::code).err();
@@ -136,9 +137,9 @@ async fn checks_that_see_nothing(on_source: &Server, on_target: &Server) -> Resu
             "the check from {source} to {target} of {selection:?} was not refused: {report:?}"
         );
     }
-    let seen = compare("seen_all", "seen_all", of(&["seen"], &[], &[])).await?;
+    let seen = compare("seen_all", "seen_all", selection(&["seen"], &[], &[])).await?;
     ensure!(seen.tables == 2 && seen.is_equal(), "the check does not compare both tables as equal: {seen:?}");
-    let seen = compare("seen_table", "seen_table", of(&[], &[("seen", "t")], &[])).await?;
+    let seen = compare("seen_table", "seen_table", selection(&[], &[("seen", "t")], &[])).await?;
     ensure!(
         seen.tables == 1 && seen.is_equal(),
         "the check does not compare the named table as equal: {seen:?}"
@@ -155,7 +156,7 @@ async fn a_damaged_manifest_is_refused(kind: ServerKind) -> Result<()> {
     let server = shared(kind).await?;
     server.sql("CREATE DATABASE edited; CREATE TABLE edited.t (id INT PRIMARY KEY); INSERT INTO edited.t VALUES (1), (2)").await?;
     let temporary = tempfile::tempdir()?;
-    let selection = of(&["edited"], &[], &[]);
+    let selection = selection(&["edited"], &[], &[]);
     let options = DumpOptions { selection, ..DumpOptions::new(server.connect_options(), temporary.path()) };
     dumped(options).await?;
     server.sql("DROP DATABASE edited").await?;

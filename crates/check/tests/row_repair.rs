@@ -24,12 +24,12 @@ on_each_server!(
 );
 
 /// A source and a target without replication, to which no other client writes.
-struct Apart {
+struct UnreplicatedPair {
     source: Server,
     target: Server,
 }
 
-impl Apart {
+impl UnreplicatedPair {
     /// Starts two servers, each with a database `apart`.
     async fn start(kind: ServerKind, on_source: &str, on_target: &str) -> Result<Self> {
         let (source, target) =
@@ -99,7 +99,7 @@ async fn texts_of_old_character_sets_are_repaired(kind: ServerKind) -> Result<()
          INSERT INTO plain VALUES ('a', 9), ('c', 7); INSERT INTO cut VALUES (1, 'abc')",
         3,
     );
-    let servers = Apart::start(kind, &on_source, &on_target).await?;
+    let servers = UnreplicatedPair::start(kind, &on_source, &on_target).await?;
     servers.target.sql("SET GLOBAL max_error_count = 0").await?;
     let hidden = reasons(&servers.repair().await?, "cut");
     ensure!(
@@ -130,7 +130,7 @@ async fn tables_without_transactions_are_not_changed(kind: ServerKind) -> Result
         return Ok(());
     }
     let rows = "CREATE TABLE t (id INT PRIMARY KEY, a INT)";
-    let servers = Apart::start(
+    let servers = UnreplicatedPair::start(
         kind,
         &format!("{rows}; INSERT INTO t VALUES (1, 2), (2, 3)"),
         &format!("{rows} ENGINE=MyISAM; INSERT INTO t VALUES (1, 5)"),
@@ -160,7 +160,8 @@ async fn moved_unique_values_are_repaired(kind: ServerKind) -> Result<()> {
             rows.join(", ")
         )
     };
-    let servers = Apart::start(kind, &script(1, "(1, 1), (2, 2)"), &script(0, "(1, 2), (2, 1)")).await?;
+    let servers =
+        UnreplicatedPair::start(kind, &script(1, "(1, 1), (2, 2)"), &script(0, "(1, 2), (2, 1)")).await?;
     let report = servers.repair().await?;
     ensure!(reasons(&report, "chain").is_empty(), "the chain of rows was not repaired: {report:#?}");
     let swapped = reasons(&report, "swapped");
@@ -199,7 +200,7 @@ async fn keys_that_are_equal_on_one_side_only_are_distinguished(kind: ServerKind
         "INSERT INTO two_keys VALUES ('new', 1), ('hold', 2); INSERT INTO lax VALUES ('a', 1), ('A', 9), ('b', 5), ('B', 2), ('d', 4); \
          INSERT INTO strict VALUES ('a', 1), ('C', 3)",
     );
-    let servers = Apart::start(kind, &on_source, &on_target).await?;
+    let servers = UnreplicatedPair::start(kind, &on_source, &on_target).await?;
     let report = run(&servers.options()).await?;
     let found = |table: &str| {
         let of_table = report.differences.iter().filter(|difference| difference.table == table);
@@ -252,7 +253,7 @@ async fn a_partial_state_is_repaired(kind: ServerKind) -> Result<()> {
         "{tables}; CREATE TABLE lone (id INT); INSERT INTO one VALUES (1); INSERT INTO two VALUES (1); \
          INSERT INTO many VALUES (1), (2), (3)"
     );
-    let servers = Apart::start(kind, &on_source, tables).await?;
+    let servers = UnreplicatedPair::start(kind, &on_source, tables).await?;
     let folder = tempfile::tempdir()?;
     let state = folder.path().join("state");
     let options = CheckOptions { state: Some(state.clone()), differences_max: 2, ..servers.options() };

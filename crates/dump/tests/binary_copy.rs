@@ -109,7 +109,7 @@ async fn donor() -> Result<Option<(Server, CloneOptions, Server)>> {
     Ok(Some((donor, options, recipient)))
 }
 
-fn unfit(result: Result<impl std::fmt::Debug, BulkError>, why: &str) -> Result<()> {
+fn ensure_unsupported(result: Result<impl std::fmt::Debug, BulkError>, why: &str) -> Result<()> {
     match result {
         Err(error @ BulkError::BinaryUnsupported { .. }) if error.to_string().contains(why) => Ok(()),
         Err(BulkError::Session(error)) if error.to_string().contains(why) => Ok(()),
@@ -121,24 +121,24 @@ fn unfit(result: Result<impl std::fmt::Debug, BulkError>, why: &str) -> Result<(
 async fn a_mysql_server_is_cloned_while_it_is_written_to() -> Result<()> {
     let Some((donor, options, mut recipient)) = donor().await? else { return Ok(()) };
     // Servers that cannot be cloned are refused with the reason.
-    unfit(clone_plugin::plan(&options).await, "mysql_clone.so")?;
+    ensure_unsupported(clone_plugin::plan(&options).await, "mysql_clone.so")?;
     for server in [&donor, &recipient] {
         server.sql("INSTALL PLUGIN clone SONAME 'mysql_clone.so'").await?;
     }
     donor.sql("CREATE TABLE shop.old (id INT) ENGINE=MyISAM").await?;
-    unfit(clone_plugin::plan(&options).await, "shop.old (MyISAM)")?;
+    ensure_unsupported(clone_plugin::plan(&options).await, "shop.old (MyISAM)")?;
     donor.sql("DROP TABLE shop.old").await?;
     recipient.sql("CREATE DATABASE mine").await?;
-    unfit(clone_plugin::plan(&options).await, "it has the databases mine")?;
+    ensure_unsupported(clone_plugin::plan(&options).await, "it has the databases mine")?;
     recipient.sql("DROP DATABASE mine").await?;
     let itself = CloneOptions { recipient: donor.connect_options(), ..options.clone() };
-    unfit(clone_plugin::plan(&itself).await, "the same server")?;
+    ensure_unsupported(clone_plugin::plan(&itself).await, "the same server")?;
     donor.sql("REVOKE BACKUP_ADMIN ON *.* FROM cloner@'%'").await?;
-    unfit(clone_plugin::plan(&options).await, "GRANT BACKUP_ADMIN")?;
+    ensure_unsupported(clone_plugin::plan(&options).await, "GRANT BACKUP_ADMIN")?;
     donor.sql("GRANT BACKUP_ADMIN ON *.* TO cloner@'%'").await?;
 
     donor.sql(CHANNEL_ROWS).await?;
-    unfit(clone_plugin::plan(&options).await, "the channel one, two of Tailwater applies")?;
+    ensure_unsupported(clone_plugin::plan(&options).await, "the channel one, two of Tailwater applies")?;
     donor.sql("DROP DATABASE tailwater").await?;
 
     let plan = clone_plugin::plan(&options).await?;
@@ -245,18 +245,21 @@ async fn back_up(kind: ServerKind, other: ServerKind) -> Result<()> {
         parallel: 2,
         memory_bytes: 64 << 20,
     };
-    unfit(mariadb_backup::plan(&options).await, "does not run")?;
+    ensure_unsupported(mariadb_backup::plan(&options).await, "does not run")?;
     if let Some(other) = server(other, "other").await? {
         options.program = program(&other, folder.path())?;
-        unfit(mariadb_backup::plan(&options).await, "use the program of the server's release series")?;
+        ensure_unsupported(
+            mariadb_backup::plan(&options).await,
+            "use the program of the server's release series",
+        )?;
     }
     options.program = program(&source, folder.path())?;
     source.sql(CHANNEL_ROWS).await?;
-    unfit(mariadb_backup::plan(&options).await, "the channel one, two of Tailwater applies")?;
+    ensure_unsupported(mariadb_backup::plan(&options).await, "the channel one, two of Tailwater applies")?;
     source.sql("DROP DATABASE tailwater").await?;
     std::fs::create_dir(&options.directory)?;
     std::fs::write(options.directory.join("something"), "mine")?;
-    unfit(mariadb_backup::plan(&options).await, "is not empty")?;
+    ensure_unsupported(mariadb_backup::plan(&options).await, "is not empty")?;
     std::fs::remove_file(options.directory.join("something"))?;
 
     let stop = Arc::new(AtomicBool::new(false));

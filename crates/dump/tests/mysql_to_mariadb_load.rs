@@ -12,7 +12,7 @@ use crate::test_connections::run_script;
 use crate::test_dump_folders;
 
 /// Objects that both flavours have, in a syntax that both accept.
-const CARRIED: &str = "
+const COMMON_OBJECTS: &str = "
     SET NAMES utf8mb4; CREATE DATABASE far CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci; USE far;
     CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(50) CHARACTER SET latin1, u TEXT COLLATE utf8mb4_unicode_ci, b VARBINARY(20),
         bi BIT(9), d DECIMAL(20,5), f FLOAT, m DATETIME(6), e ENUM('ä', 'b'), j JSON, p POINT, g INT AS (id * 2) STORED);
@@ -48,7 +48,7 @@ async fn common_types_and_objects_are_loaded() -> Result<()> {
             continue;
         }
         let (source, target) = (started(from).await?, started(into).await?);
-        run_script(&source, CARRIED.as_bytes())?;
+        run_script(&source, COMMON_OBJECTS.as_bytes())?;
         load_from(&source, &target)
             .await?
             .with_context(|| format!("a dump of {from} could not be loaded into {into}"))?;

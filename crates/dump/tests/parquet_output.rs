@@ -52,8 +52,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
-/// Converts a value from the Parquet reader to the text that [`asked`] selects on the server.
-fn shown(field: &Field) -> Result<Option<String>> {
+/// Converts a value from the Parquet reader to the text that [`select_expression`] selects on the server.
+fn field_text(field: &Field) -> Result<Option<String>> {
     Ok(Some(match field {
         Field::Null => return Ok(None),
         Field::Byte(number) => number.to_string(),
@@ -89,7 +89,7 @@ fn shown(field: &Field) -> Result<Option<String>> {
 }
 
 /// Returns the expression that selects a column's value on the server for the comparison.
-fn asked(ColumnEntry { name, data_type }: &ColumnEntry) -> String {
+fn select_expression(ColumnEntry { name, data_type }: &ColumnEntry) -> String {
     let name = quote_identifier(name);
     // A date is not valid if it changes when it is converted to days and back.
     let if_day = |text: &str| format!("IF(DATE({name}) = FROM_DAYS(TO_DAYS({name})), {text}, NULL)");
@@ -111,7 +111,7 @@ fn asked(ColumnEntry { name, data_type }: &ColumnEntry) -> String {
     }
 }
 
-/// Converts a number of the server to the format of [`shown`].
+/// Converts a number of the server to the format of [`field_text`].
 fn number(data_type: &str, text: &str, is_text: bool) -> Result<String> {
     Ok(match data_type {
         "float" | "double" => format!("{:e}", text.parse::<f64>()?),
@@ -148,7 +148,7 @@ fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Rows> {
         ensure!(names == wanted, "the columns of the file are {names:?}");
         for row in reader {
             let row = row?;
-            rows.push(row.get_column_iter().map(|(_, field)| shown(field)).collect::<Result<Vec<_>>>()?);
+            rows.push(row.get_column_iter().map(|(_, field)| field_text(field)).collect::<Result<Vec<_>>>()?);
         }
     }
     rows.sort();
@@ -156,7 +156,7 @@ fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Rows> {
 }
 
 async fn rows_on(connection: &mut Connection, entry: &TableEntry, long_decimals: bool) -> Result<Rows> {
-    let list: Vec<_> = entry.columns.iter().map(asked).collect();
+    let list: Vec<_> = entry.columns.iter().map(select_expression).collect();
     let sql = format!("SELECT {} FROM {}", list.join(", "), qualified_name(&entry.schema, &entry.table));
     let mut rows = Vec::new();
     for row in &connection.query(&sql).await?.rows {
@@ -192,7 +192,7 @@ async fn compare(server: &Server, folder: &Path, manifest: &Manifest) -> Result<
 }
 
 /// Rows with special values that the other tables of this test do not contain.
-const EDGES: &str = "
+const SPECIAL_VALUES: &str = "
 CREATE DATABASE edges CHARACTER SET utf8mb4; USE edges; SET NAMES utf8mb4; SET time_zone = '+00:00';
 CREATE TABLE decimals (a DECIMAL(9,9) NOT NULL, b DECIMAL(10,0), c DECIMAL(18,4), d DECIMAL(19,2) UNSIGNED, e DECIMAL(38,10),
     f DECIMAL(1,0) UNSIGNED ZEROFILL);
@@ -215,7 +215,7 @@ async fn every_value_equals_the_result_of_a_query(kind: ServerKind) -> Result<()
         return Ok(());
     }
     let source = source(kind).await?;
-    run_script(&source, EDGES.as_bytes())?;
+    run_script(&source, SPECIAL_VALUES.as_bytes())?;
     let folder = tempfile::tempdir()?;
     for compression in [DumpCompression::Zstd, DumpCompression::Gzip, DumpCompression::None] {
         let folder = folder.path().join(RowFormat::Tsv.ending(compression));

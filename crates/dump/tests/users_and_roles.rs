@@ -16,7 +16,7 @@ use crate::test_connections::run_script;
 
 on_each_server!(accounts_are_loaded_and_existing_accounts_stay);
 
-const BOTH: &str = "
+const ACCOUNTS: &str = "
     CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY, v INT); CREATE TABLE shop.left_out (id INT);
     CREATE ROLE reader; GRANT SELECT ON shop.* TO reader;
     CREATE USER 'it''s me'@'10.%' IDENTIFIED BY 'a secret'; GRANT reader TO 'it''s me'@'10.%';
@@ -26,7 +26,7 @@ const BOTH: &str = "
 ";
 
 /// Returns the definitions and grants of the test's accounts on a server.
-async fn seen(server: &Server, accounts: &[&str]) -> Result<Vec<String>> {
+async fn account_definitions(server: &Server, accounts: &[&str]) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for account in accounts {
         all.extend(server.sql(&format!("SHOW GRANTS FOR {account}")).await?);
@@ -58,7 +58,7 @@ async fn accounts_are_loaded_and_existing_accounts_stay(kind: ServerKind) -> Res
         return Ok(());
     }
     let source = started(kind).await?;
-    run_script(&source, BOTH.as_bytes())?;
+    run_script(&source, ACCOUNTS.as_bytes())?;
     let default_role = match kind.flavour() {
         Flavour::MySql => "SET DEFAULT ROLE reader TO 'it''s me'@'10.%'",
         Flavour::MariaDb => "SET DEFAULT ROLE reader FOR 'it''s me'@'10.%'",
@@ -86,18 +86,18 @@ async fn accounts_are_loaded_and_existing_accounts_stay(kind: ServerKind) -> Res
 
     let target = started(kind).await?;
     run_script(&target, b"CREATE USER 'taken'@'%' IDENTIFIED BY 'another'")?;
-    let taken = seen(&target, &["taken"]).await?;
+    let taken = account_definitions(&target, &["taken"]).await?;
     let report = load_with(folder.path(), &target, LoadAccounts::New, false).await?;
     let done = report.accounts.unwrap_or_default();
     ensure!(
         done.made == 2 && done.kept.iter().any(|name| name == "taken@%"),
         "the report of the accounts is wrong: {done:?}"
     );
-    ensure!(seen(&target, &["taken"]).await? == taken);
+    ensure!(account_definitions(&target, &["taken"]).await? == taken);
     let left_out =
         |lines: Vec<String>| lines.into_iter().filter(|line| !line.contains("left_out")).collect::<Vec<_>>();
-    let wanted = left_out(seen(&source, &["'it''s me'@'10.%'", "reader"]).await?);
-    let arrived = seen(&target, &["'it''s me'@'10.%'", "reader"]).await?;
+    let wanted = left_out(account_definitions(&source, &["'it''s me'@'10.%'", "reader"]).await?);
+    let arrived = account_definitions(&target, &["'it''s me'@'10.%'", "reader"]).await?;
     ensure!(arrived == wanted, "the accounts on the target differ:\n{arrived:#?}\n{wanted:#?}");
 
     // Existing accounts are only replaced if the user requests that. The load never replaces the account that
@@ -109,10 +109,12 @@ async fn accounts_are_loaded_and_existing_accounts_stay(kind: ServerKind) -> Res
         done.kept.len() == 1 && done.kept[0].starts_with("root@"),
         "the load has kept other accounts: {done:?}"
     );
-    ensure!(seen(&target, &["taken"]).await? == seen(&source, &["taken"]).await?);
     ensure!(
-        seen(&target, &["'it''s me'@'10.%'"]).await?
-            == left_out(seen(&source, &["'it''s me'@'10.%'"]).await?)
+        account_definitions(&target, &["taken"]).await? == account_definitions(&source, &["taken"]).await?
+    );
+    ensure!(
+        account_definitions(&target, &["'it''s me'@'10.%'"]).await?
+            == left_out(account_definitions(&source, &["'it''s me'@'10.%'"]).await?)
     );
 
     let without = crate::test_dump_folders::write(&source, Default::default(), 10).await?;

@@ -163,7 +163,7 @@ const MARIADB_CASES: &[Case] = &[
 ];
 
 /// Connects to a server, and creates the database `chunks` with a table of the numbers 0 to 199.
-async fn with_numbers(server: &Server, table: &str) -> Result<Connection> {
+async fn connect_with_numbers(server: &Server, table: &str) -> Result<Connection> {
     let mut connection = Connection::connect(&server.socket_options()).await?;
     connection.execute(SESSION_SETTINGS).await?;
     connection.execute("CREATE DATABASE IF NOT EXISTS chunks CHARACTER SET utf8mb4").await?;
@@ -178,7 +178,7 @@ async fn every_row_is_in_one_chunk(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let server = shared(kind).await?;
-    let mut connection = with_numbers(&server, "numbers").await?;
+    let mut connection = connect_with_numbers(&server, "numbers").await?;
     let more = if kind.flavour() == Flavour::MariaDb { MARIADB_CASES } else { MYSQL_CASES };
     let mut wrong = Vec::new();
     for case in CASES.iter().chain(more) {
@@ -261,7 +261,7 @@ async fn mysql_reads_rows_of_integer_ranges_once() -> Result<()> {
         return Ok(());
     }
     let server = shared(kind).await?;
-    let mut connection = with_numbers(&server, "for_plans").await?;
+    let mut connection = connect_with_numbers(&server, "for_plans").await?;
     for (table, definition) in [
         ("plan_primary", "(id INT PRIMARY KEY, a INT, x DOUBLE)"),
         ("plan_unique", "(a INT, id BIGINT UNSIGNED NOT NULL UNIQUE, x DOUBLE)"),
@@ -335,7 +335,7 @@ async fn random_tables_are_covered(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let server = shared(kind).await?;
-    let mut connection = with_numbers(&server, "random_numbers").await?;
+    let mut connection = connect_with_numbers(&server, "random_numbers").await?;
     let collations = "SELECT collation_name, character_set_name FROM \
                       information_schema.collation_character_set_applicability WHERE character_set_name <> 'binary'";
     let collations = connection.query(collations).await?;

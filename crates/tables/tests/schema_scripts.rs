@@ -56,7 +56,7 @@ const EVERYTHING: &str = "
     CREATE FUNCTION later(x CHAR(3)) RETURNS CHAR(3) DETERMINISTIC RETURN x;
 ";
 
-const MARIADBS_OWN: &str = "
+const MARIADB_OBJECTS: &str = "
     USE `sch a``1`;
     CREATE SEQUENCE fresh START WITH 5;
     CREATE SEQUENCE used START WITH 100 INCREMENT BY -3 MINVALUE 1 MAXVALUE 100 CACHE 2 CYCLE;
@@ -82,7 +82,7 @@ async fn everything(server: &Server) -> Result<Connection> {
     let latin1 = b"USE `sch a``1`; SET NAMES latin1; CREATE FUNCTION aged() RETURNS TEXT DETERMINISTIC RETURN '\xe4\xdf';";
     run_script(server, latin1)?;
     if server.kind().flavour() == Flavour::MariaDb {
-        run_script(server, MARIADBS_OWN.as_bytes())?;
+        run_script(server, MARIADB_OBJECTS.as_bytes())?;
     }
     let mut connection = Connection::connect(&server.connect_options()).await?;
     prepare(&mut connection).await?;

@@ -230,7 +230,7 @@ fn cat(shell: &Shell, gtid: &str) -> Result<()> {
     let one = shell.run(&format!("log cat log/primary --gtid {gtid}"))?.exits(0);
     one.says(&["### UPDATE `shop`.`orders`", "'order 2 was changed'"])
         .stdout_lacks(&["### DELETE", "the first order"]);
-    let unknown = format!("log cat log/primary --gtid {}", another(gtid));
+    let unknown = format!("log cat log/primary --gtid {}", unknown_gtid(gtid));
     shell.run(&unknown)?.exits(1).stderr_has(&["was not found"]);
     shell.run("log cat log/primary --gtid nonsense")?.exits(1).stderr_has(&["--gtid nonsense"]);
     // A binlog file has no index, so the command reads the whole file.
@@ -329,7 +329,7 @@ fn times(shell: &Shell, gtid: &str) -> Result<()> {
 }
 
 /// Returns a GTID that the log does not contain.
-fn another(gtid: &str) -> String {
+fn unknown_gtid(gtid: &str) -> String {
     format!("{gtid}77777")
 }
 

@@ -212,7 +212,7 @@ async fn transactions_that_sql_cannot_express_are_refused() -> Result<()> {
         let all = format!("{statements}; CREATE TABLE later (a INT PRIMARY KEY)");
         let file = logged(&server, &format!("SET GLOBAL binlog_row_metadata = {metadata};"), &all).await?;
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        continues_after_it(&shell, &file, complaint)?;
+        omits_only_this_transaction(&shell, &file, complaint)?;
         let ran = shell.run(&format!("log cat --sql --strict {}", file.display()))?.exits(1);
         let ran = ran.stdout_lacks(&["TABLE later"]);
         let ran = ran.says(&["CREATE TABLE"]).stderr_has(&["TW-WIRE-0007", complaint, &name]);
@@ -229,7 +229,7 @@ async fn transactions_that_sql_cannot_express_are_refused() -> Result<()> {
 
 /// Without `--strict`, a comment in the output names each omitted transaction and the reason. No statement of
 /// that transaction is executed, and the rest of the output is correct.
-fn continues_after_it(shell: &Shell, file: &Path, reason: &str) -> Result<()> {
+fn omits_only_this_transaction(shell: &Shell, file: &Path, reason: &str) -> Result<()> {
     let ran = shell.run(&format!("log cat --sql {}", file.display()))?.exits(3);
     let ran = ran.says(&["is left out: ", reason, "TW-WIRE-0007", "TABLE later"]);
     let ran = ran.stderr_has(&["could not be printed; the output names"]);

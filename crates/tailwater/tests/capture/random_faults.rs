@@ -111,7 +111,7 @@ impl Plan {
         kills: u32,
         body_bytes_max: usize,
     ) -> Self {
-        const HARMLESS: [Fault; 5] =
+        const WITHOUT_KILL: [Fault; 5] =
             [Fault::PauseRelay, Fault::PausePrimary, Fault::CutLink, Fault::ResetLink, Fault::Rotate];
         const RELAY: [Fault; 2] = [Fault::KillRelay, Fault::KillRelayTwice];
         const PRIMARY: [Fault; 3] = [Fault::KillPrimary, Fault::KillPrimaryBehindRelay, Fault::KillBoth];
@@ -124,7 +124,7 @@ impl Plan {
         planned.add(last.map(Fault::kills).unwrap_or_default());
         while planned.total() < kills {
             if random.random_bool(0.4) {
-                faults.extend(HARMLESS.choose(random));
+                faults.extend(WITHOUT_KILL.choose(random));
             }
             let of_primary = durability == TrialDurability::Full && random.random_bool(0.6);
             if let Some(fault) = if of_primary { PRIMARY.choose(random) } else { RELAY.choose(random) } {

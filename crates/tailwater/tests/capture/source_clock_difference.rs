@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How far the clock is set wrong, in milliseconds. The next constant, `LAG_SECONDS_MAX`, is the maximum lag
 /// that a replica or channel may report.
-const BESIDE_MS: i64 = 1_000_000;
+const CLOCK_ERROR_MS: i64 = 1_000_000;
 const LAG_SECONDS_MAX: u64 = 500;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,7 +51,7 @@ async fn lag_is_correct_under_clock_steps(kind: ServerKind) -> Result<()> {
     let mut trial = Trial::start(spec).await?;
     let clock = SteppedClock::compile(shell.path())?;
     trial.add_environment(clock.environment());
-    clock.set_offset_ms(BESIDE_MS)?;
+    clock.set_offset_ms(CLOCK_ERROR_MS)?;
     let mut spec = ServerSpec::new(kind).name("target").options(["--server-id=3"]);
     if kind.flavour() == Flavour::MySql {
         spec = spec.options(["--gtid-mode=ON", "--enforce-gtid-consistency=ON"]);
@@ -81,7 +81,7 @@ async fn lag_is_correct_under_clock_steps(kind: ServerKind) -> Result<()> {
     // daemon's clock.
     trial.stop_relay().await?;
     trial.primary.stop().await?;
-    clock.set_offset_ms(BESIDE_MS)?;
+    clock.set_offset_ms(CLOCK_ERROR_MS)?;
     trial.start_relay()?;
     wait_until_streaming(&trial).await?;
     trial.primary.restart(None).await?;

@@ -48,9 +48,9 @@ pub fn shell_with_cache() -> Result<(Shell, Cache)> {
 }
 
 /// Stops the sandbox servers if a test fails.
-pub struct Down<'a>(pub &'a Shell);
+pub struct StopServersOnDrop<'a>(pub &'a Shell);
 
-impl Drop for Down<'_> {
+impl Drop for StopServersOnDrop<'_> {
     fn drop(&mut self) {
         // The test itself reports the failure. This command only stops the servers.
         let _ = self.0.run("sandbox down");
@@ -63,7 +63,7 @@ fn sandbox_servers_are_started_listed_and_stopped() -> Result<()> {
         return Ok(());
     }
     let (shell, own) = shell_with_cache()?;
-    let _down = Down(&shell);
+    let _down = StopServersOnDrop(&shell);
 
     shell.run("sandbox list")?.exits(0).says(&["no servers", "sandbox up"]);
     let up = shell.run("sandbox up --server mariadb --version 10.11 -- --max-connections=67")?.exits(0);

@@ -113,7 +113,7 @@ async fn status_says_what_is_wrong(kind: ServerKind) -> Result<()> {
     let screen = shell.run("status -c tailwater.toml")?.exits(0);
     let screen =
         screen.says(&["SOURCE", "streaming", "in force", "BINLOG SERVER", "CHANNEL", "CLUSTER primary"]);
-    fits(&screen, "all is well")?;
+    check_output(&screen, "all is well")?;
     // The exit code is the same if the program that reads the output ends early.
     shell.bash("{ tailwater status -c tailwater.toml; echo $? >&2; } | true")?.stderr_has(&["0"]);
 
@@ -124,7 +124,7 @@ async fn status_says_what_is_wrong(kind: ServerKind) -> Result<()> {
     ensure!(code.starts_with("TW-APP-"), "the problem has no code of the applier: {failed:#}");
     let screen =
         shell.run("status -c tailwater.toml")?.exits(3).says(&["failed", code, "tailwater channel start"]);
-    fits(&screen, "1 problem")?;
+    check_output(&screen, "1 problem")?;
 
     let (stop, side) = match kind.flavour() {
         Flavour::MySql => ("STOP REPLICA SQL_THREAD", "source"),
@@ -167,7 +167,7 @@ async fn status_says_what_is_wrong(kind: ServerKind) -> Result<()> {
 
 /// Checks that the output has at most 80 columns, no colours because it is piped, and `last` as its last
 /// line.
-fn fits(screen: &Ran, last: &str) -> Result<()> {
+fn check_output(screen: &Ran, last: &str) -> Result<()> {
     let text = screen.text();
     ensure!(text.lines().all(|line| line.chars().count() <= 80), "a line has more than 80 columns: {text}");
     ensure!(

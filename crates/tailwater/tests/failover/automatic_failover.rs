@@ -64,48 +64,48 @@ async fn a_candidate_without_semi_sync_is_replaced_by_another_candidate() -> Res
     // shows it.
     let plugins = tempfile::tempdir()?;
     let options = [format!("--plugin-dir={}", plugins.path().display())];
-    let mut led = Led::start_with_links(kind, "automatic = true", &[], &options).await?;
-    let load = led.load(&led.trial.primary, 1);
+    let mut cluster = ManagedCluster::start_with_links(kind, "automatic = true", &[], &options).await?;
+    let load = cluster.load(&cluster.trial.primary, 1);
     more_commits(&load, 50).await?;
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
-    led.compare(&led.trial.primary, &led.followers.iter().collect::<Vec<_>>()).await?;
-    led.tailwater("failover primary --dry-run")?.exits(0).says(&["db2 would be primary"]);
-    led.trial.primary.kill().await?;
-    let first = led.trial.wait_failed_over(PRIMARY_NAME).await?;
-    ensure!(first == "db3", "the new primary is {first}, not db3: {}", led.record()?);
-    let record = led.record()?;
+    cluster.compare(&cluster.trial.primary, &cluster.followers.iter().collect::<Vec<_>>()).await?;
+    cluster.tailwater("failover primary --dry-run")?.exits(0).says(&["db2 would be primary"]);
+    cluster.trial.primary.kill().await?;
+    let first = cluster.trial.wait_failed_over(PRIMARY_NAME).await?;
+    ensure!(first == "db3", "the new primary is {first}, not db3: {}", cluster.record()?);
+    let record = cluster.record()?;
     for part in
         ["have db2 wait for 1 ACKs", "semisync_source.so", "disable semi-sync on db2", "db3 is primary"]
     {
         ensure!(record.contains(part), "the audit record does not contain {part:?}: {record}");
     }
     // The failover has started the replication of db2 again.
-    let load = led.load(led.follower("db3")?, 11);
+    let load = cluster.load(cluster.follower("db3")?, 11);
     more_commits(&load, 50).await?;
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
-    led.compare(led.follower("db3")?, &led.followers.iter().collect::<Vec<_>>()).await?;
-    led.trial.stop_relay().await
+    cluster.compare(cluster.follower("db3")?, &cluster.followers.iter().collect::<Vec<_>>()).await?;
+    cluster.trial.stop_relay().await
 }
 
 /// A fence hook that confirms that the old primary is down. In these tests, no server restarts by itself.
 /// Without the hook, MariaDB needs an option file with which it waits for ACKs after a restart.
-pub const GONE: &str = r#"
+pub const OLD_PRIMARY_DOWN_HOOK: &str = r#"
 [[manager.fence_hook]]
 name = "gone"
 command = ["bash", "-c", "! : > /dev/tcp/$TAILWATER_OLD_HOST/$TAILWATER_OLD_PORT"]
 "#;
 
 /// A cluster under test: a primary, two replicas that read from the log, and a relay with a manager.
-pub struct Led {
+pub struct ManagedCluster {
     pub shell: Shell,
     pub trial: Trial,
     pub followers: Vec<Server>,
     pub ledger: Arc<Ledger>,
 }
 
-impl Led {
+impl ManagedCluster {
     pub async fn start(kind: ServerKind, manager: &str) -> Result<Self> {
         Self::start_with_links(kind, manager, &[], &[]).await
     }
@@ -232,63 +232,64 @@ async fn killed_primaries_are_replaced(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
-    let mut led = Led::start(kind, &format!("automatic = true\n{GONE}")).await?;
-    let load = led.load(&led.trial.primary, 1);
+    let mut cluster =
+        ManagedCluster::start(kind, &format!("automatic = true\n{OLD_PRIMARY_DOWN_HOOK}")).await?;
+    let load = cluster.load(&cluster.trial.primary, 1);
     more_commits(&load, 100).await?;
 
-    let plan = led.tailwater("failover primary --dry-run --output json")?.exits(0).json()?;
+    let plan = cluster.tailwater("failover primary --dry-run --output json")?.exits(0).json()?;
     ensure!(plan[0]["outcome"]["end"] == "planned", "the dry run does not end with a plan: {plan:#?}");
-    led.tailwater("failover primary --dry-run --to db3")?.exits(0).says(&["db3 would be primary"]);
-    led.tailwater("failover primary")?.exits(4).stderr_has(&["TW-MGR-0045", "switchover"]);
-    led.tailwater("failover elsewhere")?.exits(1).stderr_has(&["there is no source \"elsewhere\""]);
-    led.tailwater("manager status")?.exits(0).says(&[
+    cluster.tailwater("failover primary --dry-run --to db3")?.exits(0).says(&["db3 would be primary"]);
+    cluster.tailwater("failover primary")?.exits(4).stderr_has(&["TW-MGR-0045", "switchover"]);
+    cluster.tailwater("failover elsewhere")?.exits(1).stderr_has(&["there is no source \"elsewhere\""]);
+    cluster.tailwater("manager status")?.exits(0).says(&[
         "primary db1",
         "automatic failover",
         "nothing is wrong",
     ]);
 
-    led.trial.primary.kill().await?;
+    cluster.trial.primary.kill().await?;
     let killed = Instant::now();
-    let first = led.trial.wait_failed_over(PRIMARY_NAME).await?;
-    load.redirect(led.follower(&first)?.connect_options());
+    let first = cluster.trial.wait_failed_over(PRIMARY_NAME).await?;
+    load.redirect(cluster.follower(&first)?.connect_options());
     more_commits(&load, 100).await?;
     println!(
         "{kind:?}: {first} accepted writes {:?} after the kill of the primary\n{}",
         killed.elapsed(),
-        led.record()?
+        cluster.record()?
     );
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
-    let new = led.follower(&first)?;
-    led.compare(new, &led.followers.iter().collect::<Vec<_>>()).await?;
-    led.tailwater("manager status")?.exits(0).says(&[&format!("primary {first}"), "not acknowledged"]);
+    let new = cluster.follower(&first)?;
+    cluster.compare(new, &cluster.followers.iter().collect::<Vec<_>>()).await?;
+    cluster.tailwater("manager status")?.exits(0).says(&[&format!("primary {first}"), "not acknowledged"]);
 
     // No further automatic failover starts until an operator has acknowledged this one.
-    led.trial.wait_until_observed().await?;
-    led.tailwater("manager acknowledge primary")?.exits(0).stdout_lacks(&["not acknowledged"]);
-    let load = led.load(led.follower(&first)?, 11);
+    cluster.trial.wait_until_observed().await?;
+    cluster.tailwater("manager acknowledge primary")?.exits(0).stdout_lacks(&["not acknowledged"]);
+    let load = cluster.load(cluster.follower(&first)?, 11);
     more_commits(&load, 50).await?;
-    let at = led
+    let at = cluster
         .followers
         .iter()
         .position(|server| server.name() == first)
         .context("the new primary is not one of the replicas")?;
-    led.followers[at].kill().await?;
-    let second = led.trial.wait_failed_over(&first).await?;
+    cluster.followers[at].kill().await?;
+    let second = cluster.trial.wait_failed_over(&first).await?;
     ensure!(second != PRIMARY_NAME && second != first, "the second failover has promoted {second}");
-    load.redirect(led.follower(&second)?.connect_options());
+    load.redirect(cluster.follower(&second)?.connect_options());
     more_commits(&load, 50).await?;
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
-    led.compare(led.follower(&second)?, &[led.follower(&second)?]).await?;
+    cluster.compare(cluster.follower(&second)?, &[cluster.follower(&second)?]).await?;
 
     // After a restart, the daemon continues with the current primary.
-    led.trial.stop_relay().await?;
-    led.shell.run("log verify log/primary")?.exits(0);
-    led.trial.start_relay()?;
-    led.trial.wait_until_observed().await?;
-    led.tailwater("manager status")?.exits(0).says(&[&format!("primary {second}")]);
-    led.trial.stop_relay().await?;
+    cluster.trial.stop_relay().await?;
+    cluster.shell.run("log verify log/primary")?.exits(0);
+    cluster.trial.start_relay()?;
+    cluster.trial.wait_until_observed().await?;
+    cluster.tailwater("manager status")?.exits(0).says(&[&format!("primary {second}")]);
+    cluster.trial.stop_relay().await?;
     Ok(())
 }
 
@@ -296,42 +297,42 @@ async fn blocked_and_refused(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
-    let mut led = Led::start(kind, "automatic = true").await?;
-    led.tailwater("manager downtime primary --server db9 --for 1h")?.exits(1).stderr_has(&["db9"]);
+    let mut cluster = ManagedCluster::start(kind, "automatic = true").await?;
+    cluster.tailwater("manager downtime primary --server db9 --for 1h")?.exits(1).stderr_has(&["db9"]);
     let downtime = "manager downtime primary --server db3 --for 1h --reason disk";
-    led.tailwater(downtime)?.exits(0).says(&["db3 is down on purpose until", "disk"]);
-    led.tailwater("manager pause")?.exits(0).says(&["paused"]);
-    led.trial.primary.sql("SET GLOBAL rpl_semi_sync_source_timeout = 1000").await?;
-    led.wait_for_status("the time-out is too short").await?;
-    led.trial.primary.kill().await?;
-    led.wait_for_status("DeadPrimary db1").await?;
-    led.wait_for_status("held: failover is paused").await?;
+    cluster.tailwater(downtime)?.exits(0).says(&["db3 is down on purpose until", "disk"]);
+    cluster.tailwater("manager pause")?.exits(0).says(&["paused"]);
+    cluster.trial.primary.sql("SET GLOBAL rpl_semi_sync_source_timeout = 1000").await?;
+    cluster.wait_for_status("the time-out is too short").await?;
+    cluster.trial.primary.kill().await?;
+    cluster.wait_for_status("DeadPrimary db1").await?;
+    cluster.wait_for_status("held: failover is paused").await?;
     // An operator may override the pause if the failover is lossless. This failover is not lossless, so it is
     // refused.
-    led.tailwater("failover primary")?.exits(4).stderr_has(&["TW-MGR-0030", "time-out is too short"]);
-    let record = led.record()?;
+    cluster.tailwater("failover primary")?.exits(4).stderr_has(&["TW-MGR-0030", "time-out is too short"]);
+    let record = cluster.record()?;
     ensure!(record.contains("TW-MGR-0030"), "the audit record does not contain TW-MGR-0030: {record}");
-    let ran = led.tailwater("failover primary --to db3 --allow-data-loss")?.exits(0);
+    let ran = cluster.tailwater("failover primary --to db3 --allow-data-loss")?.exits(0);
     ran.says(&["allowed: TW-MGR-0030", "may be lost", "db3 is primary"]);
-    led.wait_for_status("primary db3").await?;
-    led.trial.stop_relay().await
+    cluster.wait_for_status("primary db3").await?;
+    cluster.trial.stop_relay().await
 }
 
 async fn replace_silent_primary(kind: ServerKind, manager: &str) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
-    let mut led = Led::start(kind, manager).await?;
-    let load = led.load(&led.trial.primary, 1);
+    let mut cluster = ManagedCluster::start(kind, manager).await?;
+    let load = cluster.load(&cluster.trial.primary, 1);
     more_commits(&load, 50).await?;
-    stall_primary(&mut led, &load).await?;
-    led.trial.primary.pause()?;
-    let first = led.trial.wait_failed_over(PRIMARY_NAME).await?;
-    load.redirect(led.follower(&first)?.connect_options());
+    stall_primary(&mut cluster, &load).await?;
+    cluster.trial.primary.pause()?;
+    let first = cluster.trial.wait_failed_over(PRIMARY_NAME).await?;
+    load.redirect(cluster.follower(&first)?.connect_options());
     // The former primary resumes and accepts writes. Commits on it wait forever, because no relay
     // acknowledges them.
-    led.trial.primary.resume()?;
-    let behind = led.trial.primary.connect_options();
+    cluster.trial.primary.resume()?;
+    let behind = cluster.trial.primary.connect_options();
     let late = tokio::spawn(async move {
         let mut connection = Connection::connect(&behind).await?;
         connection.execute("CREATE TABLE tw_load.late (id INT)").await
@@ -340,28 +341,28 @@ async fn replace_silent_primary(kind: ServerKind, manager: &str) -> Result<()> {
     ensure!(!late.is_finished(), "the old primary has acknowledged the commit: {:?}", late.await);
     // Sessions of the load that still wait on the former primary end when that server is killed. The clients
     // continue on the new primary.
-    led.trial.primary.kill().await?;
+    cluster.trial.primary.kill().await?;
     ensure!(late.await?.is_err(), "the commit was acknowledged without a relay");
     more_commits(&load, 50).await?;
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
-    led.compare(led.follower(&first)?, &led.followers.iter().collect::<Vec<_>>()).await?;
-    led.trial.stop_relay().await
+    cluster.compare(cluster.follower(&first)?, &cluster.followers.iter().collect::<Vec<_>>()).await?;
+    cluster.trial.stop_relay().await
 }
 
 /// The primary is frozen for less than any time limit, and then resumes. From then on, the manager waits
 /// three times as long before it counts the primary as unresponsive. The test freezes the primary for less
 /// than that time too.
-async fn stall_primary(led: &mut Led, load: &Workload) -> Result<()> {
+async fn stall_primary(cluster: &mut ManagedCluster, load: &Workload) -> Result<()> {
     let started = Instant::now();
-    led.trial.primary.pause()?;
+    cluster.trial.primary.pause()?;
     tokio::time::sleep(Duration::from_millis(250)).await;
-    led.trial.primary.resume()?;
+    cluster.trial.primary.resume()?;
     let lasted = started.elapsed();
     more_commits(load, 50).await?;
-    let cluster = led.trial.cluster().context("the daemon does not report the cluster")?;
-    let is_replaced = cluster.primary != PRIMARY_NAME || led.record().is_ok();
-    ensure!(!is_replaced, "the primary was replaced after it was frozen for {lasted:?}: {cluster:?}");
+    let status = cluster.trial.cluster().context("the daemon does not report the cluster")?;
+    let is_replaced = status.primary != PRIMARY_NAME || cluster.record().is_ok();
+    ensure!(!is_replaced, "the primary was replaced after it was frozen for {lasted:?}: {status:?}");
     Ok(())
 }
 
@@ -373,20 +374,20 @@ async fn partitioned_manager(kind: ServerKind) -> Result<()> {
     let links = [Link::open(nowhere).await?, Link::open(nowhere).await?, Link::open(nowhere).await?];
     let settings = "automatic = true\n[manager.analysis]\ndetect_after_ms = 1000\nstale_after_ms = 1000\n\
                     [manager.pace]\nping_timeout_ms = 300\nlook_timeout_ms = 300";
-    let mut led = Led::start_with_links(kind, settings, &links, &[]).await?;
-    let load = led.load(&led.trial.primary, 1);
+    let mut cluster = ManagedCluster::start_with_links(kind, settings, &links, &[]).await?;
+    let load = cluster.load(&cluster.trial.primary, 1);
     more_commits(&load, 50).await?;
     links.iter().for_each(Link::cut_both);
-    led.wait_for_status("UnreachablePrimary db1").await?;
+    cluster.wait_for_status("UnreachablePrimary db1").await?;
     // The replacement of a dead primary takes less time than this wait.
     tokio::time::sleep(Duration::from_secs(3)).await;
-    led.tailwater("manager status")?.exits(0).says(&["primary db1", "UnreachablePrimary db1"]);
-    ensure!(led.record().is_err(), "a failover was started: {}", led.record()?);
+    cluster.tailwater("manager status")?.exits(0).says(&["primary db1", "UnreachablePrimary db1"]);
+    ensure!(cluster.record().is_err(), "a failover was started: {}", cluster.record()?);
     links.iter().for_each(Link::restore);
     more_commits(&load, 50).await?;
-    led.wait_for_status("nothing is wrong").await?;
+    cluster.wait_for_status("nothing is wrong").await?;
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
-    led.compare(&led.trial.primary, &led.followers.iter().collect::<Vec<_>>()).await?;
-    led.trial.stop_relay().await
+    cluster.compare(&cluster.trial.primary, &cluster.followers.iter().collect::<Vec<_>>()).await?;
+    cluster.trial.stop_relay().await
 }

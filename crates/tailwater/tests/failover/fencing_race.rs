@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Delay of the statement that makes the former primary read-only.
-const LATE: Duration = Duration::from_secs(1);
+const READ_ONLY_DELAY: Duration = Duration::from_secs(1);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reconnecting_clients_get_no_ok_for_a_commit_that_only_the_former_primary_has_mariadb() -> Result<()>
@@ -64,7 +64,7 @@ async fn forward(client: TcpStream, server: SocketAddr) -> std::io::Result<()> {
             return Ok(());
         }
         if String::from_utf8_lossy(&buffer[..count]).contains("SET GLOBAL read_only") {
-            tokio::time::sleep(LATE).await;
+            tokio::time::sleep(READ_ONLY_DELAY).await;
         }
         to_server.write_all(&buffer[..count]).await?;
     }

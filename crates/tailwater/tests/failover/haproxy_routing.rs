@@ -45,26 +45,26 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
     second.sql("SET GLOBAL read_only = 1").await?;
     let http = Http { port: port.number() };
 
-    let ways = Ways::new()?;
+    let ports = HaproxyPorts::new()?;
     let config = shell.path().join("haproxy.cfg");
-    std::fs::write(&config, ways.config(&trial.primary, &second, port.number())?)?;
+    std::fs::write(&config, ports.config(&trial.primary, &second, port.number())?)?;
     let haproxy = HaProxy::start(&program, &config)?;
     let to = |port: &ReservedPort| client(port.number());
-    wait_until_connected_to(&to(&ways.write), 1).await.with_context(|| logged(&haproxy))?;
-    wait_until_connected_to(&to(&ways.read), 12).await.with_context(|| logged(&haproxy))?;
+    wait_until_connected_to(&to(&ports.write), 1).await.with_context(|| logged(&haproxy))?;
+    wait_until_connected_to(&to(&ports.read), 12).await.with_context(|| logged(&haproxy))?;
 
     // HAProxy routes no readers to a replica whose replication is stopped.
     second
         .sql(if kind == ServerKind::Mysql97 { "STOP REPLICA SQL_THREAD" } else { "STOP SLAVE SQL_THREAD" })
         .await?;
-    wait_until_refused(&to(&ways.read)).await?;
+    wait_until_refused(&to(&ports.read)).await?;
     second
         .sql(if kind == ServerKind::Mysql97 { "START REPLICA SQL_THREAD" } else { "START SLAVE SQL_THREAD" })
         .await?;
-    wait_until_connected_to(&to(&ways.read), 12).await?;
+    wait_until_connected_to(&to(&ports.read), 12).await?;
 
     // A session with the old primary. The failover must end it.
-    let (mut session, found) = connect_to(&to(&ways.write)).await?;
+    let (mut session, found) = connect_to(&to(&ports.write)).await?;
     ensure!(found == 1);
 
     // The steps of a failover: first no server is primary, then another server is primary and the log follows
@@ -75,7 +75,7 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
         code == 200 && body["acker"]["stopped_since_ms"].is_number(),
         "the order to stop was not obeyed: {body}"
     );
-    wait_until_refused(&to(&ways.write)).await?;
+    wait_until_refused(&to(&ports.write)).await?;
     wait_for_end(&mut session).await?;
     ensure!(second.wait_for_gtids(&written_by(&trial.primary).await?, PATIENCE).await?);
     promote(&second).await?;
@@ -91,7 +91,7 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
         code == 200 && body["acker"]["follows"] == "db2" && body["is_streaming"] == true,
         "the order to follow db2 was not obeyed: {code} {body}"
     );
-    wait_until_connected_to(&to(&ways.write), 12).await.with_context(|| logged(&haproxy))?;
+    wait_until_connected_to(&to(&ports.write), 12).await.with_context(|| logged(&haproxy))?;
 
     // The former primary restarts and is writable. HAProxy routes no clients to it.
     if kind.flavour() == Flavour::MariaDb {
@@ -105,10 +105,10 @@ async fn clients_follow_the_primary(kind: ServerKind) -> Result<()> {
     let (code, body) = http.ask("GET", "/replica/db1")?;
     ensure!(code == 503, "HAProxy could route readers to the former primary: {body}");
     for _ in 0..10 {
-        let (_, found) = connect_to(&to(&ways.write)).await?;
+        let (_, found) = connect_to(&to(&ports.write)).await?;
         ensure!(found == 12);
     }
-    wait_until_refused(&to(&ways.read)).await?;
+    wait_until_refused(&to(&ports.read)).await?;
     let (code, body) = http.ask("GET", "/primary?source=primary")?;
     ensure!(code == 200 && body["server"] == "db2", "the daemon does not report db2 as the primary: {body}");
     haproxy.stop().await?;
@@ -130,14 +130,14 @@ async fn promote(replica: &Server) -> Result<()> {
 }
 
 /// The ports on which HAProxy listens.
-struct Ways {
+struct HaproxyPorts {
     write: ReservedPort,
     read: ReservedPort,
     daemons: ReservedPort,
     absent: ReservedPort,
 }
 
-impl Ways {
+impl HaproxyPorts {
     fn new() -> Result<Self> {
         let pick = ReservedPort::pick;
         Ok(Self { write: pick()?, read: pick()?, daemons: pick()?, absent: pick()? })

@@ -14,7 +14,7 @@ use tailwater_sandbox::{
 };
 
 use crate::failover::automatic_failover::more_commits;
-use crate::failover::two_relays_and_managers::{acts, until};
+use crate::failover::two_relays_and_managers::{has_lease, until};
 use crate::shell_session::{PROGRAM, Shell};
 
 /// Starts the daemon on the primary's machine. It captures the binlog and manages the cluster. It does not
@@ -62,14 +62,14 @@ async fn a_manager_on_another_machine_replaces_a_primary_that_died_with_its_mana
         ),
     )?;
     let dies = start_beside_primary(&shell, &beside, trial.serve_port())?;
-    until(&beside, "the manager on the primary's machine to act", acts).await?;
+    until(&beside, "the manager on the primary's machine to act", has_lease).await?;
     trial.start_relay()?;
     trial.wait_captured().await?;
     follower.replicate(&trial.replica_of_relay()).await?;
     prepare(&trial.primary.connect_options()).await?;
     let watched = |status: &serde_json::Value| status["lossless"] == "1 of tailwater must acknowledge";
     let status = until(&shell, "the other manager to observe the cluster", watched).await?;
-    ensure!(!acts(&status), "the second manager acts too: {status:#}");
+    ensure!(!has_lease(&status), "the second manager acts too: {status:#}");
     let ledger = Arc::<Ledger>::default();
     let load = Workload::start(trial.primary.connect_options(), &WorkloadSpec::new(2), Arc::clone(&ledger));
     more_commits(&load, 50).await?;
@@ -77,7 +77,7 @@ async fn a_manager_on_another_machine_replaces_a_primary_that_died_with_its_mana
     tokio::try_join!(dies.kill(), trial.primary.kill())?;
     let status = until(&shell, "a new primary", |status| status["primary"] != PRIMARY_NAME).await?;
     ensure!(
-        status["primary"] == "db2" && acts(&status),
+        status["primary"] == "db2" && has_lease(&status),
         "the second manager has not replaced the primary with db2: {status:#}"
     );
     load.redirect(follower.connect_options());

@@ -14,7 +14,7 @@ use tailwater_sandbox::{Server, ServerKind, Workload, WorkloadSpec, require};
 use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 
-use crate::failover::automatic_failover::{Led, more_commits};
+use crate::failover::automatic_failover::{ManagedCluster, more_commits};
 use crate::failover::switchover::{as_app, lead_clients};
 use crate::shell_session::{PROGRAM, Shell};
 
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Hooks that kill the daemon which runs them. A hook does so once for each file that requests it. The
 /// daemon's log shows the kill.
-const DEADLY: &str = r#"automatic = true
+const DAEMON_KILL_HOOK: &str = r#"automatic = true
 
 [[manager.fence_hook]]
 name = "fence"
@@ -50,7 +50,7 @@ async fn a_restarted_manager_completes_or_undoes_an_interrupted_failover_mysql()
     killed_mid_run(ServerKind::Mysql97).await
 }
 
-impl Led {
+impl ManagedCluster {
     async fn wait_until_killed(&mut self) -> Result<()> {
         let started = Instant::now();
         while self.trial.relay().is_some_and(|relay| relay.is_running()) {
@@ -142,15 +142,18 @@ async fn killed_mid_run(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
-    let mut led = Led::start(kind, "").await?;
-    let hooks = DEADLY.replace("FOLDER", &led.shell.path().display().to_string());
-    led.shell.write("hooks", &hooks)?;
-    let config = std::fs::read_to_string(led.shell.path().join("tailwater.toml"))?;
-    led.shell.write("tailwater.toml", &config.replace("\n[manager]\n", &format!("\n[manager]\n{hooks}")))?;
-    led.trial.stop_relay().await?;
-    led.trial.start_relay()?;
-    led.trial.wait_until_observed().await?;
-    led.trial
+    let mut cluster = ManagedCluster::start(kind, "").await?;
+    let hooks = DAEMON_KILL_HOOK.replace("FOLDER", &cluster.shell.path().display().to_string());
+    cluster.shell.write("hooks", &hooks)?;
+    let config = std::fs::read_to_string(cluster.shell.path().join("tailwater.toml"))?;
+    cluster
+        .shell
+        .write("tailwater.toml", &config.replace("\n[manager]\n", &format!("\n[manager]\n{hooks}")))?;
+    cluster.trial.stop_relay().await?;
+    cluster.trial.start_relay()?;
+    cluster.trial.wait_until_observed().await?;
+    cluster
+        .trial
         .primary
         .sql(
             "CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT ALL ON tw_load.* TO app@'%'; \
@@ -158,53 +161,55 @@ async fn killed_mid_run(kind: ServerKind) -> Result<()> {
         )
         .await?;
     let spec = WorkloadSpec { first_worker: 1, pause: Duration::from_millis(30), ..WorkloadSpec::new(4) };
-    let load = Workload::start(as_app(&led.trial.primary), &spec, Arc::clone(&led.ledger));
+    let load = Workload::start(as_app(&cluster.trial.primary), &spec, Arc::clone(&cluster.ledger));
     more_commits(&load, 20).await?;
 
-    killed_while_fencing(&mut led, kind).await?;
+    killed_while_fencing(&mut cluster, kind).await?;
     more_commits(&load, 20).await?;
-    killed_after_promotion(&mut led, &load).await?;
+    killed_after_promotion(&mut cluster, &load).await?;
     more_commits(&load, 20).await?;
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
-    let db2 = led.follower("db2")?;
-    led.compare(db2, &led.followers.iter().chain([&led.trial.primary]).collect::<Vec<_>>()).await?;
+    let db2 = cluster.follower("db2")?;
+    cluster
+        .compare(db2, &cluster.followers.iter().chain([&cluster.trial.primary]).collect::<Vec<_>>())
+        .await?;
 
     if !is_skipped_in_ci("the daemon killed in a failover", "the model of recoveries") {
-        killed_after_fence(&mut led).await?;
+        killed_after_fence(&mut cluster).await?;
     }
-    led.trial.stop_relay().await
+    cluster.trial.stop_relay().await
 }
 
 /// A lock delays the statement that makes the primary read-only until the daemon has been killed. Then the
 /// primary becomes read-only, although no switchover runs any more.
-async fn killed_while_fencing(led: &mut Led, kind: ServerKind) -> Result<()> {
-    let mut holder = Connection::connect(&as_app(&led.trial.primary)).await?;
+async fn killed_while_fencing(cluster: &mut ManagedCluster, kind: ServerKind) -> Result<()> {
+    let mut holder = Connection::connect(&as_app(&cluster.trial.primary)).await?;
     holder.execute("LOCK TABLES tw_load.locked WRITE").await?;
-    let _command = spawn(&led.shell, "switchover primary --to db2 --max-write-pause-ms 60000")?;
+    let _command = spawn(&cluster.shell, "switchover primary --to db2 --max-write-pause-ms 60000")?;
     let variable = if kind.flavour() == Flavour::MySql { "super_read_only" } else { "read_only" };
     let holds = format!("SET GLOBAL {variable} = 1");
-    wait_for_statement(&led.trial.primary, &holds, true).await?;
-    led.trial.kill_relay().await?;
+    wait_for_statement(&cluster.trial.primary, &holds, true).await?;
+    cluster.trial.kill_relay().await?;
     holder.execute("UNLOCK TABLES").await?;
     // The statement has completed, or the server has aborted it when the connection was lost.
-    wait_for_statement(&led.trial.primary, &holds, false).await?;
-    let record = led.restart_and_recover().await?;
+    wait_for_statement(&cluster.trial.primary, &holds, false).await?;
+    let record = cluster.restart_and_recover().await?;
     ensure!(
         record["outcome"]["end"] == "undone" && record["kind"] == "switchover",
         "the record of the recovery does not say that a switchover was undone: {record:#}"
     );
-    led.tailwater("manager status")?.exits(0).says(&["primary db1"]);
-    led.trial.wait_until_observed().await
+    cluster.tailwater("manager status")?.exits(0).says(&["primary db1"]);
+    cluster.trial.wait_until_observed().await
 }
 
 /// The daemon is killed when db2 accepts writes but clients are not routed to it yet. The restarted daemon
 /// completes the switchover.
-async fn killed_after_promotion(led: &mut Led, load: &Workload) -> Result<()> {
-    led.shell.write("die-in-route", "")?;
-    led.switch_over_until_killed("switchover primary --to db2 --max-write-pause-ms 60000").await?;
-    lead_clients(load, &led.trial.primary, led.follower("db2")?).await?;
-    let record = led.restart_and_recover().await?;
+async fn killed_after_promotion(cluster: &mut ManagedCluster, load: &Workload) -> Result<()> {
+    cluster.shell.write("die-in-route", "")?;
+    cluster.switch_over_until_killed("switchover primary --to db2 --max-write-pause-ms 60000").await?;
+    lead_clients(load, &cluster.trial.primary, cluster.follower("db2")?).await?;
+    let record = cluster.restart_and_recover().await?;
     ensure!(
         record["outcome"]["end"] == "promoted" && record["outcome"]["server"] == "db2",
         "the record of the recovery does not say that db2 was promoted: {record:#}"
@@ -214,26 +219,26 @@ async fn killed_after_promotion(led: &mut Led, load: &Workload) -> Result<()> {
         "the record of the recovery lists work that is left: {record:#}"
     );
     ensure!(record.to_string().contains("led to db2"), "the route hook has not run: {record:#}");
-    led.trial.wait_for_primary("db2").await?;
+    cluster.trial.wait_for_primary("db2").await?;
     ensure!(
-        led.trial.primary.sql("SELECT @@global.read_only").await? == ["1"],
+        cluster.trial.primary.sql("SELECT @@global.read_only").await? == ["1"],
         "{PRIMARY_NAME}, the former primary, accepts writes"
     );
-    led.trial.wait_until_observed().await
+    cluster.trial.wait_until_observed().await
 }
 
 /// The daemon is killed when the primary is dead and the ackers are stopped. After the daemon restarts, the
 /// ackers capture again. The old primary restarts too, and remains the primary.
-async fn killed_after_fence(led: &mut Led) -> Result<()> {
-    led.shell.write("die-in-fence", "")?;
-    let at = led
+async fn killed_after_fence(cluster: &mut ManagedCluster) -> Result<()> {
+    cluster.shell.write("die-in-fence", "")?;
+    let at = cluster
         .followers
         .iter()
         .position(|server| server.name() == "db2")
         .context("db2 is not one of the replicas")?;
-    led.followers[at].kill().await?;
-    led.wait_until_killed().await?;
-    let record = led.restart_and_recover().await?;
+    cluster.followers[at].kill().await?;
+    cluster.wait_until_killed().await?;
+    let record = cluster.restart_and_recover().await?;
     ensure!(
         record["outcome"]["end"] == "undone" && record["kind"] == "failover",
         "the record of the recovery does not say that a failover was undone: {record:#}"

@@ -12,7 +12,7 @@ use tailwater_lab::fault_trial::managed_cluster::PRIMARY_NAME;
 use tailwater_sandbox::{Etcd, ServerKind, Workload, WorkloadSpec, require};
 
 use crate::cli::http_listener::Http;
-use crate::failover::two_relays_and_managers::{Pair, acts, check_ledger, until};
+use crate::failover::two_relays_and_managers::{Pair, check_ledger, has_lease, until};
 
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 async fn a_restarted_manager_repoints_a_relay_that_was_down() -> Result<()> {
     let Some((mut pair, http)) = failed_over_without_second_relay().await? else { return Ok(()) };
     pair.trial.start_relay()?;
-    until(&pair.shell, "the first manager to act", acts).await?;
+    until(&pair.shell, "the first manager to act", has_lease).await?;
     pair.second.start()?;
     check_repointed(pair, &http).await
 }
@@ -33,7 +33,7 @@ async fn a_restarted_manager_repoints_a_relay_that_was_down() -> Result<()> {
 async fn the_manager_of_a_relay_that_was_down_finds_the_new_primary() -> Result<()> {
     let Some((mut pair, http)) = failed_over_without_second_relay().await? else { return Ok(()) };
     pair.second.start()?;
-    until(&pair.second.shell, "the second manager to act", acts).await?;
+    until(&pair.second.shell, "the second manager to act", has_lease).await?;
     // No other manager runs that could report the new primary.
     http.until("/primary/db1", 200, |_| true)?;
     http.until("/primary/db2", 503, |body| body["reason"] == "the log follows db1")?;

@@ -11,7 +11,7 @@ use tailwater_lab::fault_trial::managed_cluster::PRIMARY_NAME;
 use tailwater_sandbox::{Etcd, Server, ServerKind, require};
 use tailwater_wire::Flavour;
 
-use crate::failover::two_relays_and_managers::{Pair, acts, check_ledger, until};
+use crate::failover::two_relays_and_managers::{Pair, check_ledger, has_lease, until};
 use crate::shell_session::{EARLIER_BUILD, PROGRAM};
 
 /// Time limit of each wait. A passing test never reaches it.
@@ -42,7 +42,7 @@ async fn daemons_are_upgraded_one_by_one(kind: ServerKind) -> Result<()> {
 
     // The second daemon is upgraded. The first daemon, of the earlier build, replaces the primary.
     pair.second.process.take().context("the second daemon is not running")?.kill().await?;
-    until(&pair.shell, "the manager of the earlier build to act", acts).await?;
+    until(&pair.shell, "the manager of the earlier build to act", has_lease).await?;
     pair.second.program = PROGRAM.into();
     pair.second.start()?;
     pair.wait_until_observed().await?;
@@ -57,7 +57,7 @@ async fn daemons_are_upgraded_one_by_one(kind: ServerKind) -> Result<()> {
     // The manager of the upgraded daemon becomes the acting manager. It uses the audit records of the earlier
     // build, and orders the relay of that build to stop and start.
     pair.trial.kill_relay().await?;
-    until(&pair.second.shell, "the manager of the new build to act", acts).await?;
+    until(&pair.second.shell, "the manager of the new build to act", has_lease).await?;
     pair.trial.start_relay()?;
     pair.wait_until_observed().await?;
     pair.wait_for_more_commits().await?;

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tailwater_sandbox::{Cache, ServerKind, require};
 use tailwater_wire::Flavour;
 
-use crate::cli::demo_and_sandbox::{Down, shell_with_cache};
+use crate::cli::demo_and_sandbox::{StopServersOnDrop, shell_with_cache};
 use crate::openmetrics_parser::Scrape;
 use crate::shell_session::{PROGRAM, Shell};
 
@@ -193,7 +193,7 @@ async fn a_sandbox_cluster_is_managed(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let (shell, cache) = shell_with_cache()?;
-    let _down = Down(&shell);
+    let _down = StopServersOnDrop(&shell);
     let cluster = Cluster::up(&shell, &cache, kind)?;
     let (one, two) = (cluster.name(1), cluster.name(2));
     shell.run("config check -c tailwater.toml")?.exits(0);
@@ -227,8 +227,9 @@ async fn a_sandbox_cluster_is_managed(kind: ServerKind) -> Result<()> {
     }
     cluster.wait_until_ready()?;
     shell.run(&format!("sandbox kill {two}"))?.exits(0);
-    let led = |status: &Value| status["primary"].as_str().is_some_and(|primary| primary != two);
-    let primary = cluster.until("another primary", led)?["primary"].as_str().unwrap_or_default().to_owned();
+    let is_replaced = |status: &Value| status["primary"].as_str().is_some_and(|primary| primary != two);
+    let primary =
+        cluster.until("another primary", is_replaced)?["primary"].as_str().unwrap_or_default().to_owned();
     cluster.sql(&primary, "INSERT INTO d.t VALUES (3)")?;
     let status = shell.run("status -c tailwater.toml")?.exits(3);
     status.says(&[
@@ -248,7 +249,7 @@ fn readiness_names_the_refusing_rule(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let (shell, cache) = shell_with_cache()?;
-    let _down = Down(&shell);
+    let _down = StopServersOnDrop(&shell);
     let cluster = Cluster::up(&shell, &cache, kind)?;
     let (side, start, stop, log_updates) = match kind.flavour() {
         Flavour::MySql => ("replica", "START REPLICA", "STOP REPLICA", "log-replica-updates"),

@@ -10,7 +10,7 @@ use tailwater_sandbox::{Server, ServerKind, Workload, WorkloadSpec, require};
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
 
-use crate::failover::automatic_failover::{Led, more_commits};
+use crate::failover::automatic_failover::{ManagedCluster, more_commits};
 
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -49,7 +49,7 @@ pub async fn lead_clients(load: &Workload, from: &Server, to: &Server) -> Result
     Ok(())
 }
 
-impl Led {
+impl ManagedCluster {
     fn server(&self, name: &str) -> Result<&Server> {
         let mut all = self.followers.iter().chain([&self.trial.primary]);
         let named = |server: &&Server| server.name() == name;
@@ -78,12 +78,12 @@ impl Led {
     /// Runs a switchover while clients write. Returns the write pause in milliseconds.
     async fn switch_over(&self, load: &Workload, from: &str, to: &str) -> Result<u64> {
         let words = format!("switchover primary --to {to} --max-write-pause-ms 20000 --output json");
-        let (ran, led) = tokio::join!(
+        let (ran, moved) = tokio::join!(
             async { tokio::task::block_in_place(|| self.tailwater(&words)) },
             lead_clients(load, self.server(from)?, self.server(to)?),
         );
         let audit = ran?.exits(0).json()?.remove(0);
-        led?;
+        moved?;
         let promoted = &audit["outcome"];
         ensure!(
             promoted["end"] == "promoted" && promoted["server"] == to,
@@ -101,8 +101,9 @@ async fn switchover_there_and_back(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
     }
-    let mut led = Led::start(kind, "lease_ttl_ms = 10000").await?;
-    led.trial
+    let mut cluster = ManagedCluster::start(kind, "lease_ttl_ms = 10000").await?;
+    cluster
+        .trial
         .primary
         .sql(
             "CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT ALL ON tw_load.* TO app@'%'; \
@@ -111,24 +112,24 @@ async fn switchover_there_and_back(kind: ServerKind) -> Result<()> {
         .await?;
     // The clients write slowly enough that none gives up while writes are refused.
     let spec = WorkloadSpec { first_worker: 1, pause: Duration::from_millis(30), ..WorkloadSpec::new(8) };
-    let load = Workload::start(as_app(&led.trial.primary), &spec, Arc::clone(&led.ledger));
+    let load = Workload::start(as_app(&cluster.trial.primary), &spec, Arc::clone(&cluster.ledger));
     more_commits(&load, 50).await?;
 
-    led.tailwater("switchover primary --dry-run --to db3")?.exits(0).says(&["db3 would be primary"]);
-    led.tailwater("switchover primary --to db9")?.exits(4).stderr_has(&["TW-MGR-0041"]);
+    cluster.tailwater("switchover primary --dry-run --to db3")?.exits(0).says(&["db3 would be primary"]);
+    cluster.tailwater("switchover primary --to db9")?.exits(4).stderr_has(&["TW-MGR-0041"]);
 
     // A session holds a lock, so the primary cannot become read-only within the time limit. The switchover is
     // rolled back.
-    let mut holder = Connection::connect(&as_app(&led.trial.primary)).await?;
+    let mut holder = Connection::connect(&as_app(&cluster.trial.primary)).await?;
     holder.execute("LOCK TABLES tw_load.locked WRITE").await?;
-    let ran = led.tailwater("switchover primary --max-write-pause-ms 400")?.exits(4);
+    let ran = cluster.tailwater("switchover primary --max-write-pause-ms 400")?.exits(4);
     // The time limit of the statement or the time limit of the whole switchover may be reached first. In both
     // cases the error names the same step.
     ran.stderr_has(&["pause writes"]);
     more_commits(&load, 50).await?;
     holder.execute("UNLOCK TABLES").await?;
 
-    let pause_ms = led.switch_over(&load, PRIMARY_NAME, "db2").await?;
+    let pause_ms = cluster.switch_over(&load, PRIMARY_NAME, "db2").await?;
     more_commits(&load, 50).await?;
     // After a restart, MariaDB waits for ACKs only if its option file says so. A switchover does not change
     // the option file.
@@ -136,10 +137,10 @@ async fn switchover_there_and_back(kind: ServerKind) -> Result<()> {
         Flavour::MySql => "nothing is wrong",
         Flavour::MariaDb => "not ready: every failover would be refused: TW-MGR-0033 db2",
     };
-    led.wait_for_status(next).await?;
-    led.tailwater("manager status")?.exits(0).says(&["primary db2"]);
-    led.wait_until_observed("db2").await?;
-    let back_ms = led.switch_over(&load, "db2", PRIMARY_NAME).await?;
+    cluster.wait_for_status(next).await?;
+    cluster.tailwater("manager status")?.exits(0).says(&["primary db2"]);
+    cluster.wait_until_observed("db2").await?;
+    let back_ms = cluster.switch_over(&load, "db2", PRIMARY_NAME).await?;
     more_commits(&load, 50).await?;
     println!(
         "{kind:?}: no client could write for {pause_ms} ms during the first switchover, and for {back_ms} ms during the switchover back"
@@ -147,9 +148,9 @@ async fn switchover_there_and_back(kind: ServerKind) -> Result<()> {
 
     let report = load.finish().await;
     ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
-    let servers: Vec<_> = led.followers.iter().collect();
-    led.compare(&led.trial.primary, &servers).await?;
-    led.compare(&led.trial.primary, &[&led.trial.primary]).await?;
-    led.trial.stop_relay().await?;
+    let servers: Vec<_> = cluster.followers.iter().collect();
+    cluster.compare(&cluster.trial.primary, &servers).await?;
+    cluster.compare(&cluster.trial.primary, &[&cluster.trial.primary]).await?;
+    cluster.trial.stop_relay().await?;
     Ok(())
 }

@@ -25,7 +25,7 @@ use crate::shell_session::{PROGRAM, Shell};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A hook that kills the daemon which runs it. The hook does so once for each file that requests it.
-const DEADLY: &str = r#"
+const DAEMON_KILL_HOOK: &str = r#"
 [[manager.fence_hook]]
 name = "fence"
 command = ["bash", "-c", "if rm FOLDER/die-in-fence 2>/dev/null; then kill -9 $PPID; fi; exit 1"]
@@ -63,14 +63,14 @@ async fn the_other_manager_knows_the_accepted_data_loss_mariadb() -> Result<()> 
 }
 
 /// The second daemon: a relay with a manager.
-pub struct Second {
+pub struct SecondDaemon {
     pub shell: Shell,
     pub process: Option<ChildProcess>,
     /// The `tailwater` program that the second daemon runs.
     pub program: PathBuf,
 }
 
-impl Second {
+impl SecondDaemon {
     /// Writes the configuration of the second daemon. It is the configuration of the first daemon with the
     /// roles of the two relays exchanged.
     fn new(
@@ -137,7 +137,8 @@ pub async fn until(shell: &Shell, what: &str, condition: impl Fn(&Value) -> bool
     }
 }
 
-pub fn acts(status: &Value) -> bool {
+/// Whether the daemon's manager has the lease, so that it acts on the cluster.
+pub fn has_lease(status: &Value) -> bool {
     status["lease"].as_str().is_some_and(|lease| lease.starts_with("held"))
 }
 
@@ -158,7 +159,7 @@ pub struct Pair {
     pub shell: Shell,
     pub trial: Trial,
     pub follower: Server,
-    pub second: Second,
+    pub second: SecondDaemon,
     /// HTTP ports of the first and the second daemon.
     pub ports: (ReservedPort, ReservedPort),
     pub ledger: Arc<Ledger>,
@@ -219,7 +220,7 @@ impl Pair {
                 hooks.replace("FOLDER", &shell.path().display().to_string())
             ),
         )?;
-        let mut second = Second::new(&shell, program, &trial, &two, &one)?;
+        let mut second = SecondDaemon::new(&shell, program, &trial, &two, &one)?;
         trial.start_relay()?;
         second.start()?;
         trial.wait_captured().await?;
@@ -245,10 +246,10 @@ impl Pair {
 
     /// Makes sure that the first manager holds the lease.
     pub async fn make_first_active(&mut self) -> Result<()> {
-        if !acts(&status(&self.shell)?) {
-            until(&self.second.shell, "one of the managers to act", acts).await?;
+        if !has_lease(&status(&self.shell)?) {
+            until(&self.second.shell, "one of the managers to act", has_lease).await?;
             self.second.process.take().context("the second daemon is not running")?.kill().await?;
-            until(&self.shell, "the first manager to act", acts).await?;
+            until(&self.shell, "the first manager to act", has_lease).await?;
             self.second.start()?;
             self.wait_until_observed().await?;
         }
@@ -285,7 +286,7 @@ async fn other_manager_takes_over(kind: ServerKind) -> Result<()> {
     // daemon starts again as a relay.
     pair.make_first_active().await?;
     pair.trial.kill_relay().await?;
-    until(&pair.second.shell, "the second manager to act", acts).await?;
+    until(&pair.second.shell, "the second manager to act", has_lease).await?;
     // With one of two ackers down, it cannot be proved that the failover is lossless.
     let ran = pair.second.shell.run("failover primary --dry-run -c tailwater.toml")?.exits(4);
     ran.stderr_has(&["TW-MGR-0032", "relay1"]);
@@ -343,7 +344,7 @@ async fn other_manager_rolls_back_a_switchover(kind: ServerKind) -> Result<()> {
         let word = pair.trial.primary.sql("SELECT @@global.read_only").await?.concat();
         anyhow::Ok(word == "0" || word == "OFF")
     };
-    until(&pair.second.shell, "the second manager to act", acts).await?;
+    until(&pair.second.shell, "the second manager to act", has_lease).await?;
     // The first relay is down, so some actions cannot be undone yet. The primary accepts writes again anyway.
     let folder = pair.second.shell.path().join("log/manager/primary");
     while !(folder.exists() && recovery_recorded(&folder)? && takes_writes().await?) {
@@ -377,7 +378,8 @@ async fn other_manager_rolls_back_a_switchover(kind: ServerKind) -> Result<()> {
 async fn other_manager_rolls_back_a_failover(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(program)) = (require(kind), Etcd::require()) else { return Ok(()) };
     let mut pair =
-        Pair::start(kind, &program, "automatic = false", DEADLY, TrialDurability::Full, Vec::new()).await?;
+        Pair::start(kind, &program, "automatic = false", DAEMON_KILL_HOOK, TrialDurability::Full, Vec::new())
+            .await?;
     pair.make_first_active().await?;
     pair.shell.write("die-in-fence", "")?;
     pair.trial.primary.kill().await?;
@@ -393,7 +395,7 @@ async fn other_manager_rolls_back_a_failover(kind: ServerKind) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     pair.trial.primary.start_again().await?;
-    until(&pair.second.shell, "the second manager to act", acts).await?;
+    until(&pair.second.shell, "the second manager to act", has_lease).await?;
     // The relay of the second daemon acknowledges again at once. The relay of the first daemon acknowledges
     // again after its restart.
     pair.wait_for_more_commits().await?;
@@ -442,7 +444,7 @@ async fn other_manager_knows_the_accepted_data_loss(kind: ServerKind) -> Result<
     })
     .await?;
     pair.trial.kill_relay().await?;
-    until(&pair.second.shell, "the second manager to act", acts).await?;
+    until(&pair.second.shell, "the second manager to act", has_lease).await?;
     pair.trial.primary.start_again().await?;
     let started = Instant::now();
     let log = pair.second.shell.path().join("relay.log");

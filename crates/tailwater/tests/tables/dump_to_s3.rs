@@ -92,7 +92,7 @@ impl Trial {
     }
 
     /// Returns the files of the chunks that the journal lists, and the times at which they were written.
-    fn recorded(&self) -> Result<Vec<(String, SystemTime)>> {
+    fn recorded_files(&self) -> Result<Vec<(String, SystemTime)>> {
         let folder = self.s3.file("backups/1");
         let mut found = Vec::new();
         for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
@@ -168,15 +168,15 @@ fn dump_to_s3_survives_kills_and_network_faults(kind: ServerKind) -> Result<()> 
     // The dump is killed after the journal lists some chunks.
     let resume = format!("{dump} --resume");
     let mut child = trial.spawn(&resume)?;
-    trial.wait_for(&mut child, |trial| Ok(trial.recorded()?.len() >= 60))?;
+    trial.wait_for(&mut child, |trial| Ok(trial.recorded_files()?.len() >= 60))?;
     child.kill()?;
     child.wait()?;
-    let before = trial.recorded()?;
+    let before = trial.recorded_files()?;
 
     // A second dump takes over the destination. The first dump notices that and ends.
     let mut first = trial.spawn(&resume)?;
     // The second dump has moved the listed chunks to the manifest, and adds further chunks to the journal.
-    trial.wait_for(&mut first, |trial| Ok((1..before.len()).contains(&trial.recorded()?.len())))?;
+    trial.wait_for(&mut first, |trial| Ok((1..before.len()).contains(&trial.recorded_files()?.len())))?;
     let requests = s3.requests();
     s3.fail_next(4);
     let running = {

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 
 /// How long a paused command is watched: it must make no progress. The programs print their progress twice a
 /// second.
-const STANDS_STILL: Duration = Duration::from_millis(1600);
+const PAUSE_WATCH_TIME: Duration = Duration::from_millis(1600);
 
 const SCRIPT: &str = "
     CREATE DATABASE gauge; CREATE TABLE gauge.g (n INT); INSERT INTO gauge.g VALUES (0);
@@ -62,7 +62,7 @@ impl Running {
     }
 
     /// Returns the next line that reports the throttle condition.
-    fn held(&self, words: &str) -> Result<Value> {
+    fn next_pause_line(&self, words: &str) -> Result<Value> {
         loop {
             let line =
                 self.lines.recv_timeout(PATIENCE).with_context(|| format!("{words} prints nothing"))?;
@@ -77,12 +77,12 @@ impl Running {
     /// Checks that the command makes no progress.
     fn makes_no_progress(&self, words: &str) -> Result<()> {
         // The command finishes the chunks that it had started before the throttle paused it.
-        let mut last = self.held(words)?;
+        let mut last = self.next_pause_line(words)?;
         let started = Instant::now();
         let mut since = started;
-        while since.elapsed() < STANDS_STILL {
+        while since.elapsed() < PAUSE_WATCH_TIME {
             ensure!(started.elapsed() < PATIENCE, "{words} makes progress while it is throttled: {last}");
-            let line = self.held(words)?;
+            let line = self.next_pause_line(words)?;
             if line["chunks"] != last["chunks"] || line["rows"] != last["rows"] {
                 since = Instant::now();
             }

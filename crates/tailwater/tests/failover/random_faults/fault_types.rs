@@ -7,7 +7,7 @@ use super::test_cluster::Cluster;
 
 /// The direction in which a network link between the daemon and a server loses bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum CutDirection {
     /// Both directions.
     Both,
     /// From the daemon to the server.
@@ -16,7 +16,7 @@ pub enum Way {
     Back,
 }
 
-impl Way {
+impl CutDirection {
     pub fn cut(self, link: &Link) {
         match self {
             Self::Both => link.cut_both(),
@@ -50,11 +50,11 @@ pub enum Fault {
     KillDaemon,
     FreezeDaemon,
     /// Cuts the link between daemon and primary. Relay and manager lose the primary at the same moment.
-    CutDaemonFromPrimary(Way),
+    CutDaemonFromPrimary(CutDirection),
     /// Cuts the links between the daemon and all servers.
-    CutDaemonFromAll(Way),
-    CutReplicasFromLog(Way),
-    CutClients(Way),
+    CutDaemonFromAll(CutDirection),
+    CutReplicasFromLog(CutDirection),
+    CutClients(CutDirection),
     /// The disk of the primary's binlog is filled.
     FillDiskOfPrimary,
     /// The disk of the daemon's log and of the manager's files is filled.
@@ -82,18 +82,18 @@ impl Fault {
         Self::FreezeReplica,
         Self::KillDaemon,
         Self::FreezeDaemon,
-        Self::CutDaemonFromPrimary(Way::Both),
-        Self::CutDaemonFromPrimary(Way::There),
-        Self::CutDaemonFromPrimary(Way::Back),
-        Self::CutDaemonFromAll(Way::Both),
-        Self::CutDaemonFromAll(Way::There),
-        Self::CutDaemonFromAll(Way::Back),
-        Self::CutReplicasFromLog(Way::Both),
-        Self::CutReplicasFromLog(Way::There),
-        Self::CutReplicasFromLog(Way::Back),
-        Self::CutClients(Way::Both),
-        Self::CutClients(Way::There),
-        Self::CutClients(Way::Back),
+        Self::CutDaemonFromPrimary(CutDirection::Both),
+        Self::CutDaemonFromPrimary(CutDirection::There),
+        Self::CutDaemonFromPrimary(CutDirection::Back),
+        Self::CutDaemonFromAll(CutDirection::Both),
+        Self::CutDaemonFromAll(CutDirection::There),
+        Self::CutDaemonFromAll(CutDirection::Back),
+        Self::CutReplicasFromLog(CutDirection::Both),
+        Self::CutReplicasFromLog(CutDirection::There),
+        Self::CutReplicasFromLog(CutDirection::Back),
+        Self::CutClients(CutDirection::Both),
+        Self::CutClients(CutDirection::There),
+        Self::CutClients(CutDirection::Back),
         Self::FillDiskOfPrimary,
         Self::FillDiskOfLog,
         Self::SwitchOverAndKillCommand,

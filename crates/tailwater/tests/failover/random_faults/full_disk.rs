@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 /// Size of each file system. A test never writes that much.
-const ROOMY: &str = "2g";
+const FILE_SYSTEM_SIZE: &str = "2g";
 
 /// Space that [`Disk::fill`] leaves free, in bytes. It is less than a server writes for a commit, and more
 /// than a page.
@@ -22,7 +22,7 @@ impl Disk {
     /// mount.
     pub fn mount(folder: &Path) -> Result<Option<Self>> {
         std::fs::create_dir_all(folder)?;
-        let options = format!("size={ROOMY}");
+        let options = format!("size={FILE_SYSTEM_SIZE}");
         let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(folder).output();
         Ok(mount.is_ok_and(|output| output.status.success()).then(|| Self(folder.to_owned())))
     }
@@ -36,7 +36,7 @@ impl Disk {
 
     /// Frees the space again.
     pub fn make_room(&self) -> Result<()> {
-        self.resize(ROOMY)
+        self.resize(FILE_SYSTEM_SIZE)
     }
 
     fn resize(&self, size: &str) -> Result<()> {

@@ -166,13 +166,13 @@ async fn rounds(
         let fault = choose(&possible, random).context("this cluster allows no fault")?;
         let what = format!("round {round}: {fault:?}, primary {leader}");
         let started = Instant::now();
-        let stubborn = clients.load_of_server(cluster.server(&leader)?);
+        let load_of_leader = clients.load_of_server(cluster.server(&leader)?);
         let effect = cluster.inject(fault, &leader, random).await.with_context(|| what.clone())?;
         let ended = started.elapsed();
         let what = format!("{what} ({effect})");
         let now = cluster.wait_until_healthy().await.with_context(|| what.clone())?;
         clients.more_commits(20).await.with_context(|| what.clone())?;
-        stubborn.abort().await;
+        load_of_leader.abort().await;
         clients.compare(cluster.server(&now)?).await.with_context(|| what.clone())?;
         *summary.faults.entry(fault.name()).or_default() += 1;
         summary.replaced += u32::from(now != leader);

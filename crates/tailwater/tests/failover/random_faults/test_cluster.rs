@@ -42,7 +42,7 @@ poll_ms = 300
 /// Returns a fence hook that confirms that the old primary is down. Without the hook, MariaDB needs an option
 /// file with which it waits for ACKs after a restart, and no failover writes that file. A link accepts
 /// connections even if its server is down. So the hook connects to the server itself.
-fn gone(addresses: &Path) -> String {
+fn old_primary_down_hook(addresses: &Path) -> String {
     let script = format!(
         "read -r port < {}/port-$TAILWATER_OLD_NAME && ! : > /dev/tcp/127.0.0.1/$port",
         addresses.display()
@@ -161,7 +161,7 @@ impl Cluster {
         ))?;
         let hook = match kind.flavour() {
             Flavour::MySql => String::new(),
-            Flavour::MariaDb => gone(shell.path()),
+            Flavour::MariaDb => old_primary_down_hook(shell.path()),
         };
         trial.manage_at(&servers, &format!("{MANAGER}{hook}"))?;
         trial.write_config("127.0.0.1", ways[PRIMARY_NAME].port())?;

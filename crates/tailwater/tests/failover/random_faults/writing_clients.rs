@@ -22,14 +22,14 @@ use super::test_cluster::Cluster;
 const ASK: Duration = Duration::from_millis(50);
 
 /// Number of the first client that stays connected to one server.
-const STUBBORN_FIRST: u32 = 1000;
+const CONNECTED_CLIENT_FIRST: u32 = 1000;
 
 /// All clients of a cluster. They share one ledger.
 pub struct Clients {
     ledger: Arc<Ledger>,
     load: Workload,
     router: JoinHandle<()>,
-    next_stubborn: AtomicU32,
+    next_connected_client: AtomicU32,
 }
 
 /// Returns the connection options of an account that `read_only` prevents from writing.
@@ -50,13 +50,13 @@ impl Clients {
             ..WorkloadSpec::new(6)
         };
         let load = Workload::start(target, &spec, Arc::clone(&ledger));
-        Ok(Self { ledger, load, router, next_stubborn: AtomicU32::new(STUBBORN_FIRST) })
+        Ok(Self { ledger, load, router, next_connected_client: AtomicU32::new(CONNECTED_CLIENT_FIRST) })
     }
 
     /// Starts clients that connect only to this server, whether it is the primary or not.
     pub fn load_of_server(&self, server: &Server) -> Workload {
         let connections = 4;
-        let first_worker = self.next_stubborn.fetch_add(connections, Ordering::Relaxed);
+        let first_worker = self.next_connected_client.fetch_add(connections, Ordering::Relaxed);
         let pause = Duration::from_millis(5);
         let spec =
             WorkloadSpec { first_worker, pause, reconnect: 10 * PATIENCE, ..WorkloadSpec::new(connections) };
