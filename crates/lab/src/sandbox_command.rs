@@ -46,7 +46,7 @@ pub async fn sandbox(command: &SandboxCommand, as_json: bool) -> anyhow::Result<
             };
             let started = background_servers::up(&cache, &spec, print_progress).await;
             let servers = started.context(
-                "start the servers (the servers that started before the failure keep running: `tailwater sandbox down` stops them)",
+                "cannot start all servers (those that started before the failure keep running: `tailwater sandbox down` stops them)",
             )?;
             for server in &servers {
                 print_server(&mut out, server, as_json)?;
@@ -101,7 +101,7 @@ fn print_progress(progress: InstallProgress) {
 /// Prints the path of the cluster's configuration, and the commands that use it.
 fn print_config(out: &mut impl Write, config: &Path) -> anyhow::Result<()> {
     let path = config.display();
-    let text = std::fs::read_to_string(config).with_context(|| format!("read {path}"))?;
+    let text = std::fs::read_to_string(config).with_context(|| format!("cannot read {path}"))?;
     writeln!(out, "\n# {path}\n{text}")?;
     writeln!(out, "# Commits wait until this command runs: tailwater run -c {path}")?;
     writeln!(out, "# Then: tailwater manager status -c {path}")?;

@@ -554,8 +554,8 @@ mod tests {
         };
         let own = server.folder(&cache);
         private_folder(&own).expect("folder");
-        server.write(&own).expect("note");
-        // Create a folder as a start leaves it that was killed before it wrote the process file.
+        server.write(&own).expect("process file");
+        // This is the folder of a server whose start was killed before `up` wrote the process file.
         let unfinished = cache.up().join("mysql-9.7-2");
         private_folder(&unfinished.join("data")).expect("folder");
         assert_eq!(list(&cache).expect("list"), std::slice::from_ref(&server));

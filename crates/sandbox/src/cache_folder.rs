@@ -140,11 +140,11 @@ mod tests {
     fn a_lock_on_a_removed_file_is_recognized() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("lock");
-        let lock = FileLock::try_acquire(&path).expect("lock").expect("no one else has it");
+        let lock = FileLock::try_acquire(&path).expect("lock").expect("no other process holds the lock");
         assert!(lock.is_at(&path));
-        fs::remove_file(&path).expect("the file is removed");
+        fs::remove_file(&path).expect("remove the lock file");
         assert!(!lock.is_at(&path));
-        let other = FileLock::try_acquire(&path).expect("lock").expect("the file is another one");
+        let other = FileLock::try_acquire(&path).expect("lock").expect("the new lock file is not locked");
         assert!(other.is_at(&path) && !lock.is_at(&path));
     }
 

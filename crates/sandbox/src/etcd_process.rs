@@ -44,8 +44,8 @@ struct EtcdPorts {
 }
 
 impl Etcd {
-    /// Returns the path of etcd: from the cache, where `./dev setup` stores it, or from the system. If it
-    /// returns `None`, etcd is missing, which a line on standard error has reported, and the test must end.
+    /// Returns the path of etcd: from the cache, where `./dev setup` stores it, or from the system. If etcd
+    /// is missing, prints a line on standard error and returns `None`. The test must then end.
     ///
     /// # Panics
     /// If etcd is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.

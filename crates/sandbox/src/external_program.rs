@@ -96,9 +96,10 @@ impl ChildProcess {
             .map_err(failed)?
         {
             Some(status) => Ok(status),
-            None => {
-                Err(failed(std::io::Error::other(format!("is still running after {} s", patience.as_secs()))))
-            }
+            None => Err(failed(std::io::Error::other(format!(
+                "the process is still running after {} s",
+                patience.as_secs()
+            )))),
         }
     }
 

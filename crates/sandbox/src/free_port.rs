@@ -75,8 +75,8 @@ fn below_ephemeral() -> Range<u16> {
     let low = text.split_ascii_whitespace().next().and_then(|word| word.parse().ok());
     match low {
         Some(low) if low > 12_000 => 10_000..low,
-        // On this machine the kernel uses nearly all ports for outgoing connections, so a port in that range
-        // must be chosen.
+        // On this machine the kernel uses nearly all ports for outgoing connections, so the server's port
+        // must be one of them.
         _ => 20_000..60_000,
     }
 }

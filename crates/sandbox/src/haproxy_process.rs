@@ -17,9 +17,8 @@ pub struct HaProxy {
 }
 
 impl HaProxy {
-    /// Returns the path of HAProxy: from the cache, where `./dev setup` stores it, or from the system. If it
-    /// returns `None`, HAProxy is missing, which a line on standard error has reported, and the test must
-    /// end.
+    /// Returns the path of HAProxy: from the cache, where `./dev setup` stores it, or from the system. If
+    /// HAProxy is missing, prints a line on standard error and returns `None`. The test must then end.
     ///
     /// # Panics
     /// If HAProxy is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.

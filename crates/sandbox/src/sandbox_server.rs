@@ -408,8 +408,8 @@ impl Server {
     }
 
     /// Runs SQL statements as the superuser with the server's own client program. Returns the rows as text
-    /// with columns separated by tabs. Inside values, `\t`, `
-    /// ` and `\\` are escaped; null is `NULL`.
+    /// with columns separated by tabs. Inside values, a tab is `\t`, a line break is `\n` and a backslash is
+    /// `\\`; null is `NULL`.
     ///
     /// Each call starts a process, so use it only for setup and checks. The call does not depend on
     /// Tailwater's implementation of the protocol.

@@ -36,7 +36,7 @@ impl InstanceFolder {
             // The lock is acquired before the folder is created, so that each folder always has a locked lock
             // file.
             let lock = FileLock::acquire(&lock_path, || {})?;
-            // Another process may have swept the file between its creation and the lock.
+            // Another process may have removed the lock file after it was created and before it was locked.
             if lock.is_at(&lock_path) {
                 let path = run.join(name);
                 private_folder(&path)?;
@@ -149,10 +149,13 @@ mod tests {
     #[test]
     fn a_socket_whose_path_is_too_long_is_in_the_temporary_folder() {
         let folder = tempfile::tempdir().expect("temporary folder");
-        assert_eq!(socket_path(folder.path()).expect("short"), folder.path().join("sock"));
+        assert_eq!(
+            socket_path(folder.path()).expect("path of the socket in a folder with a short path"),
+            folder.path().join("sock")
+        );
         let deep = folder.path().join("x".repeat(100));
         fs::create_dir_all(&deep).expect("deep folder");
-        let path = socket_path(&deep).expect("moved");
+        let path = socket_path(&deep).expect("path of the socket in the temporary folder");
         assert!(!path.starts_with(&deep) && path.parent().is_some_and(Path::is_dir));
         remove_instance(&deep, &folder.path().join("no.lock")).expect("remove");
         assert!(!path.parent().is_some_and(Path::exists));

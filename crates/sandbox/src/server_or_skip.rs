@@ -13,8 +13,8 @@ use crate::install::{Install, InstallProgress};
 use crate::sandbox_server::{Server, ServerSpec};
 use crate::server_kind::ServerKind;
 
-/// Returns the server for a test. If it returns `None`, the server is missing, which a line on standard error
-/// has reported, and the test must end.
+/// Returns the server for a test. If the server is missing, prints a line on standard error and returns
+/// `None`. The test must then end.
 ///
 /// The first test that needs a server downloads it into the cache, unless `TAILWATER_FETCH=0` is set.
 ///

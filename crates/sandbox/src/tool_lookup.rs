@@ -19,8 +19,8 @@ pub(crate) struct Tool {
 }
 
 impl Tool {
-    /// Returns the path of the program. If it returns `None`, the program is missing, which a line on
-    /// standard error has reported, and the test must end.
+    /// Returns the path of the program. If the program is missing, prints a line on standard error and
+    /// returns `None`. The test must then end.
     ///
     /// # Panics
     /// If the program is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.

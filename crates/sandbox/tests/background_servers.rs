@@ -69,7 +69,11 @@ async fn a_killed_process_leaves_no_servers_and_no_data() -> Result<()> {
     let mut owner =
         helper("background_servers::helper_owns_servers")?.env("TAILWATER_CACHE", folder.path()).spawn()?;
     let mut owned = Vec::new();
-    for line in BufReader::new(owner.stdout.take().context("the process has no standard output")?).lines() {
+    for line in BufReader::new(
+        owner.stdout.take().context("the standard output of the other process is not captured")?,
+    )
+    .lines()
+    {
         let line = line?;
         // The test harness prints its own output on the same line.
         if let Some((_, words)) = line.split_once("owned ") {
@@ -80,14 +84,17 @@ async fn a_killed_process_leaves_no_servers_and_no_data() -> Result<()> {
             break;
         }
     }
-    ensure!(owned.len() == 2 && owned.iter().all(|(pid, data)| alive(*pid) && data.is_dir()), "{owned:?}");
+    ensure!(
+        owned.len() == 2 && owned.iter().all(|(pid, data)| alive(*pid) && data.is_dir()),
+        "a server is not running: {owned:?}"
+    );
     owner.kill()?;
     owner.wait()?;
     for (pid, _) in &owned {
         wait_until_gone(*pid).await?;
     }
     let next = Server::start_in(&cache, ServerSpec::new(ServerKind::Mariadb1011)).await?;
-    ensure!(owned.iter().all(|(_, data)| !data.exists()), "{owned:?}");
+    ensure!(owned.iter().all(|(_, data)| !data.exists()), "the data of a server was not removed: {owned:?}");
     drop(next);
     ensure!(std::fs::read_dir(cache.run())?.count() == 0);
     Ok(())
@@ -124,12 +131,12 @@ async fn detached_servers_run_until_down() -> Result<()> {
     let result = check_listed(&cache).await;
     // Stops the servers even if the test has failed.
     let ended = down(&cache, &[]).await?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    ensure!(output.status.success(), "`up` failed: {}", String::from_utf8_lossy(&output.stdout));
     result?;
     ensure!(ended.len() == 1 && ended.iter().all(|server| !alive(server.pid)));
     ensure!(
         list(&cache)?.is_empty() && std::fs::read_dir(cache.up())?.count() == 1,
-        "files other than the lock file are left"
+        "`down` left files other than the lock file"
     );
     Ok(())
 }
@@ -139,19 +146,23 @@ async fn check_listed(cache: &Cache) -> Result<()> {
     let names: Vec<_> = servers.iter().map(|server| (server.name.as_str(), server.role)).collect();
     ensure!(
         names == [("mariadb-10.11-1", DetachedRole::Source), ("mariadb-10.11-2", DetachedRole::Replica)],
-        "{names:?}"
+        "`list` returned the wrong servers: {names:?}"
     );
     ensure!(servers.iter().all(|server| server.is_running() && server.version.starts_with("10.11.")));
 
-    // The commands are run as a user would paste them into a shell.
+    // The test runs the commands in a shell, as a user would paste them.
     let sql = |server: usize, statement: &str| -> Result<String> {
         let commands = servers[server].commands();
         let (_, command) = commands
             .iter()
             .find(|(purpose, _)| *purpose == "SQL")
-            .context("the server has no command for SQL")?;
+            .context("`DetachedServer::commands` returned no command for SQL")?;
         let output = Command::new("sh").arg("-c").arg(format!("{command} -N -e '{statement}'")).output()?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            output.status.success(),
+            "the SQL command failed: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())
     };
     ensure!(sql(0, "SELECT @@max_connections, @@rpl_semi_sync_master_enabled")? == "66\t1");

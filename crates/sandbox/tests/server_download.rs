@@ -45,12 +45,19 @@ async fn servers_are_downloaded_and_start() -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(300);
     let fetched = || std::fs::read_dir(&state).map_or(0, |entries| entries.count());
     while fetched() < 10 {
-        ensure!(Instant::now() < deadline && child.try_wait()?.is_none(), "{} packages", fetched());
+        ensure!(
+            Instant::now() < deadline && child.try_wait()?.is_none(),
+            "only {} packages were downloaded",
+            fetched()
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     child.kill()?;
     child.wait()?;
-    ensure!(Install::find(ServerKind::Mariadb118, &cache).is_err(), "an interrupted installation was used");
+    ensure!(
+        Install::find(ServerKind::Mariadb118, &cache).is_err(),
+        "the interrupted installation counts as complete"
+    );
 
     for kind in ServerKind::ALL {
         let began = Instant::now();
@@ -64,7 +71,11 @@ async fn servers_are_downloaded_and_start() -> Result<()> {
         })?;
         println!("{kind}: {:?}", began.elapsed());
         // The server must come from the cache, not from the system.
-        ensure!(install.root().starts_with(folder.path()), "{}", install.root().display());
+        ensure!(
+            install.root().starts_with(folder.path()),
+            "the server is in another folder: {}",
+            install.root().display()
+        );
         let server = Server::start_in(&cache, ServerSpec::new(kind)).await?;
         println!("{kind}: {}", server.version());
         let tool = match kind {
@@ -72,7 +83,11 @@ async fn servers_are_downloaded_and_start() -> Result<()> {
             ServerKind::Mariadb1011 | ServerKind::Mariadb118 => "mariadb-binlog",
         };
         let output = server.tool(tool)?.args(["--no-defaults", "--version"]).output().context(tool)?;
-        ensure!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            output.status.success(),
+            "{tool} --version failed: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     Ok(())
 }

@@ -11,7 +11,11 @@ async fn life_cycle_of(kind: ServerKind) -> Result<()> {
         return Ok(());
     }
     let mut server = Server::start(ServerSpec::new(kind).option("--max-connections=77")).await?;
-    ensure!(server.version().starts_with(kind.series()), "version {}", server.version());
+    ensure!(
+        server.version().starts_with(kind.series()),
+        "the server has another version: {}",
+        server.version()
+    );
     ensure!(
         server.sql("SELECT VERSION(), @@max_connections").await? == [format!("{}\t77", server.version())]
     );
@@ -39,7 +43,7 @@ async fn life_cycle_of(kind: ServerKind) -> Result<()> {
     let folder = server.data().to_owned();
     ensure!(folder.is_dir());
     drop(server);
-    ensure!(!folder.exists(), "the data directory of a dropped server is still there");
+    ensure!(!folder.exists(), "the data directory still exists after its server was dropped");
     Ok(())
 }
 
@@ -69,7 +73,7 @@ async fn a_rejected_option_is_reported_with_the_message_of_the_server() -> Resul
     let error = error.map(|error| (error.code(), error.to_string()));
     ensure!(
         error.as_ref().is_some_and(|(code, text)| *code == "TW-SBX-0006" && text.contains("no-such-option")),
-        "{error:?}"
+        "the error does not name the rejected option: {error:?}"
     );
     Ok(())
 }
@@ -96,11 +100,14 @@ async fn semi_sync_of(kind: ServerKind) -> Result<()> {
     replica.replicate_from(&source).await?;
     tokio::time::timeout(Duration::from_secs(30), write).await??;
     let status = source.semi_sync_status().await?;
-    ensure!(status.on && status.replicas == 1 && status.unacknowledged == 0, "{status:?}");
+    ensure!(
+        status.on && status.replicas == 1 && status.unacknowledged == 0,
+        "the replica does not acknowledge commits: {status:?}"
+    );
     source.sql("CREATE TABLE d.t (a INT PRIMARY KEY); INSERT INTO d.t VALUES (7)").await?;
     let deadline = Instant::now() + Duration::from_secs(30);
     while replica.sql("SELECT a FROM d.t").await.unwrap_or_default() != ["7"] {
-        ensure!(Instant::now() < deadline, "the row did not arrive");
+        ensure!(Instant::now() < deadline, "the row did not arrive at the replica");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(())
@@ -125,7 +132,7 @@ async fn semi_sync_is_enabled_while_the_server_runs() -> Result<()> {
         let server = Server::start(ServerSpec::new(kind)).await?;
         server.enable_semi_sync_source().await?;
         server.enable_semi_sync_replica().await?;
-        ensure!(server.semi_sync_status().await?.on, "{kind}");
+        ensure!(server.semi_sync_status().await?.on, "semi-sync is off on {kind}");
     }
     Ok(())
 }

@@ -29,7 +29,11 @@ async fn check_binlogs(server: &Server, ledger: &Ledger) -> Result<LedgerReport>
 async fn wait_for_commits(load: &Workload, commits: u64) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while load.counters().snapshot().acknowledged < commits {
-        ensure!(Instant::now() < deadline, "{:?}", load.counters().snapshot());
+        ensure!(
+            Instant::now() < deadline,
+            "the workload did not commit enough transactions: {:?}",
+            load.counters().snapshot()
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())
@@ -52,9 +56,12 @@ async fn survives_a_kill(kind: ServerKind, options: &[&str]) -> Result<()> {
     let before = load.counters().snapshot().acknowledged;
     wait_for_commits(&load, before + 200).await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "workers ended with errors: {:?}", report.errors);
     let (snapshot, totals) = (report.snapshot, ledger.totals());
-    ensure!((1..=4).contains(&snapshot.reconnects) && snapshot.connected == 0, "{snapshot:?}");
+    ensure!(
+        (1..=4).contains(&snapshot.reconnects) && snapshot.connected == 0,
+        "wrong number of reconnects or connected workers: {snapshot:?}"
+    );
     ensure!(snapshot.latency_p50 > Duration::ZERO && snapshot.latency_p50 <= snapshot.latency_max);
     ensure!(report.per_second.iter().map(|count| u64::from(*count)).sum::<u64>() == snapshot.acknowledged);
     ensure!(
@@ -63,15 +70,27 @@ async fn survives_a_kill(kind: ServerKind, options: &[&str]) -> Result<()> {
     );
 
     let on_server = ledger.compare_with_server(&server.connect_options()).await?;
-    ensure!(on_server.missing.is_empty() && on_server.altered.is_empty(), "{on_server:?}");
-    ensure!(on_server.failed_but_present.is_empty() && on_server.unlisted == 0, "{on_server:?}");
-    ensure!(on_server.rows == totals.acknowledged + on_server.unknown_but_present, "{on_server:?}");
+    ensure!(
+        on_server.missing.is_empty() && on_server.altered.is_empty(),
+        "the server lost or altered rows: {on_server:?}"
+    );
+    ensure!(
+        on_server.failed_but_present.is_empty() && on_server.unlisted == 0,
+        "the server has rows that were not committed: {on_server:?}"
+    );
+    ensure!(
+        on_server.rows == totals.acknowledged + on_server.unknown_but_present,
+        "wrong number of rows: {on_server:?}"
+    );
     let sum = server.sql("SELECT SUM(balance) FROM tw_load.accounts").await?;
     ensure!(sum == ["1000000000"], "transfers must not change the sum, but it is {sum:?}");
 
     let in_log = check_binlogs(&server, &ledger).await?;
-    ensure!(in_log.is_ok() && in_log.unlisted == 0, "{in_log:?}");
-    ensure!(in_log.acknowledged == totals.acknowledged && in_log.in_log == on_server.rows, "{in_log:?}");
+    ensure!(in_log.is_ok() && in_log.unlisted == 0, "the binlog differs from the ledger: {in_log:?}");
+    ensure!(
+        in_log.acknowledged == totals.acknowledged && in_log.in_log == on_server.rows,
+        "wrong number of transactions: {in_log:?}"
+    );
     Ok(())
 }
 
@@ -104,33 +123,51 @@ async fn lost_and_unlisted_transactions_are_found() -> Result<()> {
     let mix = TransactionMix::SingleInsert { payload_bytes: 100 };
     let spec = WorkloadSpec { mix, transactions: Some(500), ..WorkloadSpec::new(3) };
     let report = Workload::start(server.connect_options(), &spec, Arc::clone(&ledger)).wait().await;
-    ensure!(report.errors.is_empty() && report.snapshot.acknowledged == 500, "{report:?}");
+    ensure!(
+        report.errors.is_empty() && report.snapshot.acknowledged == 500,
+        "the workload did not commit 500 transactions: {report:?}"
+    );
     ensure!(check_binlogs(&server, &ledger).await?.is_ok());
 
     server.sql("SET sql_log_bin=0; DELETE FROM tw_load.tw_ledger WHERE worker=2 AND sequence=3").await?;
     let on_server = ledger.compare_with_server(&server.connect_options()).await?;
-    ensure!(on_server.missing.first == [TransactionId { worker: 2, sequence: 3 }], "{on_server:?}");
+    ensure!(
+        on_server.missing.first == [TransactionId { worker: 2, sequence: 3 }],
+        "the deleted row was not found: {on_server:?}"
+    );
     server
         .sql("SET sql_log_bin=0; UPDATE tw_load.tw_ledger SET digest=1 WHERE worker=1 AND sequence=1")
         .await?;
     let on_server = ledger.compare_with_server(&server.connect_options()).await?;
-    ensure!(on_server.altered.first == [TransactionId { worker: 1, sequence: 1 }], "{on_server:?}");
+    ensure!(
+        on_server.altered.first == [TransactionId { worker: 1, sequence: 1 }],
+        "the altered row was not found: {on_server:?}"
+    );
 
     // Write three wrong transactions: a repeated transaction with another id, one with a wrong digest, and
     // one without a ledger row.
     server.sql("INSERT INTO tw_load.tw_ledger VALUES (9, 1, 0, 5, '')").await?;
     server.sql("UPDATE tw_load.accounts SET balance=0 WHERE id=1").await?;
     let in_log = check_binlogs(&server, &ledger).await?;
-    ensure!(in_log.missing_in_log.is_empty() && !in_log.is_ok(), "{in_log:?}");
-    ensure!((in_log.unlisted, in_log.incomplete.count, in_log.unidentified) == (1, 1, 1), "{in_log:?}");
+    ensure!(
+        in_log.missing_in_log.is_empty() && !in_log.is_ok(),
+        "the binlog check found no fault: {in_log:?}"
+    );
+    ensure!(
+        (in_log.unlisted, in_log.incomplete.count, in_log.unidentified) == (1, 1, 1),
+        "not all wrong transactions were found: {in_log:?}"
+    );
 
     let missing = Arc::new(Ledger::new());
     ledger.for_each(|id, entry| missing.record(id, entry));
     let lost = TransactionId { worker: 1, sequence: ledger.last_sequence(1) + 1 };
     let entry = ledger.get(TransactionId { worker: 1, sequence: 1 });
-    missing.record(lost, entry.ok_or_else(|| anyhow::anyhow!("the first transaction is in the ledger"))?);
+    missing.record(
+        lost,
+        entry.ok_or_else(|| anyhow::anyhow!("the ledger lacks the first transaction of worker 1"))?,
+    );
     let in_log = check_binlogs(&server, &missing).await?;
-    ensure!(in_log.missing_in_log.first == [lost], "{in_log:?}");
+    ensure!(in_log.missing_in_log.first == [lost], "the lost transaction was not found: {in_log:?}");
     Ok(())
 }
 
@@ -151,12 +188,19 @@ async fn the_outcome_of_an_interrupted_commit_is_unknown() -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(30);
     let waiting = "SELECT COUNT(*) FROM information_schema.processlist WHERE info='COMMIT'";
     while watcher.query(waiting).await?.scalar() != Some("2") {
-        ensure!(Instant::now() < deadline, "no commit waits for an ACK");
+        ensure!(Instant::now() < deadline, "the commits of the two workers do not wait for an ACK");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let report = load.abort().await;
-    ensure!(report.errors.is_empty() && report.snapshot.acknowledged == 0, "{report:?}");
-    ensure!(ledger.totals().unknown == 2, "{:?}", ledger.totals());
+    ensure!(
+        report.errors.is_empty() && report.snapshot.acknowledged == 0,
+        "a commit was acknowledged, or a worker failed: {report:?}"
+    );
+    ensure!(
+        ledger.totals().unknown == 2,
+        "the outcomes of the two commits are not unknown: {:?}",
+        ledger.totals()
+    );
     let entry = ledger.get(TransactionId { worker: 1, sequence: 1 });
     ensure!(entry.is_some_and(|entry| entry.outcome == CommitOutcome::Unknown));
     server.kill().await?;
@@ -178,8 +222,11 @@ async fn a_workload_without_a_server_ends() -> Result<()> {
     wait_for_commits(&load, 20).await?;
     server.kill().await?;
     let report = load.wait().await;
-    ensure!(report.errors.len() == 2, "{report:?}");
-    ensure!(report.errors.iter().all(|error| error.retry() == SessionRetry::Later), "{report:?}");
+    ensure!(report.errors.len() == 2, "not every worker ended with an error: {report:?}");
+    ensure!(
+        report.errors.iter().all(|error| error.retry() == SessionRetry::Later),
+        "an error does not allow a later retry: {report:?}"
+    );
     Ok(())
 }
 
@@ -207,12 +254,21 @@ async fn a_broken_link_makes_outcomes_unknown() -> Result<()> {
     }
     wait_for_commits(&load, 400).await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty() && report.snapshot.reconnects >= 3, "{report:?}");
+    ensure!(
+        report.errors.is_empty() && report.snapshot.reconnects >= 3,
+        "workers failed or did not reconnect: {report:?}"
+    );
     let on_server = ledger.compare_with_server(&server.connect_options()).await?;
-    ensure!(on_server.missing.is_empty() && on_server.failed_but_present.is_empty(), "{on_server:?}");
+    ensure!(
+        on_server.missing.is_empty() && on_server.failed_but_present.is_empty(),
+        "the table differs from the ledger: {on_server:?}"
+    );
     let in_log = check_binlogs(&server, &ledger).await?;
-    ensure!(in_log.is_ok(), "{in_log:?}");
-    ensure!(in_log.unknown_but_present == on_server.unknown_but_present, "{in_log:?} {on_server:?}");
+    ensure!(in_log.is_ok(), "the binlog differs from the ledger: {in_log:?}");
+    ensure!(
+        in_log.unknown_but_present == on_server.unknown_but_present,
+        "binlog and table differ: {in_log:?} {on_server:?}"
+    );
     ensure!(
         in_log.unknown > 0,
         "in at least one of three cuts, one of the 8 clients should have been waiting for a commit: {in_log:?}"

@@ -105,7 +105,7 @@ impl ApplyBench {
     }
 }
 
-/// Returns one family, or all families.
+/// Returns the family `only`; all families if it is `None`.
 fn families(only: Option<ServerFamily>) -> Vec<ServerFamily> {
     match only {
         Some(family) => vec![family],

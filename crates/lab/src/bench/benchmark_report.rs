@@ -158,7 +158,7 @@ impl BenchReport {
             true if self.peers.is_empty() && self.ours.is_finite() => {
                 format!("{:.0} {}, no other tool was measured", self.ours, self.unit)
             }
-            true => "one side was not measured".to_owned(),
+            true => "no ratio, because Tailwater or the other tools were not measured".to_owned(),
             false => {
                 format!("{:.0} {}, ratio {:.2} to the best other tool", self.ours, self.unit, self.ratio)
             }

@@ -204,7 +204,7 @@ async fn archived(kind: ServerKind, stage: &Stage, rows: &mut Vec<Measurement>) 
         .output()
         .await?;
     let seconds = begin.elapsed().as_secs_f64();
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "cannot archive the log: {}", String::from_utf8_lossy(&output.stderr));
     let segments = LogDir::open_read_only(&log)?.segments()?;
     let sealed: u64 = segments.iter().filter(|segment| segment.sealed).map(|segment| segment.bytes).sum();
     let archived = bytes_of_files(folder.path())?;
@@ -239,7 +239,7 @@ async fn with_followers(
     let crowd = BinlogReaders::follow(&from.options(stage), &primary, readers).await?;
     let sample = sample(&stage.trial.primary, CLIENTS, first_worker, plan.warm_up, plan.measured).await?;
     let (bytes, connected) = crowd.read();
-    ensure!(connected == readers as usize, "{connected} of {readers} followers are still connected");
+    ensure!(connected == readers as usize, "only {connected} of {readers} followers are still connected");
     ensure!(bytes > 0 || readers == 0, "the followers received nothing");
     Ok(sample)
 }
@@ -329,9 +329,10 @@ fn summarise(
             }
         }
     }
-    let (server, version) = versions.iter().next().context("nothing was measured")?;
+    let (server, version) = versions.iter().next().context("the benchmark has no measurements")?;
     let headline = |variant| {
-        median(&rows, CATCH_UP, server, ("readers", 1), variant).context("the headline was not measured")
+        median(&rows, CATCH_UP, server, ("readers", 1), variant)
+            .context("the measurement of the headline figure is missing")
     };
     let (ours, native) = (headline("tailwater")?, headline("the source itself")?);
     let peer = Peer { name: format!("{server}, the source itself"), version: version.clone(), value: native };

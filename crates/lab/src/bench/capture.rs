@@ -206,9 +206,10 @@ fn summarise(
             }
         }
     }
-    let (server, version) = versions.iter().next().context("nothing was measured")?;
+    let (server, version) = versions.iter().next().context("the benchmark has no measurements")?;
     let headline = |variant| {
-        median(&rows, server, "reduced", HEADLINE_CLIENTS, variant).context("the headline was not measured")
+        median(&rows, server, "reduced", HEADLINE_CLIENTS, variant)
+            .context("the measurement of the headline figure is missing")
     };
     let ours = headline(AckVariant::Durable)?;
     let peer = |variant: AckVariant| -> anyhow::Result<Peer> {

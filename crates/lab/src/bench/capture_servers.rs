@@ -1,4 +1,5 @@
-//! The servers of `bench capture`: one primary, which one variant at a time captures.
+//! The servers of `bench capture`: one primary, and the [`AckVariant`] that acknowledges its commits in the
+//! current measurement.
 
 use std::time::{Duration, Instant};
 

@@ -105,8 +105,8 @@ fn longest_pause(times: &[Instant], from: Instant, until: Instant) -> anyhow::Re
     let times = times.get(before..behind).unwrap_or_default();
     let pauses = times.windows(2).map(|pair| pair[1].duration_since(pair[0]));
     let longest = pauses.max().context("no client has written after the switchover")?;
-    // A pause that has not ended is an error: the clients have stopped writing, which a switchover does not
-    // explain.
+    // If no client has written for longer than the longest pause, the clients have stopped writing. A
+    // switchover does not explain that, so it is an error.
     let last = times.last().map_or(Duration::ZERO, |last| until.duration_since(*last));
     ensure!(last <= longest, "no client has written for {last:?}");
     Ok(longest)
@@ -170,8 +170,8 @@ impl WriterConnection {
     }
 
     async fn try_insert(&mut self, client: u32, number: u32) -> bool {
-        // The connection is taken out and only put back after an answer. So an interrupted exchange discards
-        // it.
+        // The connection is taken out of `self`, and is put back only after the server has answered. So a
+        // connection with an interrupted request is dropped.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => match Connection::connect(&self.options).await {
@@ -208,8 +208,8 @@ mod tests {
         assert_eq!(longest(520, 650), Some(Duration::from_millis(90)));
         assert_eq!(longest(599, 605), Some(Duration::from_millis(90)));
         assert_eq!(longest(400, 605), Some(Duration::from_millis(500)));
-        // These cases are errors: a pause that has not ended, no write after the switchover, and no write
-        // before it.
+        // These cases are errors: the last pause has not ended, no client wrote after the switchover, and no
+        // client wrote before it.
         assert_eq!(longest(520, 1400), None);
         assert_eq!(longest(1500, 1600), None);
         assert_eq!(longest_pause(&times[1..], at(400), at(605)).ok(), None);

@@ -208,7 +208,11 @@ impl ExistingBinlog {
         let begin = Instant::now();
         let output = command.output().await?;
         let seconds = begin.elapsed().as_secs_f64();
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            output.status.success(),
+            "the native tool failed: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let copied: u64 =
             std::fs::read_dir(&folder)?.filter_map(|file| Some(file.ok()?.metadata().ok()?.len())).sum();
         ensure!(copied >= self.bytes(), "the native tool copied {copied} of {} bytes", self.bytes());

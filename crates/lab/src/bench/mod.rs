@@ -2,7 +2,7 @@
 //!
 //! - [`capture`], [`binlog_server`], [`apply`], [`failover`], [`switchover`] and [`dump_load_check`] (dump,
 //!   load, check) are the benchmarks.
-//! - [`capture_servers`]: a primary that Tailwater, a native replica or nothing captures.
+//! - [`capture_servers`]: a primary with Tailwater, with a native replica, or with neither of them attached.
 //!   [`existing_binlog_capture`]: a primary with a large binlog.
 //! - [`commit_load`]: clients that commit on one server. [`cluster_writers`]: clients that write to whichever
 //!   server is the primary. [`binlog_stream_readers`]: clients that read a binlog stream.

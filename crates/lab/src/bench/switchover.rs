@@ -226,8 +226,9 @@ fn run_switchover(config: PathBuf, to: &str) -> anyhow::Result<Audit> {
         .arg(config)
         .output()?;
     let errors = String::from_utf8_lossy(&ran.stderr);
-    serde_json::from_slice(&ran.stdout)
-        .with_context(|| format!("switchover to {to}: {}: {errors}", ran.status))
+    serde_json::from_slice(&ran.stdout).with_context(|| {
+        format!("`tailwater switchover` to {to} printed no audit record ({}): {errors}", ran.status)
+    })
 }
 
 /// Waits until the replicas have the account of the clients.

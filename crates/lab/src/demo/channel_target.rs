@@ -87,7 +87,7 @@ impl ChannelTarget {
         ledger: &Ledger,
         replica: &Server,
     ) -> anyhow::Result<ChannelTargetOutcome> {
-        let wanted = LogDir::open_read_only(log)?.gtid_set()?.context("the log is empty")?;
+        let wanted = LogDir::open_read_only(log)?.gtid_set()?.context("Tailwater's log is empty")?;
         let started = Instant::now();
         let mut outcome = ChannelTargetOutcome::default();
         loop {

@@ -90,8 +90,7 @@ impl NativeReplicas {
     }
 
     /// Waits until the replicas have applied everything in `log`, and compares their tables with the ledger.
-    /// The replica that is the `primary` by now is not waited for, because the log has its transactions from
-    /// that server.
+    /// Does not wait for `primary`, the promoted replica, because the log captures from that server.
     ///
     /// # Errors
     /// If the log cannot be read, or a server does not answer. Missing rows are not an error; they are in the
@@ -102,12 +101,12 @@ impl NativeReplicas {
         ledger: &Ledger,
         primary: &str,
     ) -> anyhow::Result<ReplicaOutcome> {
-        let gtids = LogDir::open_read_only(log)?.gtid_set()?.context("the log is empty")?;
+        let gtids = LogDir::open_read_only(log)?.gtid_set()?.context("Tailwater's log is empty")?;
         let wanted = match &gtids {
             GtidSet::MySql(set) => set.to_string(),
             GtidSet::MariaDb(state) => state.position().to_string(),
         };
-        ensure!(!wanted.is_empty(), "the log has no GTIDs");
+        ensure!(!wanted.is_empty(), "Tailwater's log has no GTIDs");
         let mut outcome = ReplicaOutcome { replicas: self.servers.len() as u64, ..ReplicaOutcome::default() };
         for server in &self.servers {
             let name = server.name();

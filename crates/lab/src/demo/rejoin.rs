@@ -49,13 +49,17 @@ pub async fn rejoin(trial: &Trial, new_primary: &Server, ledger: &Ledger) -> any
         redone: number(&healed["transactions_again"]),
         rows_compared: number(&report["compared"]["rows"]),
         is_equal: wrong == 0,
-        complaints: if wrong == 0 { Vec::new() } else { vec![format!("{PRIMARY_NAME} differs: {found}")] },
+        complaints: if wrong == 0 {
+            Vec::new()
+        } else {
+            vec![format!("{PRIMARY_NAME} differs from the ledger: {found}")]
+        },
     })
 }
 
 /// Commits a transaction on one server, and waits until the other server has it.
 async fn wait_replicated(from: &Server, to: &Server) -> anyhow::Result<()> {
-    from.sql("CREATE DATABASE tw_back").await.context("a commit on the new primary")?;
+    from.sql("CREATE DATABASE tw_back").await.context("the new primary did not commit a statement")?;
     let started = Instant::now();
     while to.sql("SHOW DATABASES LIKE 'tw\\_back'").await?.is_empty() {
         ensure!(

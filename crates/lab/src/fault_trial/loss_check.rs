@@ -67,9 +67,13 @@ pub fn prove(log: &Path, ledger: &Ledger, flavour: Flavour, data: &Path) -> anyh
 /// # Errors
 /// If the segment or the file cannot be read, or the segment starts in the middle of a file.
 pub fn compare_with_source(segment: &SegmentSummary, data: &Path) -> anyhow::Result<Option<u64>> {
-    ensure!(segment.source_offset == 4, "{} starts in the middle of a file", segment.path.display());
+    ensure!(
+        segment.source_offset == 4,
+        "the segment {} starts in the middle of a binlog file",
+        segment.path.display()
+    );
     let original_path = data.join(&segment.source_file);
-    let open = |path: &Path| File::open(path).with_context(|| format!("open {}", path.display()));
+    let open = |path: &Path| File::open(path).with_context(|| format!("cannot open {}", path.display()));
     let (mut ours, mut original) = (open(&segment.path)?, open(&original_path)?);
     let mut buffers = (vec![0; 1 << 20], vec![0; 1 << 20]);
     let mut offset = 0;

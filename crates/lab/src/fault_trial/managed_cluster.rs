@@ -150,7 +150,7 @@ impl Trial {
             String::from_utf8_lossy(&ran.stderr)
         );
         let last = text.lines().last().unwrap_or_default();
-        serde_json::from_str(last).with_context(|| format!("output of tailwater rejoin: {text}"))
+        serde_json::from_str(last).with_context(|| format!("tailwater rejoin printed no JSON: {text}"))
     }
 
     /// Returns the audit record of the last finished failover.
@@ -211,7 +211,7 @@ pub async fn wait_writable(server: &Server) -> anyhow::Result<()> {
     let started = Instant::now();
     loop {
         let read_only =
-            server.sql("SELECT @@global.read_only").await.context("read whether the server is read-only")?;
+            server.sql("SELECT @@global.read_only").await.context("cannot read @@global.read_only")?;
         if read_only == ["0"] {
             return Ok(());
         }

@@ -145,7 +145,7 @@ impl Trial {
         }
         text += &serve_config(self.serve_port());
         text += &self.channels;
-        std::fs::write(&self.config, text).with_context(|| format!("write {}", self.config.display()))
+        std::fs::write(&self.config, text).with_context(|| format!("cannot write {}", self.config.display()))
     }
 
     /// Adds a `[[channel]]` section. Takes effect at the relay's next start.
@@ -352,7 +352,7 @@ impl TrialFolder {
                 (run.join(name), true)
             }
         };
-        std::fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
+        std::fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
         Ok(Self { path: path.canonicalize()?, temporary })
     }
 

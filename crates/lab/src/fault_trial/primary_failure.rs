@@ -107,8 +107,8 @@ pub(crate) fn first_commit(options: ConnectOptions) -> JoinHandle<anyhow::Result
     })
 }
 
-/// Returns the time from the failure until the start of the run, in milliseconds. The name of the run
-/// contains its start time.
+/// Returns the time from the failure of the primary until the manager started the failover, in milliseconds.
+/// The name of the failover's audit record contains its start time.
 fn start_ms(audit: &Audit, killed_at: SystemTime) -> anyhow::Result<u64> {
     let started = audit.id.split('-').next().unwrap_or_default();
     let started = chrono::NaiveDateTime::parse_from_str(started, "%Y%m%dT%H%M%S%3fZ")?.and_utc();
@@ -116,7 +116,7 @@ fn start_ms(audit: &Audit, killed_at: SystemTime) -> anyhow::Result<u64> {
     Ok(u64::try_from((started - killed).num_milliseconds()).unwrap_or(0))
 }
 
-/// Returns the time of the first event that satisfies the condition, in milliseconds.
+/// Returns the time of the first audit event that satisfies the condition, in milliseconds.
 fn at_ms(audit: &Audit, condition: impl Fn(RunPhase, &AuditEvent) -> bool) -> anyhow::Result<u64> {
     let step = audit.steps.iter().find(|step| condition(step.phase, &step.note));
     step.map(|step| step.at_ms).with_context(|| format!("the audit record lacks an expected event: {audit}"))

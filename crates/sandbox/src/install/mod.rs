@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_without_the_mark_is_not_used() {
+    fn a_tree_without_its_marker_file_is_not_used() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let cache = Cache::at(folder.path());
         let root = cache.servers().join("mysql-9.7/usr/sbin");

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_mark_is_valid_only_for_its_release_series() {
+    fn a_marker_file_is_valid_only_for_its_release_series() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let server = version("mariadb-server-core", "1:10.11.18-0+deb12u1");
         let marker = InstallMarker::new(server.clone(), vec![server, version("libc6", "2.36-9")]);

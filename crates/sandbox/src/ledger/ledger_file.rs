@@ -102,10 +102,10 @@ mod tests {
         let read = Ledger::read_file(&path).expect("read back");
         assert_eq!(read.totals(), ledger.totals());
         assert_eq!(read.last_sequence(5), 3);
-        assert!(Ledger::with_file(&path).is_err(), "an existing ledger is never overwritten");
+        assert!(Ledger::with_file(&path).is_err(), "an existing ledger file was overwritten");
 
         bytes.extend_from_slice(b"\n");
-        fs::write(&path, &bytes).expect("complete the torn line");
+        fs::write(&path, &bytes).expect("write the file with the incomplete line completed");
         let error = Ledger::read_file(&path).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains("line 5"), "{error}");
     }

@@ -233,9 +233,9 @@ mod tests {
         }));
         for us in samples.chain([u64::MAX]) {
             let index = bucket_of(us);
-            assert!(index < BUCKETS, "{us}");
-            assert!(us <= upper_bound(index), "{us}");
-            assert!(index == 0 || us > upper_bound(index - 1), "{us}");
+            assert!(index < BUCKETS, "{us} µs has no bucket");
+            assert!(us <= upper_bound(index), "{us} µs is above its bucket");
+            assert!(index == 0 || us > upper_bound(index - 1), "{us} µs is below its bucket");
         }
     }
 
@@ -247,9 +247,9 @@ mod tests {
             histogram.add(Duration::from_micros(us));
         }
         let median = histogram.quantile(0.5).as_micros();
-        assert!((500..=531).contains(&median), "{median}");
+        assert!((500..=531).contains(&median), "the median is {median} µs");
         let p99 = histogram.quantile(0.99).as_micros();
-        assert!((990..=1000).contains(&p99), "{p99}");
+        assert!((990..=1000).contains(&p99), "the 99th percentile is {p99} µs");
         assert_eq!(histogram.quantile(1.0), Duration::from_micros(1000));
     }
 }

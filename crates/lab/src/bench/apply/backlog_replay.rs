@@ -14,7 +14,7 @@ use super::tailwater_replay::{self, ApplyDaemon, CapturedLog};
 use super::target_server::ReplayTarget;
 use crate::fault_trial::TrialFolder;
 
-/// Interval between two queries that test whether the target has finished.
+/// Interval between two queries that test whether the target has applied the whole backlog.
 const POLL_INTERVAL: Duration = Duration::from_millis(8);
 /// Interval between two checks for errors of the contender.
 const CHECK: Duration = Duration::from_millis(500);
@@ -83,7 +83,9 @@ pub async fn replay(
         Some(daemon) => daemon.begin()?,
         None => native_replication_replay::apply(&mut target).await?,
     }
-    wait_finished(&mut target, daemon.as_mut()).await.with_context(|| format!("replaying: {contender}"))?;
+    wait_finished(&mut target, daemon.as_mut())
+        .await
+        .with_context(|| format!("{contender} did not replay the backlog"))?;
     let seconds = begin.elapsed().as_secs_f64();
     let of_server = target.cpu_time()?.saturating_sub(cpu_before.0);
     let of_ours = cpu_of(&daemon).saturating_sub(cpu_before.1);
@@ -91,7 +93,11 @@ pub async fn replay(
         .as_ref()
         .and_then(|daemon| daemon.process.memory_bytes_max())
         .map(|bytes| bytes as f64 / f64::from(1 << 20));
-    stage.backlog.ensure_equal(&target.server).await.with_context(|| format!("after: {contender}"))?;
+    stage
+        .backlog
+        .ensure_equal(&target.server)
+        .await
+        .with_context(|| format!("comparing the target with the source after the replay by {contender}"))?;
     if let Some(daemon) = daemon {
         daemon.end().await?;
     }

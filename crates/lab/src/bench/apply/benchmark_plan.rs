@@ -144,7 +144,10 @@ mod tests {
                     .flat_map(|planned| planned.conditions)
                     .map(|condition| condition.conditions)
                     .collect();
-                assert!(conditions.contains(&Conditions::FULL), "{workload:?}");
+                assert!(
+                    conditions.contains(&Conditions::FULL),
+                    "{workload:?} is not measured at full durability"
+                );
                 if workload == HEADLINE {
                     assert_eq!(conditions.contains(&Conditions::RELAXED), !quick);
                     assert!(conditions.contains(&Conditions::SLOW));

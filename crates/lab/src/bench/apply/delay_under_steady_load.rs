@@ -191,8 +191,8 @@ impl SteadySource {
         let source = superuser(&self.backlog.source);
         self.catch_up(&source, &mut target, daemon.as_mut())
             .await
-            .with_context(|| format!("following: {follower}"))?;
-        // The setting is made only now: with a sync for each event, the target would need minutes for the
+            .with_context(|| format!("{follower} did not catch up with the source"))?;
+        // `sync_relay_log` is set only now: with a sync for each event, the target would need minutes for the
         // transactions of earlier measurements.
         if matches!(follower, MeasuredFollower::NativeSynced(_)) {
             target.connection.execute("SET GLOBAL sync_relay_log = 1").await?;
@@ -227,7 +227,9 @@ impl SteadySource {
                 "commits did not wait for the follower's ACK: {status:?}"
             );
         }
-        self.ensure_equal(&target).await.with_context(|| format!("after: {follower}"))?;
+        self.ensure_equal(&target).await.with_context(|| {
+            format!("comparing the target with the source after the measurement of {follower}")
+        })?;
         if let Some(daemon) = daemon {
             daemon.end().await?;
         }
@@ -470,8 +472,8 @@ mod tests {
         let gaps: Vec<_> = (0..20_000).map(|_| arrivals.gap().as_secs_f64() * 1e3).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let short = gaps.iter().filter(|gap| **gap < 1.0).count() as f64 / gaps.len() as f64;
-        assert!((mean - 10.0).abs() < 0.3, "{mean}");
-        assert!((short - 0.095).abs() < 0.01, "{short}");
+        assert!((mean - 10.0).abs() < 0.3, "the mean interval is {mean} ms");
+        assert!((short - 0.095).abs() < 0.01, "the share of intervals below 1 ms is {short}");
     }
 
     #[test]

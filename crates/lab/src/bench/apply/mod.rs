@@ -220,7 +220,7 @@ impl ApplyRun {
             ReplayTarget::start(&stage.backlog, condition.conditions, slow, stage.folder.path()).await?;
         let mut rates = native_replication_replay::screen(&stage.backlog, &mut target, &all)
             .await
-            .with_context(|| format!("native settings on {}", planned.workload))?;
+            .with_context(|| format!("cannot measure the native settings with {}", planned.workload))?;
         target.end().await?;
         rates.sort_by(|(_, one), (_, other)| other.total_cmp(one));
         for (native, rate) in &rates {

@@ -59,7 +59,7 @@ async fn connect(backlog: &Backlog, target: &mut ReplayTarget) -> anyhow::Result
 /// If the server refuses a statement.
 pub async fn set(target: &mut ReplayTarget, native: NativeSettings) -> anyhow::Result<()> {
     for statement in native.statements() {
-        target.connection.execute(&statement).await.with_context(|| format!("setting {native}"))?;
+        target.connection.execute(&statement).await.with_context(|| format!("cannot set {native}"))?;
     }
     Ok(())
 }
@@ -107,16 +107,16 @@ pub async fn screen(
     all: &[NativeSettings],
 ) -> anyhow::Result<Vec<(NativeSettings, f64)>> {
     receive(backlog, target).await?;
-    // Each setting needs two slices, because the target applies further transactions until a stop takes
-    // effect. Two more slices are for the warm-up.
+    // Each setting needs two slices, because the target continues to apply until a stop takes effect. Two
+    // more slices are for the warm-up.
     let slice = backlog.transactions / (2 * all.len() as u64 + 2);
     let mut rates = Vec::new();
     for (number, native) in all.first().into_iter().chain(all).enumerate() {
         set(target, *native).await?;
         let before = target.applied().await?;
         apply(target).await?;
-        // The rate is measured from a fifth of the slice on, because it must not include the start of the
-        // workers.
+        // The measurement of the rate begins after a fifth of the slice, because it must not include the
+        // start of the workers.
         let first = (applied_from(target, before + slice / 5).await?, Instant::now());
         let last = applied_from(target, before + slice).await?;
         let seconds = first.1.elapsed().as_secs_f64();

@@ -48,9 +48,9 @@ pub struct DelayMeasurement {
 }
 
 /// Returns the followers that are measured: native replication with these settings, and Tailwater. At half
-/// load, native replication is also measured with Tailwater's log syncs and the reverse. This is not measured
-/// at full load, because there native replication does not recover from its lag, and cannot keep up if it
-/// syncs each event.
+/// load, native replication is also measured with the log syncs of Tailwater, and Tailwater with those of
+/// native replication. At full load these two are left out: there native replication does not recover from
+/// its lag, and it cannot keep up if it syncs each event.
 pub fn followers(
     natives: &[NativeSettings],
     ours: bool,
@@ -198,12 +198,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_half_load_each_follower_is_also_measured_with_the_ack_mode_of_the_other() {
+    fn at_half_load_each_follower_is_also_measured_with_the_log_syncs_of_the_other() {
         let natives = natives(Flavour::MySql, false);
         let half = |promise| followers(&natives, true, promise, LoadLevel::Half);
         let ours = |held| MeasuredFollower::Ours(ReplayOrder::Independent, held);
         let asynchronous = half(SourceAckMode::None);
-        assert_eq!(asynchronous.len(), 6, "{asynchronous:?}");
+        assert_eq!(asynchronous.len(), 6, "wrong number of followers: {asynchronous:?}");
         assert!(asynchronous.contains(&MeasuredFollower::NativeSynced(natives[0])), "{asynchronous:?}");
         assert!(asynchronous.contains(&ours(LogDurability::Durable)), "{asynchronous:?}");
         assert!(half(SourceAckMode::Lossless).contains(&ours(LogDurability::Received)));

@@ -180,7 +180,7 @@ mod tests {
             (Flavour::MySql, true, 3),
         ] {
             let all = NativeSettings::all(flavour, quick);
-            assert_eq!(all.len(), want, "{flavour:?}");
+            assert_eq!(all.len(), want, "wrong number of native settings for {flavour:?}");
             assert!(all[0].is_single() && all[1..].iter().all(|native| !native.is_single()));
             let names: std::collections::HashSet<_> = all.iter().map(ToString::to_string).collect();
             assert_eq!(names.len(), want);

@@ -253,7 +253,7 @@ pub fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
     let status = Command::new("cp").args(["-a", "--reflink=never", "--"]).arg(from).arg(to).status()?;
     ensure!(status.success(), "cannot copy {} to {}: {status}", from.display(), to.display());
     let status = Command::new("sync").arg("--file-system").arg(to).status()?;
-    ensure!(status.success(), "sync --file-system {}: {status}", to.display());
+    ensure!(status.success(), "cannot sync the file system of {}: {status}", to.display());
     Ok(())
 }
 

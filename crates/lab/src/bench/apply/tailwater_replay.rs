@@ -191,7 +191,7 @@ impl ApplyDaemon {
     /// daemon itself continues.
     ///
     /// # Errors
-    /// If so; the error has the last lines of the daemon's output.
+    /// If the daemon has ended or reports an error. The error has the last lines of the daemon's output.
     pub fn ensure_running(&mut self) -> anyhow::Result<()> {
         let running = self.process.is_running();
         let words = output_tail(&self.folder);
@@ -203,7 +203,7 @@ impl ApplyDaemon {
     /// Stops the daemon cleanly.
     ///
     /// # Errors
-    /// If the daemon ends with an error; with the last lines of its output.
+    /// If the daemon ends with an error. The error has the last lines of the daemon's output.
     pub async fn end(self) -> anyhow::Result<()> {
         let Self { process, folder } = self;
         let status = process.terminate(Duration::from_secs(30)).await?;

@@ -370,10 +370,10 @@ mod tests {
                 (0..20).map(|_| client.next()).collect::<Vec<_>>()
             };
             assert_eq!(run(1), run(1));
-            assert_ne!(run(1), run(2), "{kind:?}");
+            assert_ne!(run(1), run(2), "{kind:?}: two seeds gave the same transactions");
             assert!(run(1).iter().all(|transaction| transaction.rows > 0));
             let rows: usize = workload.fill(7).map(|sql| sql.matches("),(").count() + 1).sum();
-            assert_eq!(rows, 1_000, "{kind:?}");
+            assert_eq!(rows, 1_000, "{kind:?}: wrong number of initial rows");
         }
     }
 
@@ -390,6 +390,6 @@ mod tests {
     fn a_wide_row_has_about_four_kilobytes() {
         let workload = ApplyLoad { kind: ApplyWorkload::WideRows, rows: 1 };
         let bytes = workload.values(&mut StdRng::seed_from_u64(1)).len();
-        assert!((4_000..5_000).contains(&bytes), "{bytes}");
+        assert!((4_000..5_000).contains(&bytes), "a wide row has {bytes} bytes");
     }
 }

@@ -147,8 +147,11 @@ async fn measure(
                 run => run?,
             };
             if *checker != CheckTool::Peer {
-                let text = std::fs::read_to_string(&output).context("output of the check")?;
-                ensure!(text.contains("all the same"), "{kind}: {text}");
+                let text = std::fs::read_to_string(&output).context("cannot read the output of the check")?;
+                ensure!(
+                    text.contains("all the same"),
+                    "{kind}: the check reports differences between equal tables: {text}"
+                );
             }
             eprintln!(
                 "{kind}, {}, {}, repeat {}: {:.2} s, CPU {:.2} s, primary's {:.2} s, {:.0} MiB of memory",

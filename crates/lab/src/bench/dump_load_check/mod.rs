@@ -101,7 +101,8 @@ fn summarise(
     }
     rows.sort_by_key(|row| order.iter().position(|measurement| *measurement == row.measurement));
     notes.extend(ratios(headline, &rows));
-    let (ours, mut peers) = peers_by_setting(headline, &rows).next().context("nothing was measured")?;
+    let (ours, mut peers) =
+        peers_by_setting(headline, &rows).next().context("the benchmark has no measurements")?;
     peers.retain(|row| headline.against.is_empty() || headline.against.contains(&row.variant.as_str()));
     let version = |name: &str| {
         let known = versions.iter().find(|(tool, _)| name.starts_with(tool.as_str()));

@@ -95,7 +95,8 @@ impl MhaTools {
         let mut path = vec![programs, self.root.join("usr/bin")];
         path.extend(std::env::split_paths(&system));
         let mut perl = vec![modules, self.root.join("usr/share/perl5")];
-        let compiled = std::fs::read_dir(self.libraries().join("perl5")).context("MHA's Perl modules")?;
+        let compiled = std::fs::read_dir(self.libraries().join("perl5"))
+            .context("cannot list MHA's compiled Perl modules")?;
         perl.extend(compiled.flatten().map(|entry| entry.path()));
         Ok(MhaEnvironment {
             path: std::env::join_paths(path)?,

@@ -127,10 +127,15 @@ async fn start_primary(kind: ServerKind) -> anyhow::Result<Server> {
 }
 
 async fn replicate_by_position(primary: &Server, followers: &[Server]) -> anyhow::Result<()> {
-    let position_line = primary.sql("SHOW MASTER STATUS").await?.into_iter().next().context("no binlog")?;
+    let position_line =
+        primary.sql("SHOW MASTER STATUS").await?.into_iter().next().context("the primary has no binlog")?;
     let mut words = position_line.split('\t');
     let file = words.next().unwrap_or_default().to_owned();
-    let position = words.next().unwrap_or_default().parse().with_context(|| position_line.clone())?;
+    let position = words
+        .next()
+        .unwrap_or_default()
+        .parse()
+        .with_context(|| format!("SHOW MASTER STATUS has no position: {position_line}"))?;
     let of = ReplicaOf::port(primary.port()).start(ReplicaStart::FilePosition { file, position });
     for follower in followers {
         follower.sql(ACCOUNT).await?;

@@ -64,7 +64,10 @@ impl SshServer {
         let started = Instant::now();
         while tokio::net::TcpStream::connect(("127.0.0.1", self.port.number())).await.is_err() {
             if !self.process.is_running() || started.elapsed() > PATIENCE {
-                bail!("sshd: {}", std::fs::read_to_string(output).unwrap_or_default());
+                bail!(
+                    "sshd does not accept connections: {}",
+                    std::fs::read_to_string(output).unwrap_or_default()
+                );
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -118,7 +121,7 @@ fn accounts(tools: &MhaTools, folder: &Path) -> anyhow::Result<Vec<(OsString, Os
 
 fn output_of(command: &mut Command) -> anyhow::Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let ran = command.output().with_context(|| name.clone())?;
-    ensure!(ran.status.success(), "{name}: {}", String::from_utf8_lossy(&ran.stderr));
+    let ran = command.output().with_context(|| format!("cannot run {name}"))?;
+    ensure!(ran.status.success(), "{name} failed: {}", String::from_utf8_lossy(&ran.stderr));
     Ok(String::from_utf8_lossy(&ran.stdout).trim().to_owned())
 }
