@@ -223,7 +223,7 @@ fn listings(report: &BinlogReport) -> Vec<StatsTable> {
         .iter()
         .map(|server| vec![server.server_id.to_string(), grouped(server.transactions), bytes(server.bytes)]);
     listings.push(StatsTable {
-        title: "Servers that executed first".to_owned(),
+        title: "Transactions by the server that first executed them".to_owned(),
         note: String::new(),
         heads: heads([("server_id", false), ("Transactions", true), ("Bytes", true)]),
         rows: servers.collect(),

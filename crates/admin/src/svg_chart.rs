@@ -114,7 +114,7 @@ mod tests {
         let ticks = [Tick { at: 0.5, label: "half".into() }];
         let drawing = draw(&chart, "bytes", "Bytes", &ticks, |index| heights[index]);
         let shape = |rect: &Rect| [rect.x.clone(), rect.y.clone(), rect.width.clone(), rect.height.clone()];
-        assert_eq!(drawing.bars.len(), 3, "an empty column has no bar");
+        assert_eq!(drawing.bars.len(), 3, "an empty column must have no bar");
         assert_eq!(shape(&drawing.bars[0]), ["84", "10", "224", "150"]);
         assert_eq!(shape(&drawing.bars[1]), ["534", "85", "224", "75"]);
         assert_eq!(shape(&drawing.bars[2]), ["759", "10", "224", "150"]);

@@ -11,7 +11,7 @@ use tailwater_wire::WireError;
 #[derive(Debug, thiserror::Error)]
 pub enum StatsError {
     /// The log cannot be read.
-    #[error("read the log {}", path.display())]
+    #[error("cannot read the log {}", path.display())]
     Log {
         /// The folder of the log.
         path: PathBuf,
@@ -20,7 +20,7 @@ pub enum StatsError {
         cause: LogError,
     },
     /// A binlog file cannot be opened or read.
-    #[error("{action} {}", path.display())]
+    #[error("cannot {action} {}", path.display())]
     File {
         /// What failed: `open` or `read`.
         action: &'static str,
@@ -57,7 +57,7 @@ pub enum StatsError {
         offset: u64,
     },
     /// An event is damaged, or cannot be parsed.
-    #[error("event at {file}:{offset}")]
+    #[error("cannot read the event at {file}:{offset}")]
     Event {
         /// The file with the event: its path, or its name on the server.
         file: String,
@@ -68,7 +68,7 @@ pub enum StatsError {
         cause: WireError,
     },
     /// The server cannot be reached, or closed the stream.
-    #[error("read the binlog of {server}")]
+    #[error("cannot read the binlog of {server}")]
     Server {
         /// The server's address.
         server: String,

@@ -64,7 +64,7 @@ pub fn read_log(
 /// Passes the events of binlog files to the collector, in the order of the list.
 ///
 /// # Errors
-/// See the variants of [`StatsError`]. It is no error if the last file ends in the middle of an event,
+/// See the variants of [`StatsError`]. It is not an error if the last file ends in the middle of an event,
 /// because the server may still be writing it.
 pub fn read_files(
     paths: &[&Path],
@@ -190,7 +190,7 @@ impl BinlogChunks {
             let offset = self.offset;
             let at = |cause: WireError| StatsError::event(&path, offset)(cause);
             let head = self.fill(EVENT_HEADER_BYTES)?;
-            // Zeros mean the end of the events: space that a segment has reserved while it is being written.
+            // Zeros follow the last event: space that a segment has reserved while it is being written.
             if head.iter().all(|byte| *byte == 0) {
                 return Ok(true);
             }

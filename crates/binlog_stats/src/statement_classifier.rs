@@ -75,7 +75,7 @@ mod tests {
             ("TRUNCATE t", StatementKind::Ddl),
             ("# only a comment", StatementKind::Ddl),
         ] {
-            assert_eq!(kind(text.as_bytes()), expected, "{text}");
+            assert_eq!(kind(text.as_bytes()), expected, "wrong kind of statement: {text}");
         }
     }
 
@@ -88,9 +88,13 @@ mod tests {
             "SET PASSWORD FOR u='abc'",
             "SET PASSWORD='abc'",
         ] {
-            assert!(!shown(secret.as_bytes()).contains("abc"), "{}", shown(secret.as_bytes()));
+            assert!(
+                !shown(secret.as_bytes()).contains("abc"),
+                "the secret is shown: {}",
+                shown(secret.as_bytes())
+            );
         }
         let long = shown(format!("ALTER TABLE t {}", "ä".repeat(900)).as_bytes());
-        assert!(long.len() <= 204 && long.ends_with(" ..."), "{long}");
+        assert!(long.len() <= 204 && long.ends_with(" ..."), "the statement is not shortened: {long}");
     }
 }

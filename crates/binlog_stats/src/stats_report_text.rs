@@ -301,7 +301,7 @@ impl ReportText {
             }
         }
         if report.servers.len() > 1 {
-            self.title("Servers that executed first");
+            self.title("Transactions by the server that first executed them");
             let lines: Vec<_> = report
                 .servers
                 .iter()

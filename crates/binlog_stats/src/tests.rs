@@ -33,7 +33,7 @@ struct Change {
     table: usize,
     /// 0 for insert, 1 for update, 2 for delete.
     kind: usize,
-    /// One length per row: that of the row's text column, in bytes.
+    /// For each row, the length of its text column, in bytes.
     rows: Vec<usize>,
 }
 
@@ -235,7 +235,7 @@ proptest! {
             let number: usize = one.gtid.as_ref().unwrap().rsplit([':', '-']).next().unwrap().parse().unwrap();
             let plan = &plans[number - 1];
             // Events state the start of a statement in whole seconds, but commits with fractions.
-            prop_assert!((one.seconds - f64::from(plan.seconds)).abs() < 1.0, "{one:?}");
+            prop_assert!((one.seconds - f64::from(plan.seconds)).abs() < 1.0, "wrong duration: {one:?}");
             prop_assert_eq!(one.rows, counts(&plan.statements));
         }
         let all = report.timeline.buckets.iter().map(|bucket| (bucket.transactions, bucket.bytes, bucket.rows));
@@ -318,7 +318,11 @@ fn stalled(flavour: Flavour) -> BinlogReport {
 fn a_stall_is_reported_with_its_cause() {
     for flavour in [Flavour::MySql, Flavour::MariaDb] {
         let report = stalled(flavour);
-        assert!((report.gaps[0].seconds - 134.0).abs() < 0.01, "{:?}", report.gaps[0]);
+        assert!(
+            (report.gaps[0].seconds - 134.0).abs() < 0.01,
+            "the gap has another length: {:?}",
+            report.gaps[0]
+        );
         assert_eq!(report.gaps[0].during, report.biggest[0]);
         assert_eq!(report.gaps[0].during.tables[0].table, "audit");
         let findings = report.findings(&|time| (time / 1_000_000).to_string());
@@ -331,7 +335,10 @@ fn a_stall_is_reported_with_its_cause() {
             assert!(text.contains(part), "no {part:?} in {text}");
         }
         assert_eq!(findings.iter().filter(|finding| finding.text.contains(gtid)).count(), 1, "{findings:?}");
-        assert!(findings.iter().all(|finding| finding.kind != "gap"), "{findings:?}");
+        assert!(
+            findings.iter().all(|finding| finding.kind != "gap"),
+            "the gap is reported twice: {findings:?}"
+        );
     }
 }
 

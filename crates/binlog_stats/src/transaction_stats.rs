@@ -34,8 +34,8 @@ pub(crate) struct TransactionStats {
     /// When the transaction committed on the server that first executed it, as its first event states;
     /// otherwise 0.
     pub(crate) original_us: u64,
-    /// When a statement of the transaction started, in seconds since 1970, or 0 if unknown: the earliest
-    /// start of all statements, and the start that the last event states.
+    /// When the first statement of the transaction started, and when the statement of its last event started,
+    /// in seconds since 1970; 0 if unknown.
     pub(crate) first_seconds: u32,
     pub(crate) last_seconds: u32,
     /// When the transaction committed, adjusted to the order of all commits. Known after its last event.

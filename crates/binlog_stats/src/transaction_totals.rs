@@ -98,8 +98,8 @@ impl StatsTotals {
     ) {
         let (commit_us, gap_us) = self.clock.commit(transaction.clock_us());
         transaction.commit_us = commit_us;
-        // If commit times are in whole seconds, each transaction of a second may have been the last one in
-        // it. Times that differ by one second are then no gap.
+        // If commit times are in whole seconds, any transaction of a second may have been the last one in
+        // that second. So commit times that differ by one second are not a gap.
         let window_us = if transaction.immediate_us != 0 { 0 } else { 1_000_000 };
         if let Some(during) = &self.during
             && gap_us > window_us

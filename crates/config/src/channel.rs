@@ -94,7 +94,7 @@ impl ChannelConfig {
         let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         if name.is_empty() || name.len() > 64 || !name.chars().all(legal) {
             return Err(format!(
-                "channel.name = {name:?}: a name is 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`"
+                "channel.name = {name:?}: a name has 1 to 64 characters of a-z, A-Z, 0-9, `_`, `-`, `.`"
             ));
         }
         if !sources.contains(&self.source) {
@@ -111,7 +111,7 @@ impl ChannelConfig {
             ));
         }
         if !(1..=WORKERS_MAX).contains(&self.workers) {
-            return Err(format!("channel {name:?}: workers is 1 to {WORKERS_MAX}"));
+            return Err(format!("channel {name:?}: workers must be 1 to {WORKERS_MAX}"));
         }
         if self.batch_transactions_max == 0 || self.batch_bytes_max == 0 {
             return Err(format!(

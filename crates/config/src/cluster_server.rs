@@ -25,7 +25,9 @@ impl MemberConfig {
         let name = &self.name;
         let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         if name.is_empty() || name.len() > 64 || !name.chars().all(legal) {
-            return Err(format!("server.name = {name:?}: a name is 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`"));
+            return Err(format!(
+                "server.name = {name:?}: a name has 1 to 64 characters of a-z, A-Z, 0-9, `_`, `-`, `.`"
+            ));
         }
         if name == "tailwater" {
             return Err("server.name = \"tailwater\": Tailwater's own relay has this name".into());

@@ -4,7 +4,7 @@
 /// are commented out.
 pub const DEFAULT_CONFIG: &str = include_str!("default.toml");
 
-/// The sections that have a key, as the configuration file writes them: `[log]`, `[[source]]`.
+/// Returns the sections that have this key, as the configuration file writes them: `[log]`, `[[source]]`.
 pub(super) fn sections_with(key: &str) -> Vec<&'static str> {
     let mut section = "";
     let mut found = Vec::new();
@@ -18,13 +18,13 @@ pub(super) fn sections_with(key: &str) -> Vec<&'static str> {
     found
 }
 
-/// A line without the `#` that disables it; `None` for prose and empty lines.
+/// Returns a line without the `#` that disables it; `None` for prose and empty lines.
 fn uncommented(line: &'static str) -> Option<&'static str> {
     let line = line.strip_prefix('#').unwrap_or(line);
     (!line.is_empty() && !line.starts_with(' ')).then_some(line)
 }
 
-/// The key that a line sets.
+/// Returns the key that a line sets.
 fn key_of(line: &str) -> Option<&str> {
     line.split_once(" = ").map(|(key, _)| key)
 }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_valid_as_printed_and_uncommented() {
+    fn the_default_configuration_is_valid_as_printed_and_uncommented() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tailwater.toml");
         std::fs::write(&path, DEFAULT_CONFIG).unwrap();
@@ -142,16 +142,26 @@ mod tests {
             assert!(comment.starts_with("# "), "{section}.{key} has no comment of its own");
             for (ending, unit) in [("_ms", "milliseconds"), ("_seconds", "seconds"), ("_hours", "hours")] {
                 let named = key.ends_with(ending) || key.ends_with(&format!("{ending}_max"));
-                assert!(!named || comment.contains(unit), "{section}.{key}: {unit} are not mentioned");
+                assert!(
+                    !named || comment.contains(unit),
+                    "{section}.{key}: the comment does not mention {unit}"
+                );
             }
-            assert!(!key.contains("bytes") || comment.contains("bytes"), "{section}.{key}: bytes");
-            assert!(!is_set || comment.contains("Required.") || comment.contains("Default:"), "{key} is set");
+            assert!(
+                !key.contains("bytes") || comment.contains("bytes"),
+                "{section}.{key}: the comment does not mention bytes"
+            );
+            assert!(
+                !is_set || comment.contains("Required.") || comment.contains("Default:"),
+                "{key} is set, but its comment has neither `Required.` nor `Default:`"
+            );
         }
         let wide = DEFAULT_CONFIG.lines().find(|line| line.chars().count() > 92);
-        assert_eq!(wide, None, "wider than 92 columns");
+        assert_eq!(wide, None, "a line is wider than 92 columns");
     }
 
-    /// A value whose comment names no other default is the default.
+    /// The value in a disabled line is the key's default, unless the comment of the key names another
+    /// default.
     #[test]
     fn values_are_the_defaults() {
         let keys = listed_keys();
@@ -169,7 +179,8 @@ mod tests {
             let header = |brackets: &str| brackets.replace('x', &key.section);
             let headers = [header("[x]\n"), header("[[x]]\n")];
             let header = headers.iter().find(|header| format!("\n{base}").contains(&format!("\n{header}")));
-            let header = header.unwrap_or_else(|| panic!("section {}", key.section));
+            let header =
+                header.unwrap_or_else(|| panic!("the default configuration has no section {}", key.section));
             let changed = base.replacen(header.as_str(), &format!("{header}{}\n", key.line), 1);
             assert_ne!(base, changed);
             let found = format!("{:?}", parsed(&changed));
@@ -178,20 +189,20 @@ mod tests {
         assert!(compared > 45, "only {compared} defaults were compared");
     }
 
-    /// Asks the parser for the keys of each section: the error about an unknown key lists them.
+    /// The test gets the keys of each section from the parser: the error about an unknown key lists them.
     #[test]
-    fn it_lists_every_key_that_is_accepted() {
+    fn the_default_configuration_lists_every_accepted_key() {
         let mut listed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for ListedKey { section, key, .. } in listed_keys() {
             listed.entry(section).or_default().insert(key.to_owned());
         }
         let sections: Vec<String> = listed.keys().cloned().collect();
         for section in &sections {
-            // A section is a key of the one around it.
+            // A section inside another section is a key of the outer section.
             let (around, own) = section.rsplit_once('.').unwrap_or(("", section));
             listed.entry(around.to_owned()).or_default().insert(own.to_owned());
         }
-        assert_eq!(listed.len(), 15, "sections: {:?}", listed.keys());
+        assert_eq!(listed.len(), 15, "wrong number of sections: {:?}", listed.keys());
         let all = enabled(|_| true);
         for (section, mut keys) in listed {
             let mut document: toml::Table = toml::from_str(&all).unwrap();
@@ -200,7 +211,7 @@ mod tests {
                 table = match table.get_mut(name) {
                     Some(toml::Value::Array(tables)) => tables[0].as_table_mut().unwrap(),
                     Some(toml::Value::Table(table)) => table,
-                    other => panic!("{section}: {other:?}"),
+                    other => panic!("{section} is not a section: {other:?}"),
                 };
             }
             table.insert("no_such_key".into(), 1.into());
@@ -212,7 +223,7 @@ mod tests {
                     keys.insert(old.to_owned());
                 }
             }
-            assert_eq!(keys, accepted, "[{section}]");
+            assert_eq!(keys, accepted, "the parser accepts other keys in [{section}]");
         }
     }
 
@@ -241,7 +252,7 @@ mod tests {
             let documented = text.lines().filter_map(|line| key_of(line.trim_start_matches('#')));
             for key in documented.filter(|key| key.chars().all(is_word)) {
                 let is_listed = keys.iter().any(|own| own.section == *section && own.key == key);
-                assert!(is_listed, "the page has {section}.{key}, which does not exist");
+                assert!(is_listed, "config.md documents {section}.{key}, which does not exist");
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The configuration file of `tailwater run`, in TOML. docs/reference/config.md documents every key; unknown
 //! keys are refused.
 
-// Declared before the modules that use its macro.
+// This module is declared before the modules that use its macro.
 #[macro_use]
 mod server_connection;
 mod binlog_server;
@@ -233,7 +233,7 @@ impl ConfigError {
     /// The error for a channel whose target is its own source.
     pub fn onto_itself(channel: &str, source: &str, endpoint: &str) -> Self {
         let message = format!(
-            "its target, {endpoint}, is the server that source {source} captures: every change would come back; name another"
+            "its target, {endpoint}, is the server that source {source} captures: every change would be captured and applied again; name another target"
         );
         Self { code: "TW-CFG-0011", path: format!("channel {channel}").into(), message }
     }
@@ -241,7 +241,7 @@ impl ConfigError {
     /// The error for a capture that has the same `server_id` as its source.
     pub fn server_id_of_source(source: &str, server_id: u32) -> Self {
         let message = format!(
-            "server_id = {server_id} is the source's own; give the capture one that no server of the cluster has"
+            "server_id = {server_id} is the source's own; give the capture a server_id that no server of the cluster has"
         );
         Self { code: "TW-CFG-0012", path: format!("source {source}").into(), message }
     }
@@ -381,7 +381,7 @@ impl SourceConfig {
         let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         if name.is_empty() || name.len() > 64 || !name.chars().all(legal) || name.starts_with('.') {
             return Err(format!(
-                "source.name = {name:?}: a name is 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`, no leading dot"
+                "source.name = {name:?}: a name has 1 to 64 characters of a-z, A-Z, 0-9, `_`, `-`, `.`, no leading dot"
             ));
         }
         if let Some(clash) = own_file(name) {
@@ -467,12 +467,16 @@ mod tests {
             .filter_map(|rest| rest.get(..4))
             .filter(|code| code.chars().all(|c| c.is_ascii_digit()))
             .collect();
-        assert!(codes.len() > 3, "{codes:?}");
+        assert!(codes.len() > 3, "not all error codes were found: {codes:?}");
         for code in &codes {
             let row = format!("\n| TW-CFG-{code} |");
-            assert_eq!(page.matches(&row).count(), 1, "{row}");
+            assert_eq!(page.matches(&row).count(), 1, "errors.md must have exactly one row {row:?}");
         }
-        assert_eq!(page.matches("\n| TW-CFG-").count(), codes.len(), "docs list codes that no error has");
+        assert_eq!(
+            page.matches("\n| TW-CFG-").count(),
+            codes.len(),
+            "errors.md lists codes that no error has"
+        );
     }
 
     const GOOD: &str = r#"
@@ -538,7 +542,7 @@ mod tests {
     fn contradictions_are_errors() {
         let check = |change: &str, expected: &str| {
             let (message, code) = complaint(&format!("{GOOD}{change}"));
-            assert!(message.contains(expected), "{message}");
+            assert!(message.contains(expected), "expected {expected:?} in the error: {message}");
             assert_eq!(code, "TW-CFG-0003");
         };
         check("socket = '/run/mysqld.sock'", "either socket, or host");
@@ -564,7 +568,7 @@ mod tests {
         );
         let check = |change: &str, user: &str, expected: &str| {
             let (message, code) = complaint(&serve(change, user));
-            assert!(message.contains(expected), "{message}");
+            assert!(message.contains(expected), "expected {expected:?} in the error: {message}");
             assert_eq!(code, "TW-CFG-0003");
         };
         check("", "", "add one");
@@ -584,7 +588,7 @@ mod tests {
         assert_eq!(config.servers[0].promotion, tailwater_topology::Promotion::MustNot);
         let check = |text: &str, expected: &str| {
             let (message, code) = complaint(text);
-            assert!(message.contains(expected), "{message}");
+            assert!(message.contains(expected), "expected {expected:?} in the error: {message}");
             assert_eq!(code, "TW-CFG-0003");
         };
         check(&server(""), "its address is missing");
@@ -607,11 +611,11 @@ mod tests {
         assert_eq!((config.relays[0].server_id, config.relays[0].timeout_ms), (4202, 12_000));
         let check = |text: &str, expected: &str| {
             let (message, code) = complaint(text);
-            assert!(message.contains(expected), "{message}");
+            assert!(message.contains(expected), "expected {expected:?} in the error: {message}");
             assert_eq!(code, "TW-CFG-0003");
         };
         check(&relay("").replace("4202", "4201"), "disconnect each other");
-        check(&relay("").replace("http://", ""), "url begins with");
+        check(&relay("").replace("http://", ""), "url must begin with");
         check(&relay("").replace("'relay2'", "'tailwater'"), "own relay has this name");
         check(&relay("").replace("source = 'orders'", "source = 'other'"), "no [[source]]");
         check(&relay("timeout_ms = 5"), "timeout_ms");
@@ -642,7 +646,7 @@ mod tests {
         let position = StartConfig::Position { file: "binlog.000007".into(), position: 4 };
         assert_eq!(start("binlog.000007:4").unwrap(), position);
         for wrong in ["newest", "binlog.000007:3", ":4", "b:x"] {
-            assert!(start(wrong).is_err(), "{wrong}");
+            assert!(start(wrong).is_err(), "start = {wrong} was accepted");
         }
     }
 }

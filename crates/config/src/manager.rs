@@ -214,7 +214,7 @@ impl ManagerConfig {
                 return Err(format!("manager: hook {:?}: each hook needs a unique name", hook.name));
             }
             if hook.command.first().is_none_or(String::is_empty) {
-                return Err(format!("manager: hook {:?}: command names no program", hook.name));
+                return Err(format!("manager: hook {:?}: its command names no program", hook.name));
             }
         }
         Ok(())
@@ -243,7 +243,7 @@ mod tests {
     fn contradictions_are_errors() {
         let check = |text: &str, expected: &str| {
             let complaint = read(text).expect_err(text);
-            assert!(complaint.contains(expected), "{complaint}");
+            assert!(complaint.contains(expected), "expected {expected:?} in the error: {complaint}");
         };
         check("semi_sync_acks = 0", "at least 1");
         check("lease = 'etcd'", "together");

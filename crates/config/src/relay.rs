@@ -63,7 +63,9 @@ impl RelayConfig {
         let name = &self.name;
         let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         if name.is_empty() || name.len() > 64 || !name.chars().all(legal) {
-            return Err(format!("relay.name = {name:?}: a name is 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`"));
+            return Err(format!(
+                "relay.name = {name:?}: a name has 1 to 64 characters of a-z, A-Z, 0-9, `_`, `-`, `.`"
+            ));
         }
         if name == "tailwater" {
             return Err("relay.name = \"tailwater\": this daemon's own relay has this name".into());
@@ -77,11 +79,11 @@ impl RelayConfig {
         };
         if self.server_id == 0 || self.server_id == *own_id {
             return Err(format!(
-                "relay {name:?}: server_id must be neither 0 nor {own_id}, that of this Tailwater: two replicas with one server_id disconnect each other"
+                "relay {name:?}: server_id must be neither 0 nor {own_id}, the server_id of this daemon: two replicas with the same server_id disconnect each other"
             ));
         }
         if !["http://", "https://"].iter().any(|scheme| self.url.starts_with(scheme)) {
-            return Err(format!("relay {name:?}: url begins with http:// or https://"));
+            return Err(format!("relay {name:?}: url must begin with http:// or https://"));
         }
         let is_address = |text: &String| {
             text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
@@ -93,7 +95,7 @@ impl RelayConfig {
         }
         if self.connect_timeout_ms < 10 || self.timeout_ms < self.connect_timeout_ms {
             return Err(format!(
-                "relay {name:?}: connect_timeout_ms must be at least 10, and timeout_ms no less than that"
+                "relay {name:?}: connect_timeout_ms must be at least 10, and timeout_ms at least connect_timeout_ms"
             ));
         }
         Ok(())

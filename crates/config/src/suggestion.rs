@@ -1,4 +1,4 @@
-//! Suggests the key or value that an unknown one was meant to be.
+//! Suggests a known key or value for an unknown one.
 
 use super::default_config::sections_with;
 
@@ -46,7 +46,7 @@ mod tests {
             ("retries", None),
             ("x", None),
         ] {
-            assert_eq!(nearest(unknown, keys.into_iter()), expected, "{unknown}");
+            assert_eq!(nearest(unknown, keys.into_iter()), expected, "wrong suggestion for {unknown}");
         }
     }
 

@@ -41,14 +41,14 @@ fn explain(text: &str, error: &toml::de::Error) -> String {
     }
 }
 
-/// The key before the `=` of a line, if it looks like one.
+/// Returns the key before the `=` of a line, if it looks like a key.
 fn key_of(line: &str) -> Option<&str> {
     let key = line.split_once('=')?.0.trim();
     let is_bare = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     (!key.is_empty() && key.len() <= 64 && key.chars().all(is_bare)).then_some(key)
 }
 
-/// Removes the value from `invalid type: string "x", expected u16`.
+/// Removes the value from an error such as `invalid type: string "x", expected u16`.
 fn without_value(reason: &str) -> String {
     let masked = || {
         let front = ["invalid type: ", "invalid value: "].iter().find(|front| reason.contains(**front))?;
@@ -82,8 +82,8 @@ mod tests {
             ("connections_max = '4711\\\"4711'", "invalid type: string, expected usize"),
         ] {
             let reason = parse_toml::<Config>(&format!("{START}{lines}")).map(|_| ()).expect_err(lines);
-            assert!(reason.contains(expected), "{lines}: {reason}");
-            assert!(!reason.contains("4711"), "{lines}: {reason}");
+            assert!(reason.contains(expected), "{lines}: expected {expected:?} in the error: {reason}");
+            assert!(!reason.contains("4711"), "{lines}: the error contains a value: {reason}");
         }
     }
 }

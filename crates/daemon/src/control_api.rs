@@ -143,23 +143,24 @@ impl Control {
         let _ = tokio::time::timeout(max, fresh).await;
     }
 
-    /// Time since the daemon started.
+    /// Returns the time since the daemon started.
     pub(crate) fn uptime(&self) -> Duration {
         self.started.map(|started| started.elapsed()).unwrap_or_default()
     }
 
-    /// The folder of the logs.
+    /// Returns the folder of the logs.
     pub(crate) fn log_directory(&self) -> Option<PathBuf> {
         let source = self.state.sources.values().next()?;
         source.log.path().parent().map(Path::to_owned)
     }
 
-    /// The binlog servers: the source of each, the address that it listens at, and the readers.
+    /// Returns the binlog servers: for each one, the name of its source, the address at which it listens, and
+    /// its readers.
     pub(crate) fn binlog_servers(&self) -> impl Iterator<Item = (&str, &str, &StreamReaders)> {
         self.clusters.iter().flat_map(|cluster| {
             let plan = &cluster.observer.wiring().plan;
             let readers = self.state.sources.get(&plan.name).map_or(&[][..], |source| &source.readers);
-            // Both are in the order of the configuration.
+            // The listeners and their readers are both in the order of the configuration.
             let listeners = plan.relay.listeners.iter().zip(readers);
             listeners.map(|(listener, readers)| (plan.name.as_str(), listener.address.as_str(), readers))
         })

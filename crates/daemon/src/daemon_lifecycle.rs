@@ -44,7 +44,8 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     // its source has its own thread.
     let apply_runtime =
         tokio::runtime::Builder::new_multi_thread().thread_name("replay").enable_all().build()?;
-    // Installed before the first capture starts: from then on a signal must close the log properly.
+    // The signal handlers are installed before the first capture starts, because from then on a signal must
+    // close the log properly.
     let signals = runtime.block_on(async { Signals::new() })?;
     let service_manager = ServiceManager::from_environment();
     service_manager.starting("opening the logs");
@@ -73,7 +74,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
         captures.push((name, capture, ended));
     }
     if !archived.is_empty() {
-        segment_archiver::start(archived, schedule).context("archiving cannot start")?;
+        segment_archiver::start(archived, schedule).context("cannot start the archiving")?;
     }
     let mut servers = Vec::new();
     let mut readers = BTreeMap::<String, Vec<StreamReaders>>::new();
@@ -111,7 +112,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     })
 }
 
-/// Why a channel is stopped that waits for its first start.
+/// The reason that a stopped channel reports if the configuration stops it until `tailwater channel start`.
 pub(crate) const STOPPED_BY_CONFIGURATION: &str = "its configuration has stopped = true";
 
 /// Starts the channels on `apply_runtime`, and the manager if one is configured. Each channel comes with the

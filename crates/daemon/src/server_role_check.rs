@@ -304,7 +304,10 @@ mod tests {
     }
 
     fn says(answer: Result<f64, String>, expected: &str) {
-        assert!(answer.as_ref().is_err_and(|reason| reason.contains(expected)), "{answer:?}");
+        assert!(
+            answer.as_ref().is_err_and(|reason| reason.contains(expected)),
+            "expected {expected:?}, but the answer is {answer:?}"
+        );
     }
 
     #[test]
@@ -391,7 +394,7 @@ mod tests {
         says(replica(&tree, "old", &|_| Some(0), 5), "replicates from no server of the configuration");
     }
 
-    /// The tree has the target of a channel, and a server that was not reached.
+    /// Checks a tree that has the target of a channel, and a server that was not reached.
     #[test]
     fn a_tree_of_the_manager_is_checked() {
         let plan = |is_running| ClusterPlan {

@@ -14,13 +14,13 @@ use crate::api::captures::CaptureSnapshot;
 use crate::api::channels::ChannelSnapshot;
 use crate::control_api::Control;
 
-/// Interval of the checks whether the status line has changed.
+/// Interval between two checks whether the status line has changed.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The length of a status line, in characters: `systemctl status` prints it on one line.
+/// The greatest length of a status line, in characters. `systemctl status` prints the status on one line.
 const STATUS_CHARACTERS_MAX: usize = 400;
 
-/// The service manager, as the daemon reports to it.
+/// Sends the daemon's reports to the service manager.
 #[derive(Debug)]
 pub struct ServiceManager {
     /// Half of the time after which the service manager kills a process that does not report. `None` without
@@ -37,7 +37,7 @@ struct Reported {
 }
 
 impl ServiceManager {
-    /// The service manager that the environment names.
+    /// Returns the service manager that the environment names.
     pub fn from_environment() -> Self {
         let watchdog_interval = sd_notify::watchdog_enabled().map(|limit| limit / 2);
         Self { watchdog_interval, reported: Mutex::default() }
@@ -48,12 +48,12 @@ impl ServiceManager {
         self.report(status, None);
     }
 
-    /// Reports that everything is started.
+    /// Reports that all parts of the daemon are started.
     pub fn ready(&self, control: &Control) {
         self.report(&status_of(control), Some(NotifyState::Ready));
     }
 
-    /// Reports that the daemon ends, and why. The status line does not change after that.
+    /// Reports that the daemon is stopping, and why. Later reports do not change the status line.
     pub fn stopping(&self, status: &str) {
         if self.reported.lock().is_stopping {
             return;
@@ -62,8 +62,9 @@ impl ServiceManager {
         self.reported.lock().is_stopping = true;
     }
 
-    /// Reports to the watchdog, and changes of the status line. The task that supervises the daemon polls it.
-    /// The reports to the watchdog end when that task, or the runtime of the front ends, does not run.
+    /// Sends reports to the watchdog, and each change of the status line, until the future is dropped. The
+    /// task that supervises the daemon polls this future. If that task, or the runtime of the front ends, is
+    /// blocked, the watchdog gets no reports.
     pub async fn keep_informed(&self, control: &Control) -> Infallible {
         let status = async {
             let mut ticks = ticks(STATUS_INTERVAL);
@@ -104,18 +105,18 @@ impl ServiceManager {
         let Err(error) = sd_notify::notify(states) else { return };
         let is_first = !std::mem::replace(&mut self.reported.lock().has_failed, true);
         if is_first {
-            warn!("the service manager's socket (NOTIFY_SOCKET) does not take messages: {error}");
+            warn!("cannot send a message to the service manager's socket (NOTIFY_SOCKET): {error}");
         }
     }
 }
 
-/// Calls `report` once an `interval`, while tasks of the present runtime run.
+/// Calls `report` once in each `interval`, if the present runtime has a free thread.
 async fn feed_watchdog(interval: Duration, report: impl Fn()) -> Infallible {
     let mut ticks = ticks(interval);
     loop {
         ticks.tick().await;
-        // Waits for one of the runtime's threads: without a free thread nothing answers, neither the control
-        // socket nor the manager.
+        // The task needs one of the runtime's threads. If no thread is free, the control socket and the
+        // manager do not answer either, so nothing is reported.
         if tokio::spawn(std::future::ready(())).await.is_ok() {
             report();
         }
@@ -132,7 +133,7 @@ fn status_of(control: &Control) -> String {
     status_line(&control.state().captures(), &control.state().channels())
 }
 
-/// What the daemon does: first what is wrong.
+/// Returns the status line: how many sources are captured and channels run, then what is wrong.
 fn status_line(captures: &[CaptureSnapshot], channels: &[ChannelSnapshot]) -> String {
     let capture_problems = captures.iter().filter(|capture| !capture.report.is_streaming);
     let capture_problems =
@@ -158,7 +159,8 @@ fn status_line(captures: &[CaptureSnapshot], channels: &[ChannelSnapshot]) -> St
     parts.join("; ")
 }
 
-/// The text without line breaks, which end a message to the service manager, and not longer than the limit.
+/// Returns the text on one line, cut at the maximum length. A line break would end the message to the service
+/// manager.
 fn one_line(text: &str) -> String {
     let characters = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter });
     characters.take(STATUS_CHARACTERS_MAX).collect()
@@ -177,23 +179,23 @@ mod tests {
             .worker_threads(1)
             .enable_all()
             .build()
-            .expect("a runtime");
+            .expect("build the runtime");
         let (release, released) = mpsc::channel::<()>();
         let (block, blocked) = mpsc::channel();
         let (report, reports) = mpsc::channel();
         runtime.spawn(async move {
-            block.send(()).expect("the test waits");
+            block.send(()).expect("the test waits for this message");
             released.recv().expect("the test releases the thread");
         });
         blocked.recv().expect("the runtime's only thread is blocked");
         let test = std::thread::spawn(move || {
             let early = reports.recv_timeout(interval * 20);
-            release.send(()).expect("the thread waits");
+            release.send(()).expect("the blocked thread waits for this message");
             let late = reports.recv_timeout(Duration::from_secs(60));
             (early, late)
         });
         let feed = feed_watchdog(interval, || {
-            // The test may have ended.
+            // An error means that the test has ended and reads no more reports.
             let _ = report.send(());
         });
         let (early, late) = runtime.block_on(async {
@@ -202,8 +204,8 @@ mod tests {
                 ended = tokio::task::spawn_blocking(|| test.join()) => ended.expect("no panic").expect("no panic"),
             }
         });
-        assert!(early.is_err(), "a report while the thread was blocked");
-        assert!(late.is_ok(), "no report afterwards");
+        assert!(early.is_err(), "the watchdog got a report while the runtime's only thread was blocked");
+        assert!(late.is_ok(), "the watchdog got no report after the thread was free again");
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub async fn suites(args: &SuitesArgs, as_json: bool) -> anyhow::Result<bool> {
     let mut runner = Runner::new(args, suites);
     let mut reports = Reports::new(args.report.as_deref());
     let minutes = args.minutes.map(|minutes| Duration::try_from_secs_f64(minutes * 60.0)).transpose();
-    let minutes = minutes.context("--minutes")?;
+    let minutes = minutes.context("--minutes is out of range")?;
     let mut ran = 0;
     for piece in work {
         if args.files.is_some_and(|most| ran >= most) || minutes.is_some_and(|most| started.elapsed() > most)

@@ -109,7 +109,7 @@ pub fn start(
     command.current_dir(suites.folder()).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     // The client runs in its own process group, so that its child processes are killed with it.
     command.process_group(0).kill_on_drop(true);
-    let child = command.spawn().context("start the client of the test suites")?;
+    let child = command.spawn().context("cannot start the client of the test suites")?;
     Ok(RunningClient { child, output })
 }
 

@@ -214,7 +214,7 @@ async fn native_state(servers: &mut TestServers, flavour: Flavour) -> anyhow::Re
         Flavour::MySql => "SELECT @@global.gtid_executed",
         Flavour::MariaDb => "SELECT @@global.gtid_slave_pos",
     };
-    let has = servers.on_native.value(question).await.context("query the native replica")?;
+    let has = servers.on_native.value(question).await.context("cannot query the native replica")?;
     let has = GtidSet::parse(flavour, &has.replace('\n', ""))?;
     let connection = servers.on_native.connection().await?;
     let (show, running) = match flavour {
@@ -292,14 +292,16 @@ async fn skip(
         StoppedFollower::Both => at(native).or_else(|| at(channel)),
         StoppedFollower::Channel => at(channel),
     };
-    let gtid = gtid.with_context(|| format!("no GTID in: {} {}", words(native), words(channel)))?;
+    let gtid = gtid.with_context(|| {
+        format!("the error names no GTID: native replica {:?}, channel {:?}", words(native), words(channel))
+    })?;
     if who != StoppedFollower::Native {
-        servers.skip_on_channel(&gtid).with_context(|| format!("skip {gtid} on the channel"))?;
+        servers.skip_on_channel(&gtid).with_context(|| format!("cannot skip {gtid} on the channel"))?;
     }
     if who != StoppedFollower::Channel {
         skip_on_native(servers, flavour, &gtid)
             .await
-            .with_context(|| format!("skip {gtid} on the native replica"))?;
+            .with_context(|| format!("cannot skip {gtid} on the native replica"))?;
     }
     Ok(ApplyStop { who, gtid, native: words(native), channel: words(channel) })
 }

@@ -288,7 +288,7 @@ mod tests {
             row(&[Some(b"ff")]),
         ];
         let different: std::collections::BTreeSet<_> = rows.iter().collect();
-        assert_eq!(different.len(), rows.len(), "{rows:?}");
+        assert_eq!(different.len(), rows.len(), "different rows have the same text: {rows:?}");
         assert_ne!(hash("a"), hash("b"));
     }
 }

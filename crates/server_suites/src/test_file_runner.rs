@@ -58,7 +58,7 @@ struct ServerSet {
     var: VarFolder,
     rotation: ServerRotation,
     files: usize,
-    // Declared last so that it is dropped last.
+    // Declared last, so that the folder is removed after the servers and the proxy are dropped.
     _folder: TrialFolder,
 }
 
@@ -192,7 +192,7 @@ impl Runner {
         progress: &mut FileProgress,
     ) -> anyhow::Result<()> {
         let inject = self.inject;
-        let set = self.set.as_mut().context("no servers")?;
+        let set = self.set.as_mut().context("the runner has no servers")?;
         set.servers.set_channel(settings.edit())?;
         for (name, value) in &settings.globals {
             let connection = set.servers.on_primary.connection().await?;
@@ -204,7 +204,7 @@ impl Runner {
         }
         match work {
             WorkItem::File(file) => {
-                let suites = self.suites.as_ref().context("no suites")?;
+                let suites = self.suites.as_ref().context("the test suites are not installed")?;
                 let end = run_client(set, suites, file, self.file_patience, inject, progress).await?;
                 if matches!(end, ClientEnd::Skipped(_)) && progress.report.checkpoints == 0 {
                     let ClientEnd::Skipped(words) = &end else { return Ok(()) };
@@ -231,20 +231,24 @@ impl Runner {
         compare(&mut set.servers, inject, true, progress).await
     }
 
-    /// Cleans up the primary. Then checks that native replica and target have caught up and have the same
-    /// contents as before the file.
+    /// Restores the primary to its state before the file. Then checks that native replica and target have
+    /// caught up, and have the same contents as before the file.
     async fn clean(&mut self, progress: &mut FileProgress) -> anyhow::Result<()> {
-        let set = self.set.as_mut().context("no servers")?;
-        clean_up(&mut set.servers).await.context("cannot clean up after the file")?;
+        let set = self.set.as_mut().context("the runner has no servers")?;
+        clean_up(&mut set.servers).await.context("cannot restore the primary after the test file")?;
         let (native, target) = caught_up_contents(&mut set.servers, progress).await?;
         record_differences(differences(&native, &target, None), progress);
         let left = differences(&set.servers.baseline, &native, None);
         let names: Vec<_> = left.iter().map(|difference| difference.what.as_str()).collect();
-        anyhow::ensure!(left.is_empty(), "the cleanup did not remove: {}", names.join(", "));
+        anyhow::ensure!(
+            left.is_empty(),
+            "after the cleanup, these objects differ from their state before the test file: {}",
+            names.join(", ")
+        );
         let report = &progress.report;
         anyhow::ensure!(
             report.differences.is_empty() && report.native_differs.is_empty(),
-            "native replica and target differ"
+            "native replica and target differ after the cleanup"
         );
         Ok(())
     }
@@ -293,7 +297,7 @@ async fn run_client(
     // A statement that is still held belongs to a client that has ended. It is not executed.
     while proxy.held.try_recv().is_ok() {}
     anyhow::ensure!(servers.trial.primary.is_running(), "the primary has ended");
-    end.context("the client has no result")
+    end.context("the client of the test suites has no result")
 }
 
 /// Runs statements in one session, and ignores their errors.

@@ -156,7 +156,7 @@ impl KnownRefusal {
 /// # Errors
 /// If the list cannot be read.
 pub fn limits() -> anyhow::Result<Vec<KnownRefusal>> {
-    let exclusions: Exclusions = toml::from_str(EXCLUSIONS).context("exclusions.toml")?;
+    let exclusions: Exclusions = toml::from_str(EXCLUSIONS).context("cannot parse exclusions.toml")?;
     Ok(exclusions.limit)
 }
 
@@ -189,7 +189,7 @@ impl Exclusion {
 /// # Errors
 /// If the folder cannot be read.
 pub fn files(kind: ServerKind, folder: &Path) -> anyhow::Result<Vec<TestFile>> {
-    let exclusions: Exclusions = toml::from_str(EXCLUSIONS).context("exclusions.toml")?;
+    let exclusions: Exclusions = toml::from_str(EXCLUSIONS).context("cannot parse exclusions.toml")?;
     let suites = match kind.flavour() {
         Flavour::MySql => MYSQL_SUITES,
         Flavour::MariaDb => MARIADB_SUITES,
@@ -301,7 +301,7 @@ mod tests {
         let found = files(ServerKind::Mariadb1011, folder.path())?;
         let reason =
             |name: &str| found.iter().find(|file| file.name == name).map(|file| file.skipped.as_deref());
-        assert_eq!(found.len(), 4, "{found:?}");
+        assert_eq!(found.len(), 4, "wrong number of test files: {found:?}");
         assert_eq!(reason("main/good"), Some(None));
         assert_eq!(reason("json/j"), Some(None));
         assert_eq!(reason("main/options"), Some(Some("needs options of the server")));
@@ -313,11 +313,14 @@ mod tests {
 
     #[test]
     fn the_list_of_excluded_files_is_valid() {
-        let exclusions: Exclusions = toml::from_str(EXCLUSIONS).expect("the list can be parsed");
+        let exclusions: Exclusions = toml::from_str(EXCLUSIONS).expect("exclusions.toml can be parsed");
         for exclusion in &exclusions.exclude {
             let servers = ["mariadb", "mysql", "mariadb-10.11", "mariadb-11.8", "mysql-9.7"];
-            assert!(servers.contains(&exclusion.server.as_str()), "{exclusion:?}");
-            assert!(!exclusion.files.is_empty() && exclusion.reason.len() > 5, "{exclusion:?}");
+            assert!(servers.contains(&exclusion.server.as_str()), "unknown server: {exclusion:?}");
+            assert!(
+                !exclusion.files.is_empty() && exclusion.reason.len() > 5,
+                "no files or no reason: {exclusion:?}"
+            );
         }
         assert!(
             exclusions.limit.iter().all(|limit| limit.code.starts_with("TW-APP-") && limit.reason.len() > 10)
@@ -326,7 +329,7 @@ mod tests {
 
     #[test]
     fn known_refusals_are_recognised_by_code_and_message() {
-        let limits = limits().expect("the list can be parsed");
+        let limits = limits().expect("exclusions.toml can be parsed");
         let is_known = |error: &str| limits.iter().any(|limit| limit.matches(error));
         let create = "CREATE TABLE ... SELECT cannot be applied: with gtid = preserve";
         assert!(is_known(&format!("TW-APP-0005: transaction 0-1-6: {create}")));

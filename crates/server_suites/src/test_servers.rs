@@ -82,7 +82,7 @@ pub struct TestServers {
     pub baseline: ServerContents,
     /// Global variables of the primary before the first file.
     pub globals: Vec<(String, String)>,
-    // Declared last so that it is dropped last.
+    // Declared last, so that the folder is removed after the servers are dropped.
     _folder: TrialFolder,
 }
 
@@ -185,7 +185,10 @@ impl TestServers {
             "CREATE PROCEDURE mtr.check_warnings(OUT result INT) BEGIN SET result = 0; END",
             "CREATE TABLE mtr.test_suppressions (pattern VARCHAR(255))",
         ] {
-            connection.execute(statement).await.with_context(|| statement.to_owned())?;
+            connection
+                .execute(statement)
+                .await
+                .with_context(|| format!("cannot execute on the primary: {statement}"))?;
         }
         let started = Instant::now();
         while !self.channel().is_ok_and(|channel| channel.state == ChannelState::Running) {
@@ -213,9 +216,9 @@ impl TestServers {
             ControlAnswer::Channels(channels) => channels
                 .into_iter()
                 .find(|channel| channel.name == CHANNEL)
-                .context("the daemon has no channel"),
+                .context("the daemon does not list the trial's channel"),
             ControlAnswer::Failed { message, .. } => bail!("{message}"),
-            other => bail!("unexpected answer: {other:?}"),
+            other => bail!("unexpected answer of the daemon: {other:?}"),
         }
     }
 
@@ -266,7 +269,10 @@ impl TestServers {
         let native = async { capture(self.on_native.connection().await?).await };
         let target = async { capture(self.on_target.connection().await?).await };
         let (native, target) = tokio::join!(native, target);
-        let states = (native.context("read the native replica"), target.context("read the target"));
+        let states = (
+            native.context("cannot read the contents of the native replica"),
+            target.context("cannot read the contents of the target"),
+        );
         Ok((states.0?, states.1?))
     }
 

@@ -176,7 +176,7 @@ impl Reports {
         }
         for file in self.files.iter().filter(|file| file.is_different()) {
             for difference in &file.differences {
-                let after = if difference.secondary { " (after another)" } else { "" };
+                let after = if difference.secondary { " (after an earlier stop or difference)" } else { "" };
                 let _ = writeln!(text, "{}: {}{after}", file.file, difference.what);
                 let _ = writeln!(text, "  native: {}", difference.native.join("\n          "));
                 let _ = writeln!(text, "  target: {}", difference.target.join("\n          "));
@@ -223,7 +223,7 @@ mod tests {
         let summary = reports.summary();
         assert!(
             summary.contains("2 files ran") && summary.contains("1 had no comparison, 1 skipped"),
-            "{summary}"
+            "the summary has other numbers: {summary}"
         );
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::channels::ChannelStatus;
 use super::clusters::ManagerSnapshot;
 
-/// The daemon at one time.
+/// The status of the daemon at one time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DaemonStatus {
     /// Whether nothing is wrong: `problems` is empty.
@@ -14,7 +14,7 @@ pub struct DaemonStatus {
     pub version: String,
     /// Time since the daemon started, in seconds.
     pub uptime_seconds: u64,
-    /// The disk of the log.
+    /// The space of the log's disk.
     pub log_disk: LogDiskStatus,
     /// The captured sources, by name.
     pub sources: Vec<SourceStatus>,
@@ -24,18 +24,18 @@ pub struct DaemonStatus {
     pub channels: Vec<ChannelStatus>,
     /// The clusters, in the order of the configuration.
     pub clusters: Vec<ClusterStatus>,
-    /// What is wrong.
+    /// The problems that were found.
     pub problems: Vec<StatusProblem>,
 }
 
-/// The disk of the log.
+/// The space of the log's disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogDiskStatus {
     /// The folder of the log.
     pub directory: String,
-    /// Size and free space; absent if they could not be read.
+    /// Size and free space of the disk; absent if they could not be read.
     pub space: Option<DiskSpace>,
-    /// Why they could not be read.
+    /// Why size and free space could not be read; absent if they were read.
     pub problem: Option<String>,
 }
 
@@ -44,9 +44,9 @@ pub struct LogDiskStatus {
 pub struct DiskSpace {
     /// Size of the file system.
     pub total_bytes: u64,
-    /// What ordinary users can still write.
+    /// Free space that ordinary users can use.
     pub free_bytes: u64,
-    /// What the logs of all sources occupy.
+    /// Space that the logs of all sources occupy.
     pub log_bytes: u64,
 }
 
@@ -63,23 +63,23 @@ pub struct SourceStatus {
     pub activity: String,
     /// The durable end of the log: segment and offset.
     pub durable: String,
-    /// Transactions of the server that the log lacks, by the last probe; absent if that is not known, or the
-    /// capture does not stream. For MariaDB the most it can be.
+    /// Number of the server's transactions that the log lacks, according to the last probe. Absent if the
+    /// number is not known, or if the capture does not stream. For MariaDB it is an upper bound.
     pub behind_transactions: Option<u64>,
     /// Time since the last message from the server, in milliseconds; absent if there was none.
     pub heard_ago_ms: Option<u64>,
     /// Whether commits on the server wait for this log; absent without `semi_sync`.
     pub semi_sync_in_force: Option<bool>,
-    /// The GTIDs in the log; absent while it is empty.
+    /// The GTIDs in the log; absent while the log is empty.
     pub gtids: Option<String>,
 }
 
 /// A binlog server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BinlogServerStatus {
-    /// The source whose log it serves.
+    /// The name of the source whose log the binlog server serves.
     pub source: String,
-    /// The address that it listens at.
+    /// The address at which the binlog server listens.
     pub listen: String,
     /// The clients that read its streams.
     pub readers: Vec<ReaderStatus>,
@@ -88,11 +88,11 @@ pub struct BinlogServerStatus {
 /// A client that reads a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReaderStatus {
-    /// The server's name in the configuration; absent for others.
+    /// The client's name in the configuration; absent for a client that is not configured.
     pub name: Option<String>,
-    /// Its server id; 0 for a program that is not a replica.
+    /// The client's `server_id`; 0 for a program that is not a replica.
     pub server_id: u32,
-    /// Its address.
+    /// The client's address.
     pub peer: String,
     /// The file and offset up to which events were sent.
     pub sent: String,
@@ -101,48 +101,50 @@ pub struct ReaderStatus {
 /// A cluster.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ClusterStatus {
-    /// The name of its source.
+    /// The name of the cluster's source.
     pub source: String,
-    /// The primary.
+    /// The name of the primary.
     pub primary: String,
-    /// Its servers and other relays, each after the one that it reads from.
+    /// The servers of the cluster, and its relays on other machines. Each comes after the one that it reads
+    /// from.
     pub servers: Vec<ClusterServer>,
     /// The manager's report; absent without a manager.
     pub manager: Option<ManagerSnapshot>,
 }
 
-/// A server or relay of a cluster, by its last probe.
+/// A server or relay of a cluster, according to its last probe.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClusterServer {
-    /// Its name in the configuration, or what identifies it.
+    /// The name in the configuration. A server that is not configured has another text that identifies it.
     pub name: String,
     /// `primary`, `replica`, `relay`, `target`, `server` (replicates from nothing, or did not answer) or
     /// `seen` (not configured).
     pub role: String,
-    /// Its address; empty if unknown.
+    /// The address; empty if it is not known.
     pub address: String,
     /// The server or relay that it reads from; absent if that is not known.
     pub reads_from: Option<String>,
-    /// Whether it answered.
+    /// Whether the server or relay answered the probe.
     pub reached: bool,
-    /// Whether ordinary accounts can write.
+    /// Whether ordinary accounts can write to the server.
     pub writable: Option<bool>,
-    /// Its lag, in seconds.
+    /// The lag, in seconds.
     pub lag_seconds: Option<f64>,
-    /// Transactions of the primary that it lacks; for MariaDB the most it can be.
+    /// Number of the primary's transactions that the server or relay lacks; for MariaDB an upper bound.
     pub behind_transactions: Option<u64>,
 }
 
-/// Something that is wrong.
+/// A problem of the daemon, of a source, a channel or a cluster, or of the log's disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusProblem {
-    /// The object: `source orders`, `channel reports`, `server db2`, `cluster orders`, `log disk`.
+    /// The object that has the problem: `source orders`, `channel reports`, `server db2`, `cluster orders`,
+    /// `log disk`.
     pub object: String,
-    /// A stable code: an error code, a failure code, a problem of the topology, or one of
+    /// A stable code: an error code, a failure code, the code of a topology problem, or a code from
     /// docs/how-to/status.md.
     pub code: String,
     /// What is wrong, and why.
     pub text: String,
-    /// What to do.
+    /// What an operator can do about the problem.
     pub remedy: String,
 }

@@ -198,7 +198,7 @@ fn hold(channel: &Channel, log: &LogHandle) -> anyhow::Result<()> {
     let state = channel.status().borrow().state;
     ensure!(
         matches!(state, ChannelState::Stopped | ChannelState::Failed),
-        "channel {name} is running; a channel whose target is to be provisioned has stopped = true in the configuration"
+        "channel {name} is running; before its target is provisioned, set stopped = true for the channel in the configuration"
     );
     let newest = log.segments().last().map(|segment| segment.number);
     let newest = newest.context(

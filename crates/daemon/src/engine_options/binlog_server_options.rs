@@ -98,7 +98,7 @@ fn serve_options(config: &Config, serve: &ServeConfig) -> anyhow::Result<ServeOp
 pub(super) fn identity_of(source: &SourceConfig, serve: &ServeConfig) -> anyhow::Result<(u32, String)> {
     let server_id = serve.server_id.unwrap_or(source.server_id);
     let uuid = match &serve.server_uuid {
-        Some(uuid) => Uuid::parse_str(uuid).context("server_uuid")?.to_string(),
+        Some(uuid) => Uuid::parse_str(uuid).context("invalid server_uuid")?.to_string(),
         None => own_uuid(&serve.source, server_id),
     };
     Ok((server_id, uuid))
@@ -124,7 +124,7 @@ pub fn first_line(file: &Path) -> Result<String, ConfigError> {
 pub(super) fn other_relay(relay: &RelayConfig) -> anyhow::Result<RemoteRelayPlan> {
     let source = relay.source_there.as_ref().unwrap_or(&relay.source);
     let uuid = match &relay.serve_server_uuid {
-        Some(uuid) => Uuid::parse_str(uuid).context("serve_server_uuid")?.to_string(),
+        Some(uuid) => Uuid::parse_str(uuid).context("invalid serve_server_uuid")?.to_string(),
         None => own_uuid(source, relay.server_id),
     };
     let listeners = relay.serves.iter().map(|address| ListenerPlan {

@@ -63,7 +63,8 @@ pub fn cluster_led_by(
     source: &SourceConfig,
     leader: Option<&str>,
 ) -> anyhow::Result<ClusterWiring> {
-    cluster(config, source, leader).with_context(|| format!("the cluster of source {}", source.name))
+    cluster(config, source, leader)
+        .with_context(|| format!("cannot determine the cluster of source {}", source.name))
 }
 
 fn cluster(config: &Config, source: &SourceConfig, leader: Option<&str>) -> anyhow::Result<ClusterWiring> {

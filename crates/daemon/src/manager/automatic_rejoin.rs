@@ -197,7 +197,7 @@ async fn rejoin(
                 source = source.name,
                 server = server.name,
                 primary = primary.name,
-                "no rejoin: the primary is not writable"
+                "the former primary is not rejoined yet: the primary is not writable"
             );
             return false;
         }

@@ -142,8 +142,8 @@ fn readable<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Audit>, D::Error> 
 }
 
 /// Returns the audit records with this record added. While a failover or switchover is interrupted, all
-/// records are kept. Otherwise only this record and the earlier changes of the primary are kept. The earlier
-/// ones are kept without their steps.
+/// records are kept. Otherwise only this record and the earlier changes of the primary are kept; the earlier
+/// changes are kept without their steps.
 fn with(mut records: Vec<Audit>, audit: &Audit) -> Vec<Audit> {
     records.retain(|record| record.id != audit.id);
     // The audit records of refused failovers and switchovers are left out, because they would accumulate
@@ -363,7 +363,10 @@ mod tests {
         let recovery = Audit { resumes: Some("b".to_owned()), ..fenced("d", 2) };
         save(&two, recovery.clone()).await.unwrap();
         let refused = save(&one, fenced("b", 1)).await.unwrap_err();
-        assert!(refused.to_string().contains("term 2"), "{refused}");
+        assert!(
+            refused.to_string().contains("term 2"),
+            "the error does not name the later lease term: {refused}"
+        );
         save(&two, promoted(recovery, "db2")).await.unwrap();
         assert_eq!(ids(&found(&one).await), ["d"]);
         // If the audit record of a failover or switchover cannot be stored in etcd, the failover or

@@ -19,8 +19,8 @@ pub fn trigger_of(options: &FailoverOptions) -> FailoverTrigger {
     }
 }
 
-/// Expected durations of steps that succeed at once, for the plan of a dry run: as measured over the loopback
-/// interface, with a margin.
+/// Expected durations of steps that succeed at once, for the plan of a dry run. They were measured over the
+/// loopback interface, and include a margin.
 const EXPECTED: ExpectedDurations =
     ExpectedDurations { stop_ms: 20, hook_ms: 1_000, supply_ms: 200, change_ms: 20, follow_ms: 200 };
 
@@ -38,7 +38,7 @@ pub fn failover(
     let primary = cluster.plan.primary.name.clone();
     let known = cluster_state.known_primary().ok_or_else(|| SafetyRefusal::NotVerified {
         primary: primary.clone(),
-        reason: "this manager has never reached it".to_owned(),
+        reason: "this manager has never reached the primary".to_owned(),
     })?;
     let names = |hooks: &[HookConfig]| hooks.iter().map(|hook| hook.name.clone()).collect();
     Ok(FailoverRequest {

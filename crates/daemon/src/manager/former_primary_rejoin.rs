@@ -183,8 +183,8 @@ impl FormerPrimary {
             report.rows_copied = Some(self.copy().await?.load.rows);
         } else {
             if !self.options.may_undo {
-                // Inspected before the server becomes read-only, so that a refusal changes nothing. `repair`
-                // inspects it again when no client writes to it any more.
+                // The server is inspected before it becomes read-only, so that a refusal changes nothing.
+                // `repair` inspects the server again when no client writes to it any more.
                 self.inspect().await?;
             }
             report.repair = Some(tailwater_rejoin::repair(&self.options, &self.log).await?);
@@ -198,7 +198,7 @@ impl FormerPrimary {
     }
 
     /// Completes a [`FormerPrimary::run`] that was interrupted after the server got its replication channel.
-    /// Returns `None` if there was none, or if the server replicates from another source now.
+    /// Returns `None` if no run was interrupted, or if the server replicates from another source now.
     ///
     /// # Errors
     /// Errors of replication or of the comparison. The next call continues.
@@ -215,8 +215,8 @@ impl FormerPrimary {
         let mut server = Connection::connect(&self.options.server).await?;
         info!(server = self.request.server, from = self.address(), "starting replication from the log");
         replication_setup::read_from(&mut server, &self.read_from, RECEIVE_TIMEOUT).await?;
-        // The setting is not changed earlier: until now it prevents the server from acknowledging commits to
-        // clients after a restart.
+        // This semi-sync setting is changed only now. Until now it prevents the server from acknowledging
+        // commits to clients after a restart.
         semi_sync_source::disable_after_restart(&mut server).await?;
         if server.server().flavour == Flavour::MySql {
             server.execute("SET GLOBAL super_read_only=1").await?;

@@ -103,7 +103,8 @@ pub struct ManagedCluster<H> {
     /// The failover or switchover in progress, or else the last one.
     run: Mutex<Option<Run>>,
     /// The task that finishes the actions that the last failover or switchover did not complete. It is
-    /// cancelled before another one begins, because that one may stop what the task would start.
+    /// cancelled before another failover or switchover begins, because that one may stop what the task would
+    /// start.
     finishing: Mutex<Option<AbortHandle>>,
     /// Whether a failover or switchover of this manager was interrupted and has not been examined for
     /// recovery yet.
@@ -236,7 +237,7 @@ fn start_watch<H>(
     primary: Option<&str>,
     clock: ManagerClock,
 ) -> anyhow::Result<Watched> {
-    let wiring = (parts.wiring)(primary).context("the servers of the cluster")?;
+    let wiring = (parts.wiring)(primary).context("cannot determine the servers of the cluster")?;
     let cluster = WatchedCluster {
         plan: wiring.plan.clone(),
         followers: wiring.followers.iter().map(|subject| subject.name.clone()).collect(),

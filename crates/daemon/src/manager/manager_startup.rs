@@ -75,7 +75,9 @@ pub fn start(
         let observer = observers.iter().find(|observer| observer.wiring().plan.name == source.name);
         let observer = observer.with_context(|| format!("source {} has no cluster", source.name))?;
         let setup = ClusterSetup { config, manager_config, source, capture, channels, observer, name: &name };
-        setup.start(&mut manager).with_context(|| format!("the manager of source {}", source.name))?;
+        setup
+            .start(&mut manager)
+            .with_context(|| format!("cannot start the manager of source {}", source.name))?;
     }
     Ok(Some(manager))
 }

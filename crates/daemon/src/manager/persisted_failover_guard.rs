@@ -299,7 +299,11 @@ mod tests {
         again.begin_at(9);
         assert_eq!(again.now().last_failover_ms(), Some(7));
         again.begin_at(5);
-        assert_eq!(again.now().last_failover_ms(), Some(5), "the clock was set back");
+        assert_eq!(
+            again.now().last_failover_ms(),
+            Some(5),
+            "the failover must not be later than the start of the manager"
+        );
         let sound = fs::read_to_string(&path).unwrap();
         for wrong in [
             "{".to_owned(),
@@ -311,7 +315,10 @@ mod tests {
             assert_ne!(wrong, sound);
             fs::write(&path, &wrong).unwrap();
             let refused = PersistedGuard::open(path.clone(), None);
-            assert!(refused.is_err_and(|error| error.to_string().contains("cannot be parsed")), "{wrong}");
+            assert!(
+                refused.is_err_and(|error| error.to_string().contains("cannot be parsed")),
+                "a broken guard file was accepted: {wrong}"
+            );
         }
     }
 
@@ -328,7 +335,7 @@ mod tests {
     async fn until(what: &str, is_so: impl Fn() -> bool) {
         let started = std::time::Instant::now();
         while !is_so() {
-            assert!(started.elapsed() < PATIENCE, "timed out: {what}");
+            assert!(started.elapsed() < PATIENCE, "not reached in time: {what}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -371,7 +378,7 @@ mod tests {
         // recorded in etcd later.
         etcd.pause().unwrap();
         let failed = two.change(FailoverGuard::resume).await.unwrap_err();
-        assert!(failed.to_string().contains("etcd"), "{failed:#}");
+        assert!(failed.to_string().contains("etcd"), "the error does not name etcd: {failed:#}");
         assert!(two.now().is_paused());
         assert!(two.record_failover(7).await.is_err());
         assert_eq!(two.now().last_failover_ms(), Some(7));

@@ -282,11 +282,11 @@ mod tests {
             matches!(parse_answer(status, b"{}"), Err(RelayRequestError::NotDone(..)))
         };
         for status in [400, 401, 403, 404, 405] {
-            assert!(not_done(status), "{status}");
+            assert!(not_done(status), "{status} must count as not executed");
         }
         // A gateway that returns one of these codes may have forwarded the order.
         for status in [200, 204, 302, 408, 409, 413, 500, 502, 503, 504] {
-            assert!(!not_done(status), "{status}");
+            assert!(!not_done(status), "{status} must count as possibly executed");
         }
         let stale = br#"{"code":"TW-RELAY-0015","message":"a lower term"}"#;
         let Err(RelayRequestError::Failed(failure)) = parse_answer(StatusCode::CONFLICT, stale) else {

@@ -1,4 +1,4 @@
-//! The space of the log's disk.
+//! Reads the size and the free space of the log's disk.
 
 use std::fs;
 use std::io;
@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use crate::api::daemon_status::{DiskSpace, LogDiskStatus};
 
-/// A disk that has not answered in this time hangs.
+/// Time limit for reading the space of the disk. A disk that needs longer counts as hung.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
-/// Size of the blocks that a file's metadata counts, in bytes.
+/// Size of a block in the metadata of a file, in bytes.
 const BLOCK_BYTES: u64 = 512;
 
-/// Reads the space of the disk with that folder, in bounded time.
+/// Returns the space of the disk that holds `directory`. Takes a limited time, even if the disk hangs.
 pub(super) async fn measure(directory: Option<PathBuf>) -> LogDiskStatus {
     let Some(directory) = directory else { return LogDiskStatus::default() };
     let shown = directory.display().to_string();
-    // Not on the runtime: the disk may hang.
+    // The disk may hang, so it is read on a thread for blocking work and not on a thread of the runtime.
     let reading = tokio::task::spawn_blocking(move || space(&directory));
     let answer = tokio::time::timeout(ANSWER_MAX, reading).await;
     let space = match answer {
@@ -41,8 +41,9 @@ fn space(directory: &Path) -> io::Result<DiskSpace> {
     })
 }
 
-/// What the files of a folder and its subfolders occupy. What is removed meanwhile does not count, nor what
-/// the daemon may not read, such as `lost+found` of a file system.
+/// Returns the space that the files of a folder and its subfolders occupy. Files that are removed in the
+/// meantime do not count. Folders that the daemon may not read, such as `lost+found` of a file system, do not
+/// count either.
 fn occupied_bytes(folder: &Path) -> io::Result<u64> {
     let mut bytes = 0_u64;
     let mut folders = Vec::new();
@@ -83,14 +84,24 @@ mod tests {
         let empty = measure(Some(folder.path().to_owned())).await;
         fs::create_dir(folder.path().join("orders"))?;
         fs::write(folder.path().join("orders/segment"), vec![1; 100_000])?;
-        // Blocks are allocated when the data is written back.
+        // The file system allocates the blocks of a file when it writes the data back, so the test syncs the
+        // file.
         fs::File::open(folder.path().join("orders/segment"))?.sync_all()?;
         let status = measure(Some(folder.path().to_owned())).await;
         let (empty, space) = (empty.space.unwrap_or_default(), status.space.unwrap_or_default());
-        assert!(space.log_bytes >= empty.log_bytes + 100_000, "{space:?}");
-        assert!(space.total_bytes >= space.free_bytes && space.free_bytes > 0, "{space:?}");
+        assert!(
+            space.log_bytes >= empty.log_bytes + 100_000,
+            "the file in the subfolder is not counted: {space:?}"
+        );
+        assert!(
+            space.total_bytes >= space.free_bytes && space.free_bytes > 0,
+            "wrong size or free space: {space:?}"
+        );
         let absent = measure(Some(folder.path().join("absent"))).await;
-        assert!(absent.space.is_none() && absent.problem.is_some(), "{absent:?}");
+        assert!(
+            absent.space.is_none() && absent.problem.is_some(),
+            "a missing folder has a space: {absent:?}"
+        );
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! What is wrong with the daemon, its sources, channels and clusters, and what to do.
 //!
-//! Planned states are no problems: a server in downtime, a channel that the configuration stops, a channel
-//! whose target is the primary.
+//! Planned states are not problems: a server in downtime, a channel that the configuration stops, or a
+//! channel whose target is the primary.
 
 use tailwater_apply::channel::{ChannelState, ChannelStatus};
 use tailwater_binlog_stats::LocalTime;
@@ -17,15 +17,16 @@ use crate::api::daemon_status::{DiskSpace, LogDiskStatus, StatusProblem};
 use crate::daemon_lifecycle::STOPPED_BY_CONFIGURATION;
 use crate::manager::manager_startup::OWN_RELAY;
 
-/// The disk of the log is low below this much free space, in bytes, or below a twentieth of a smaller disk.
+/// With less free space than this, in bytes, the disk of the log is reported. On a small disk the limit is a
+/// twentieth of its size.
 const FREE_BYTES_MIN: u64 = 5 << 30;
 
-/// Channels with a larger lag are reported, in seconds, beyond their configured delay.
+/// A channel is reported if its lag exceeds its configured delay by more than this, in seconds.
 const LAG_SECONDS_MAX: f64 = 10.0;
 
 const SET_UP_SEMI_SYNC: &str = "set semi-sync up on the source as in docs/how-to/capture.md";
 
-/// All problems: of the disk, the sources, the clusters, the channels.
+/// Returns all problems of the disk, the sources, the clusters and the channels.
 pub(super) fn problems(snapshot: &DaemonSnapshot, disk: &LogDiskStatus) -> Vec<StatusProblem> {
     let mut found: Vec<StatusProblem> = disk_problem(disk).into_iter().collect();
     for capture in &snapshot.captures {
@@ -59,7 +60,7 @@ fn disk_problem(disk: &LogDiskStatus) -> Option<StatusProblem> {
     let DiskSpace { total_bytes, free_bytes, log_bytes } = disk.space?;
     (free_bytes < FREE_BYTES_MIN.min(total_bytes / 20)).then(|| {
         let text = format!(
-            "{} of {} are free at {}; the logs occupy {}. Commits wait once it is full",
+            "{} of {} are free at {}; the logs occupy {}. Commits wait when the disk is full",
             gibibytes(free_bytes),
             gibibytes(total_bytes),
             disk.directory,
@@ -86,10 +87,12 @@ fn source_problems(
         let remedy = match capture.state {
             "refused" => "fix the cause, then restart `tailwater run`",
             "stopped_by_order" => {
-                "the manager starts it at the end of a failover; without one, see `tailwater manager status`"
+                "the manager starts the capture again at the end of a failover; if none is in progress, see `tailwater manager status`"
             }
             "stopped" => "the daemon is stopping; start `tailwater run` again",
-            _ => "it connects again by itself: start the server, check its account and the network to it",
+            _ => {
+                "the capture connects again by itself: start the server, check its account and the network to the server"
+            }
         };
         found.push(problem(
             object.clone(),
@@ -98,10 +101,13 @@ fn source_problems(
             remedy,
         ));
     }
-    // Alarms are in the order of their codes: see the test below.
+    // The codes and the texts of the alarms are in the same order, as the test
+    // `alarms_are_in_the_order_of_their_codes` shows.
     for (code, text) in capture.alarm_codes.iter().zip(&report.alarms) {
         let remedy = match *code {
-            "TW-RELAY-0105" => "find out why the log did not acknowledge: a restart, or a short time-out",
+            "TW-RELAY-0105" => {
+                "find out why the log did not acknowledge the commits: a restart, or a short time-out"
+            }
             _ => SET_UP_SEMI_SYNC,
         };
         found.push(problem(object.clone(), *code, text, remedy));
@@ -121,7 +127,7 @@ fn cluster_problems(
     let is_detached = capture.is_some_and(|capture| !capture.report.is_streaming);
     for finding in &findings {
         let code = FailureCode::named(&finding.code);
-        // What is said of the source is the same, and more exact.
+        // The problem of the source says the same as this finding, and more exactly.
         let is_repeated = match code {
             Some(FailureCode::SemiSyncDegraded) => has_alarms,
             Some(FailureCode::RelayDetached) => is_detached && finding.server == OWN_RELAY,
@@ -136,7 +142,7 @@ fn cluster_problems(
         manager_problems(found, manager);
     }
     for (_, node) in nodes(&cluster.view.cluster) {
-        // The problems of this process are those of the source.
+        // The problems of this process's own relay are reported for the source.
         if is_own_relay(node) || is_down_on_purpose(cluster, &node.name) {
             continue;
         }
@@ -147,7 +153,7 @@ fn cluster_problems(
         };
         for shown in &node.problems {
             let is_alarm = has_alarms && node.role == NodeRole::Primary && is_about_semi_sync(shown.code);
-            // The channel itself is reported.
+            // A stopped channel is reported by `channel_problem`.
             if is_alarm || shown.code == ProblemCode::ChannelStopped || covers(shown.code) {
                 continue;
             }
@@ -158,7 +164,7 @@ fn cluster_problems(
             && !matches!(node.role, NodeRole::Unconfigured | NodeRole::Relay);
         if is_unknown && !covers(ProblemCode::NotReached) {
             let code = ProblemCode::NotReached;
-            let text = "it has not answered a probe since the daemon started";
+            let text = "the server has not answered a probe since the daemon started";
             found.push(problem(object_of(node), code.to_string(), text, code.remedy()));
         }
     }
@@ -188,10 +194,10 @@ fn finding_problem(
 fn manager_problems(found: &mut Vec<StatusProblem>, manager: &ManagerSnapshot) {
     let report = &manager.report;
     let object = format!("cluster {}", report.source);
-    // The store of the lease answers with its holder.
+    // The text of the lease ends like this if another manager holds the lease.
     let is_held_elsewhere = report.lease.ends_with(" holds the lease");
     if !manager.holds_lease && !is_held_elsewhere {
-        let text = format!("no failover is possible from here: the lease is {}", report.lease);
+        let text = format!("this manager cannot start a failover: the lease is {}", report.lease);
         found.push(problem(object.clone(), "LeaseNotHeld", text, "check etcd, or the file of the lease"));
     }
     for relay in &report.refusing {
@@ -200,7 +206,7 @@ fn manager_problems(found: &mut Vec<StatusProblem>, manager: &ManagerSnapshot) {
         found.push(problem(object.clone(), "RelayRefusesManager", relay, remedy));
     }
     if !report.guard_is_known {
-        let text = "pause and downtimes are not read from etcd yet: no automatic failover";
+        let text = "the manager has not read the pauses and downtimes from etcd yet, so it starts no automatic failover";
         found.push(problem(object.clone(), "GuardUnknown", text, "check etcd"));
     }
     if !report.automatic {
@@ -212,8 +218,10 @@ fn manager_problems(found: &mut Vec<StatusProblem>, manager: &ManagerSnapshot) {
     }
     if let Some(at_ms) = report.guard.last_failover_ms() {
         let at = LocalTime(at_ms.saturating_mul(1000)).date_and_time();
-        let text = format!("the failover at {at} is not acknowledged, and holds back the next automatic one");
-        let remedy = "examine it, then `tailwater manager acknowledge`";
+        let text = format!(
+            "no operator has acknowledged the failover at {at}; it holds back the next automatic failover"
+        );
+        let remedy = "examine the failover, then `tailwater manager acknowledge`";
         found.push(problem(object, "FailoverNotAcknowledged", text, remedy));
     }
 }
@@ -229,18 +237,18 @@ fn channel_problem(channel: &ChannelSnapshot, snapshot: &DaemonSnapshot) -> Opti
             Some(problem(object, &fault.code, &fault.message, remedy))
         }
         (ChannelState::Failed, None) => {
-            Some(problem(object, stopped, "it has failed", "`tailwater channel start`"))
+            Some(problem(object, stopped, "the channel has failed", "`tailwater channel start`"))
         }
         (ChannelState::Connecting, Some(fault)) => {
-            let remedy = "it tries again by itself: fix the cause";
+            let remedy = "fix the cause; the channel tries again by itself";
             Some(problem(object, &fault.code, &fault.message, remedy))
         }
         (ChannelState::Connecting, None) => {
-            let remedy = "wait; if it does not start, check its target";
-            Some(problem(object, stopped, "it is connecting to its target", remedy))
+            let remedy = "wait; if the channel does not start, check its target";
+            Some(problem(object, stopped, "the channel is connecting to its target", remedy))
         }
         (ChannelState::Stopped, _) => {
-            let reason = status.stop_reason.as_deref().unwrap_or("it is stopped");
+            let reason = status.stop_reason.as_deref().unwrap_or("the channel is stopped");
             let is_planned = reason == STOPPED_BY_CONFIGURATION || is_target_primary(channel, snapshot);
             (!is_planned).then(|| problem(object, stopped, reason, "`tailwater channel start`"))
         }
@@ -251,13 +259,15 @@ fn channel_problem(channel: &ChannelSnapshot, snapshot: &DaemonSnapshot) -> Opti
 fn lag_problem(status: &ChannelStatus, object: String) -> Option<StatusProblem> {
     let lag = status.lag_seconds?;
     (lag > LAG_SECONDS_MAX + status.delay_seconds as f64).then(|| {
-        let text = format!("it is {lag:.0} s behind its source");
-        let remedy = "find what slows the target; more connections: `tailwater channel set --workers`";
+        let text = format!("the channel is {lag:.0} s behind its source");
+        let remedy =
+            "find what slows the target down, or use more connections: `tailwater channel set --workers`";
         problem(object, ProblemCode::Lagging.to_string(), text, remedy)
     })
 }
 
-/// Whether the target of a channel is the primary of its cluster: it must not apply its own transactions.
+/// Whether a channel's target is the primary of its cluster. Such a channel is stopped on purpose, because
+/// the target must not apply its own transactions again.
 fn is_target_primary(channel: &ChannelSnapshot, snapshot: &DaemonSnapshot) -> bool {
     cluster_of(snapshot, &channel.source).is_some_and(|cluster| {
         let all = || nodes(&cluster.view.cluster).map(|(_, node)| node);
@@ -271,7 +281,7 @@ fn is_target_primary(channel: &ChannelSnapshot, snapshot: &DaemonSnapshot) -> bo
     })
 }
 
-/// Whether an operator has announced that the server, or its cluster, is down.
+/// Whether a downtime of the server, or of its whole cluster, is in force.
 fn is_down_on_purpose(cluster: &ClusterSnapshot, server: &str) -> bool {
     let Some(ManagerSnapshot { report, .. }) = &cluster.manager else { return false };
     let guard: &FailoverGuard = &report.guard;
@@ -290,7 +300,8 @@ fn is_about_semi_sync(code: ProblemCode) -> bool {
     matches!(code, ProblemCode::SemiSyncOff | ProblemCode::SemiSyncLossy)
 }
 
-/// Whether a finding about a server says the same as a problem of it.
+/// Whether a finding of the manager about a server says the same as a problem of that server in the topology
+/// tree.
 fn is_covered(problem: ProblemCode, finding: FailureCode) -> bool {
     use ProblemCode as Problem;
     match finding {
@@ -354,7 +365,8 @@ mod tests {
         node
     }
 
-    /// A primary with a replica, a capture that streams and a channel in step.
+    /// Returns a snapshot without problems: a primary with a replica, a streaming capture, and a channel
+    /// without lag.
     fn healthy() -> DaemonSnapshot {
         let followed = FollowedServer { server: "db1".into(), withheld: None };
         let report = json!({
@@ -434,11 +446,14 @@ mod tests {
         LogDiskStatus { directory: "/log".into(), space: Some(space), problem: None }
     }
 
-    /// `object code` of each problem.
+    /// Returns the object and the code of each problem, as `OBJECT CODE`.
     fn found(snapshot: &DaemonSnapshot) -> Vec<String> {
         let found = problems(snapshot, &disk());
         for one in &found {
-            assert!(!one.text.is_empty() && !one.remedy.is_empty(), "{one:?}");
+            assert!(
+                !one.text.is_empty() && !one.remedy.is_empty(),
+                "a problem has no text or no remedy: {one:?}"
+            );
         }
         found.into_iter().map(|one| format!("{} {}", one.object, one.code)).collect()
     }
@@ -466,10 +481,16 @@ mod tests {
             disk_problem(&LogDiskStatus { space: Some(space), ..disk() }).is_some()
         };
         assert!(!low(1 << 40, 5 << 30) && low(1 << 40, (5 << 30) - 1));
-        assert!(!low(20 << 30, 1 << 30) && low(20 << 30, (1 << 30) - 1), "a twentieth of a small disk");
+        assert!(
+            !low(20 << 30, 1 << 30) && low(20 << 30, (1 << 30) - 1),
+            "on a small disk, the limit must be a twentieth of its size"
+        );
         let unreadable = LogDiskStatus { space: None, problem: Some("I/O error".into()), ..disk() };
         let problem = disk_problem(&unreadable).expect("a problem");
-        assert!(problem.code == "LogDiskUnknown" && problem.text.contains("/log"), "{problem:?}");
+        assert!(
+            problem.code == "LogDiskUnknown" && problem.text.contains("/log"),
+            "the problem does not name the folder: {problem:?}"
+        );
     }
 
     #[test]
@@ -486,7 +507,7 @@ mod tests {
             let findings = json!([finding(FailureCode::RelayDetached, "tailwater")]);
             snapshot.clusters[0].manager = Some(manager(&findings, &json!({})));
         });
-        assert_eq!(detached, ["source orders RelayNotStreaming"], "it is reported once");
+        assert_eq!(detached, ["source orders RelayNotStreaming"], "the detached relay must be reported once");
         let planned = json!({
             "downtimes": [{ "server": "db1", "from_ms": 0, "until_ms": 2_000, "reason": "" }],
         });
@@ -512,7 +533,7 @@ mod tests {
         assert_eq!(alarmed, ["source orders TW-RELAY-0102", "source orders TW-RELAY-0104"]);
     }
 
-    /// Codes and texts of a capture's alarms are matched by their order.
+    /// `source_problems` combines the codes and the texts of a capture's alarms by their order.
     #[test]
     fn alarms_are_in_the_order_of_their_codes() {
         let source = |enabled, unacknowledged| SemiSyncSource {

@@ -1,4 +1,4 @@
-//! Collects the status.
+//! Collects the status of the daemon from its snapshot.
 
 use tailwater_binlog_server::StreamReaders;
 use tailwater_topology::{Cluster, NodeRole, TopologyNode};
@@ -13,13 +13,13 @@ use crate::api::daemon_status::{
 use crate::control_api::Control;
 use crate::manager::manager_startup::OWN_RELAY;
 
-/// The status, with the space of the log's disk.
+/// Returns the status of the daemon. `log_disk` is the space of the log's disk.
 pub(super) fn collect(control: &Control, log_disk: LogDiskStatus) -> DaemonStatus {
     let snapshot = control.snapshot();
     let problems = problems(&snapshot, &log_disk);
     let channels = snapshot.channels.iter().map(|channel| {
         let mut status = channel.status.clone();
-        // It may contain values of rows.
+        // The detail may contain values of rows.
         if let Some(fault) = &mut status.fault {
             fault.detail = None;
         }
@@ -45,7 +45,7 @@ fn source_status(capture: &CaptureSnapshot, snapshot: &DaemonSnapshot) -> Source
     let report = &capture.report;
     let own_relay = cluster_of(snapshot, &report.source)
         .and_then(|cluster| nodes(&cluster.view.cluster).find(|(_, node)| is_own_relay(node)));
-    // A log that does not follow the server is compared with what that was.
+    // While the log does not follow the server, the comparison of the two is out of date, so it is left out.
     let comparison = own_relay.filter(|_| report.is_streaming).and_then(|(_, node)| node.gtid_state.as_ref());
     SourceStatus {
         source: report.source.clone(),
@@ -84,7 +84,7 @@ fn binlog_server(
 
 fn cluster_status(cluster: &ClusterSnapshot) -> ClusterStatus {
     let servers = nodes(&cluster.view.cluster).filter(|(reads_from, node)| {
-        // The status has this process and its readers elsewhere.
+        // The status lists this process and the readers of its log in other places.
         let is_reader = reads_from.is_some_and(is_own_relay) && node.role == NodeRole::Unconfigured;
         !is_own_relay(node) && !is_reader
     });
@@ -109,7 +109,7 @@ fn cluster_server(reads_from: Option<&TopologyNode>, node: &TopologyNode) -> Clu
     }
 }
 
-/// The role as the JSON of a topology has it.
+/// Returns the name of a role as in the JSON of a topology.
 fn role_name(role: NodeRole) -> &'static str {
     match role {
         NodeRole::Primary => "primary",
@@ -125,12 +125,13 @@ pub(super) fn cluster_of<'a>(snapshot: &'a DaemonSnapshot, source: &str) -> Opti
     snapshot.clusters.iter().find(|cluster| cluster.source == source)
 }
 
-/// Whether a node is this process.
+/// Whether a node is the relay of this process.
 pub(super) fn is_own_relay(node: &TopologyNode) -> bool {
     node.role == NodeRole::Relay && node.name == OWN_RELAY
 }
 
-/// The nodes of a cluster, each after the one that it reads from, and with that.
+/// Returns the nodes of a cluster, each with the node that it reads from. A node comes after the node that it
+/// reads from.
 pub(super) fn nodes(cluster: &Cluster) -> impl Iterator<Item = (Option<&TopologyNode>, &TopologyNode)> {
     let mut next: Vec<_> = cluster.nodes.iter().rev().map(|node| (None, node)).collect();
     std::iter::from_fn(move || {

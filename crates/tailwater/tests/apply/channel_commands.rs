@@ -40,8 +40,8 @@ fn a_channels_configuration_is_checked() -> Result<()> {
     for (more, complaint) in [
         ("", "the address of its target is missing"),
         ("host = \"db2\"\nsocket = \"sock\"", "either socket, or host and port"),
-        ("host = \"db2\"\nworkers = 0", "workers is 1 to 64"),
-        ("host = \"db2\"\nworkers = 65", "workers is 1 to 64"),
+        ("host = \"db2\"\nworkers = 0", "workers must be 1 to 64"),
+        ("host = \"db2\"\nworkers = 65", "workers must be 1 to 64"),
         ("host = \"db2\"\ncommit_order = \"any\"", "unknown variant `any`"),
         ("host = \"db2\"\nold_temporal_precision = \"guessed\"", "unknown variant `guessed`"),
         ("host = \"db2\"\ngtid = \"none\"", "unknown variant `none`"),

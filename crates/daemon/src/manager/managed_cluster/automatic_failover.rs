@@ -62,7 +62,11 @@ pub(super) async fn supervise<H: ActionExecutor + 'static>(cluster: Arc<ManagedC
         let promoted = match cluster.begin_failover(&options) {
             Ok((_, run)) => run.await.unwrap_or(false),
             Err(reason) => {
-                warn!(source = cluster.parts.source, "no failover: {}", ErrorChain(&reason));
+                warn!(
+                    source = cluster.parts.source,
+                    "the automatic failover did not start: {}",
+                    ErrorChain(&reason)
+                );
                 false
             }
         };
@@ -88,10 +92,10 @@ async fn dead_primary(findings: &mut watch::Receiver<Vec<ClusterFinding>>) {
 }
 
 impl<H: ActionExecutor + 'static> ManagedCluster<H> {
-    /// Watches the server that the log follows as primary, if it is no longer `last`: then the manager with
-    /// the lease, or an operator, has repointed the log. A failover or switchover of this manager selects the
-    /// watched server itself, and may promote a server long before the log follows it. So only a change of
-    /// the followed server counts.
+    /// If the log no longer follows the server `last`, watches the server that the log follows now as the
+    /// primary. In that case the manager with the lease, or an operator, has repointed the log. A failover or
+    /// switchover of this manager selects the watched server itself, and may promote a server long before the
+    /// log follows it. So only a change of the followed server counts.
     fn watch_followed_server(&self, last: &mut Option<String>) {
         let followed = (self.parts.followed)();
         if followed == *last {

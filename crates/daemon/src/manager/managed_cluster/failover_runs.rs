@@ -236,7 +236,13 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
                 }
             }
             Some(RunOutcome::Unchanged { refusal } | RunOutcome::Undone { refusal, .. }) => {
-                warn!(source, id = audit.id, code = refusal.code(), "no {}: {refusal}", audit.kind);
+                warn!(
+                    source,
+                    id = audit.id,
+                    code = refusal.code(),
+                    "the {} did not promote a server: {refusal}",
+                    audit.kind
+                );
                 watch.freeze_ack_policies(false);
             }
             Some(RunOutcome::Incomplete { refusal, to_undo, .. }) => {

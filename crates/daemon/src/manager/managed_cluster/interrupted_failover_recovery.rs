@@ -1,6 +1,5 @@
 //! Completes what failovers and switchovers left incomplete: actions that failed after a promotion, and
-//! interrupted failovers and switchovers. Relays
-//! that still follow the old primary are handled by `relay_repoint`.
+//! interrupted failovers and switchovers. `relay_repoint` handles relays that still follow the old primary.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -124,9 +123,9 @@ impl Leftovers {
     }
 }
 
-/// Searches for an interrupted failover or switchover: once in each lease term, and again after one of this
-/// manager was interrupted. Before that it reads the audit records of other managers, because this manager
-/// must undo or finish their interrupted failovers and switchovers.
+/// Searches for an interrupted failover or switchover: once in each lease term, and again after a failover or
+/// switchover of this manager was interrupted. Before that it reads the audit records of other managers,
+/// because this manager must undo or finish their interrupted failovers and switchovers.
 pub(super) async fn look<H>(cluster: &ManagedCluster<H>, leftovers: &mut Leftovers) {
     let parts = &cluster.parts;
     let Ok(term) = parts.lease.check() else { return };
@@ -245,8 +244,8 @@ pub(super) async fn recover<H: ActionExecutor + 'static>(
 }
 
 /// Repoints the replicas that a failover or switchover did not repoint after its promotion. Tries until all
-/// are repointed, another failover or switchover begins, or another manager has held the lease. Relays are
-/// repointed by [`super::relay_repoint`]. Hooks are not repeated, because it is unknown what they already
+/// replicas are repointed, another failover or switchover begins, or another manager has held the lease.
+/// [`super::relay_repoint`] repoints relays. Hooks are not repeated, because it is unknown what they already
 /// did.
 pub(super) async fn finish<H: ActionExecutor + 'static>(
     cluster: Arc<ManagedCluster<H>>,
@@ -277,7 +276,10 @@ pub(super) async fn finish<H: ActionExecutor + 'static>(
                 }
                 other => {
                     let (outcome, text) = other.summary();
-                    warn!(id, "still not done: {act}: {outcome}: {text}");
+                    warn!(
+                        id,
+                        "an action that the failover or switchover had left undone failed again: {act}: {outcome}: {text}"
+                    );
                     still.push(act);
                 }
             }
@@ -285,7 +287,11 @@ pub(super) async fn finish<H: ActionExecutor + 'static>(
         left = still;
     }
     let left: Vec<_> = left.iter().map(ToString::to_string).collect();
-    error!(id, "not tried again: {}", left.join("; "));
+    error!(
+        id,
+        "actions of the failover or switchover remain undone, and are not tried again: {}",
+        left.join("; ")
+    );
 }
 
 #[cfg(test)]
@@ -343,7 +349,8 @@ mod tests {
         // A refused failover after the interrupted one does not change the result.
         assert_eq!(found(&[record("c", None, unchanged()), record("b", None, None)]), "b");
         assert_eq!(found(&[record("c", None, undone()), record("b", None, None)]), "");
-        // First recoveries that were interrupted, had no effect, or were incomplete; then complete ones.
+        // A recovery that was interrupted, had no effect, or was incomplete leaves the failover to recover. A
+        // complete recovery does not.
         for half in [None, unchanged(), left()] {
             assert_eq!(found(&[record("c", Some("b"), half), record("b", None, None)]), "b");
         }

@@ -105,11 +105,13 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         futures_util::future::join_all(asked).await
     }
 
-    /// Raises the floor above all lease terms that relays have obeyed, and starts a new lease term.
+    /// Raises the floor in etcd above every lease term that a relay has obeyed. Then this manager starts a
+    /// new lease term, which is above the floor.
     ///
     /// # Errors
-    /// If this manager does not hold the lease, a failover or switchover is in progress, a relay does not
-    /// report its lease term, no relay refuses this manager, or etcd does not answer.
+    /// If this manager does not hold the lease, or a failover or switchover is in progress. Also if a relay
+    /// does not report the lease term that it obeyed last, if no relay refuses this manager, or if etcd does
+    /// not answer.
     pub async fn raise_terms(&self) -> anyhow::Result<()> {
         let Some(floor) = &self.parts.term_floor else {
             bail!(
@@ -128,7 +130,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         let highest = highest.context("no relay refuses this manager; its lease terms need not be raised")?;
         // After this time, any manager whose lease was lost with the old etcd has stopped acting.
         tokio::time::sleep(floor.ttl).await;
-        ensure!(self.parts.lease.check()? == term, "another lease term has begun");
+        ensure!(self.parts.lease.check()? == term, "the lease term has changed in the meantime; try again");
         floor.raise(highest.0).await?;
         ensure!(
             !self.is_busy(),

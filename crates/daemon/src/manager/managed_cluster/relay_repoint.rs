@@ -24,7 +24,7 @@ const RETRY_PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Interval of log messages about a relay that still cannot be repointed for the same reason.
 const LOG_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// The attempts to repoint relays that had no effect.
+/// The unsuccessful attempts to repoint relays.
 #[derive(Default)]
 struct RepointAttempts {
     /// The attempts for each relay that does not follow the primary.
@@ -81,7 +81,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         }
         let Ok(term) = self.parts.lease.check() else { return };
         let Some(decision) = self.decision(&cluster_state, term) else {
-            // Tried again later: the decision reads audit records, and may need an operator.
+            // The relays are tried again later: the decision reads audit records, and may need an operator.
             attempts.each(&others, now, RepointAttempt::put_off);
             return;
         };

@@ -450,7 +450,7 @@ async fn a_failover_that_another_manager_has_superseded_needs_no_recovery() -> a
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let recoveries = records.list()?.into_iter().filter(|record| *record != id).collect::<Vec<_>>();
-    let [recovery] = &recoveries[..] else { panic!("{recoveries:?}") };
+    let [recovery] = &recoveries[..] else { panic!("expected one recovery: {recoveries:?}") };
     let recovery = records.load(recovery)?.context("the recovery has no audit record")?;
     assert!(
         matches!(&recovery.outcome, Some(RunOutcome::Unchanged { refusal }) if refusal.code() == "TW-MGR-0073"),
