@@ -103,7 +103,7 @@ pub(crate) struct CommitClock {
 
 impl CommitClock {
     /// Returns the time of a commit whose event has the time `stated_us`, and the time since the previous
-    /// commit. For the first commit the latter is 0.
+    /// commit. The time since the previous commit is 0 for the first commit.
     ///
     /// The time in the event may be earlier than the previous commit. MariaDB writes the second in which the
     /// last statement started, and a statement may run for a long time. Even then, the transaction committed

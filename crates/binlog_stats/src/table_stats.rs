@@ -10,8 +10,8 @@ use crate::stats_report::{RowCounts, TableShare, TableTotals};
 /// The maximum number of tables that are counted separately. Further tables are added up.
 const TABLES_MAX: usize = 10_000;
 
-/// Longer names, in bytes, are not stored. No server allows more than 64 characters for each of the two
-/// names.
+/// The maximum length of a schema name and a table name together, in bytes; tables with longer names are not
+/// counted separately. No server allows more than 64 characters for each of these two names.
 const NAME_BYTES_MAX: usize = 600;
 
 /// The maximum memory for all stored table maps, in bytes.

@@ -89,7 +89,10 @@ mod tests {
         assert_eq!(lines[0], "  bytes per second, up to 1.0 KiB/s");
         assert_eq!(&lines[1..5], ["  █", "  █", "  ██", "  ██   ▁"]);
         assert_eq!(lines[10], "  ──╳╳╳─");
-        assert!(text.contains("each column is 1.0 s; ╳: nothing was committed"), "{text}");
+        assert!(
+            text.contains("each column is 1.0 s; ╳: nothing was committed"),
+            "the chart has no legend: {text}"
+        );
         assert_eq!(text_chart(&BinlogReport::default()), "");
     }
 }

@@ -334,7 +334,11 @@ fn a_stall_is_reported_with_its_cause() {
         {
             assert!(text.contains(part), "no {part:?} in {text}");
         }
-        assert_eq!(findings.iter().filter(|finding| finding.text.contains(gtid)).count(), 1, "{findings:?}");
+        assert_eq!(
+            findings.iter().filter(|finding| finding.text.contains(gtid)).count(),
+            1,
+            "not exactly one finding names the transaction: {findings:?}"
+        );
         assert!(
             findings.iter().all(|finding| finding.kind != "gap"),
             "the gap is reported twice: {findings:?}"
@@ -358,11 +362,14 @@ fn long_transactions_and_unexplained_gaps_are_reported() {
         let findings = report.findings(&|time| (time / 1_000_000).to_string());
         let kinds: Vec<_> = findings.iter().map(|finding| (finding.weight, finding.kind)).collect();
         assert_eq!(kinds, [(FindingSeverity::Alarm, "gap"), (FindingSeverity::Alarm, "long_transaction")]);
-        assert!(findings[0].text.starts_with("Nothing was committed for 40.0 s ("), "{findings:?}");
+        assert!(
+            findings[0].text.starts_with("Nothing was committed for 40.0 s ("),
+            "the first finding is not the gap: {findings:?}"
+        );
         let long = format!("{} was open for ", report.longest[0].gtid.as_ref().unwrap());
         assert!(
             findings[1].text.contains(&long) && findings[1].text.contains("2 rows updated in shop.stock"),
-            "{findings:?}"
+            "wrong finding about the long transaction: {findings:?}"
         );
     }
 }

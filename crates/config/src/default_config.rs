@@ -120,7 +120,8 @@ mod tests {
     }
 
     fn parsed(text: &str) -> Config {
-        parse_toml(text).unwrap_or_else(|reason| panic!("{reason}\n{text}"))
+        parse_toml(text)
+            .unwrap_or_else(|reason| panic!("the default configuration cannot be parsed: {reason}\n{text}"))
     }
 
     #[test]

@@ -533,9 +533,15 @@ mod tests {
     fn an_unknown_key_is_reported_with_its_line() {
         let (message, code) = complaint(&GOOD.replace("host =", "hots ="));
         assert_eq!(code, "TW-CFG-0002");
-        assert!(message.contains("line 7") && message.contains("hots"), "{message}");
+        assert!(
+            message.contains("line 7") && message.contains("hots"),
+            "the error does not name line 7 and `hots`: {message}"
+        );
         let (message, _) = complaint(&GOOD.replace("directory", "directroy"));
-        assert!(message.contains("line 3") && message.contains("directroy"), "{message}");
+        assert!(
+            message.contains("line 3") && message.contains("directroy"),
+            "the error does not name line 3 and `directroy`: {message}"
+        );
     }
 
     #[test]
@@ -551,7 +557,10 @@ mod tests {
         check("[[source]]\nname = '../x'\nserver_id = 7", "source.name");
         check("[[source]]\nname = 'x'\nserver_id = 0", "server_id");
         let (message, _) = complaint(&GOOD.replace("[log]", "[log]\narchive_region = 'eu-north-1'"));
-        assert!(message.contains("log.archive_region is given without log.archive"), "{message}");
+        assert!(
+            message.contains("log.archive_region is given without log.archive"),
+            "the error has another text: {message}"
+        );
     }
 
     #[test]
@@ -578,7 +587,7 @@ mod tests {
         check("", &format!("{user}\n{user}"), "given twice");
         check("", &serve("", user).replace(GOOD, user), "listen = \"127.0.0.1:3307\" is given twice");
         let (message, _) = complaint(&serve("", user).replace("source = 'orders'", "source = 'other'"));
-        assert!(message.contains("no [[source]]"), "{message}");
+        assert!(message.contains("no [[source]]"), "the error does not name the missing source: {message}");
     }
 
     #[test]
@@ -596,7 +605,7 @@ mod tests {
         check(&server("port = 3306").replace("source = 'orders'", "source = 'other'"), "no [[source]]");
         check(&format!("{}\n{}", server("port = 3306"), server("port = 1").replace(GOOD, "")), "given twice");
         let (message, _) = complaint(&server("port = 3306\npromotion = 'never'"));
-        assert!(message.contains("must_not"), "{message}");
+        assert!(message.contains("must_not"), "the error does not list the known values: {message}");
     }
 
     #[test]

@@ -126,7 +126,7 @@ mod tests {
         let check = |set: &[(&str, &str)], want: Option<&str>| {
             let variable = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v));
             let root = Cache::from_environment(variable).ok().map(|cache| cache.root);
-            assert_eq!(root, want.map(PathBuf::from), "{set:?}");
+            assert_eq!(root, want.map(PathBuf::from), "wrong cache folder with the variables {set:?}");
         };
         check(&[("HOME", "/home/a")], Some("/home/a/.cache/tailwater"));
         check(&[("HOME", "/home/a"), ("XDG_CACHE_HOME", "/x")], Some("/x/tailwater"));

@@ -91,7 +91,7 @@ impl Layout {
             ("--pid-file=", &self.pid_file),
             ("--tmpdir=", &self.temporary),
         ] {
-            debug_assert!(is_plain_path(path), "{}", path.display());
+            debug_assert!(is_plain_path(path), "the path cannot be an option value: {}", path.display());
             let mut option = OsString::from(name);
             option.push(path);
             program.arg(option);

@@ -1,5 +1,5 @@
-//! Programs other than database servers that tests run: from the cache, where `./dev setup` stores them, or
-//! from the system.
+//! Programs that tests run and that are not database servers. They come from the cache, where `./dev setup`
+//! stores them, or from the system.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;

@@ -125,10 +125,19 @@ fn a_missing_server_is_reported() -> Result<()> {
         // MySQL 9.7 is installed as a package on this machine, so no missing server can be tested.
         return Ok(());
     }
-    ensure!(passed && text.contains("SKIPPED server_download::helper_requires: needs MySQL 9.7: "), "{text}");
+    ensure!(
+        passed && text.contains("SKIPPED server_download::helper_requires: needs MySQL 9.7: "),
+        "the test with the missing server was not skipped: {text}"
+    );
     let (passed, text) = run(true, false)?;
-    ensure!(!passed && text.contains("SKIPPED server_download::helper_requires"), "{text}");
+    ensure!(
+        !passed && text.contains("SKIPPED server_download::helper_requires"),
+        "the test with the missing server did not fail in CI: {text}"
+    );
     let (passed, text) = run(true, true)?;
-    ensure!(passed && text.contains("SKIPPED server_download::helper_requires"), "{text}");
+    ensure!(
+        passed && text.contains("SKIPPED server_download::helper_requires"),
+        "the test was not skipped although missing servers are allowed: {text}"
+    );
     Ok(())
 }

@@ -193,8 +193,8 @@ fn stopped_there_before(stops: &[ApplyStop], stop: &ApplyStop) -> bool {
         .any(|past| past.gtid == stop.gtid && (past.who == stop.who || past.who == StoppedFollower::Both))
 }
 
-/// Adds a stop. If the other follower has already stopped at the same transaction, the two become one stop of
-/// both followers.
+/// Adds a stop to the list. If the other follower has already stopped at the same transaction, the two stops
+/// become one stop of both followers.
 fn add(stops: &mut Vec<ApplyStop>, stop: ApplyStop) {
     match stops.iter_mut().find(|past| past.gtid == stop.gtid && past.who != stop.who) {
         Some(past) => {
@@ -374,7 +374,11 @@ mod tests {
             ),
         ] {
             let (native, channel) = (follower(native.0, native.1), follower(channel.0, channel.1));
-            assert_eq!(decide(&wanted, &native, &channel), want, "{native:?} {channel:?}");
+            assert_eq!(
+                decide(&wanted, &native, &channel),
+                want,
+                "wrong step for native replica {native:?}, channel {channel:?}"
+            );
         }
     }
 

@@ -329,7 +329,7 @@ mod tests {
             ("set names utf8mb4", StatementAction::Pass),
             ("install plugin x soname 'y'", StatementAction::Refuse),
         ] {
-            assert_eq!(classify(statement.as_bytes()), want, "{statement}");
+            assert_eq!(classify(statement.as_bytes()), want, "wrong action for: {statement}");
         }
     }
 

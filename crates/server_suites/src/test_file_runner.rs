@@ -389,9 +389,9 @@ async fn compare(
     Ok(())
 }
 
-/// Returns the contents of both followers after they have applied everything, if nothing was committed
-/// meanwhile. A statement of a killed client may still run. Other connections may run statements while one
-/// statement is held.
+/// Returns the contents of both followers after they have applied everything. If a transaction was committed
+/// on the primary in the meantime, tries again. Such commits are possible: a statement of a killed client may
+/// still run, and other connections may run statements while one statement is held.
 async fn caught_up_contents(
     servers: &mut TestServers,
     progress: &mut FileProgress,

@@ -1,4 +1,5 @@
-//! Shows a capture as the receiver that fills the log of a binlog server.
+//! Reports the state of a capture to a binlog server, as the receiver that fills the log that the binlog
+//! server serves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use tailwater_capture::{CaptureState, CaptureStatus};
 use tailwater_session::ConnectOptions;
 use tokio::sync::watch;
 
-/// The capture that fills the log of a binlog server.
+/// A capture as the receiver that fills the log of a binlog server.
 #[derive(Debug)]
 pub struct CaptureReceiver(pub Arc<CaptureStatus>);
 

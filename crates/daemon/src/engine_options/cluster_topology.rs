@@ -145,7 +145,8 @@ impl ClusterWiring {
     }
 }
 
-/// Makes the server that the capture was ordered to follow the primary, and the primary a follower.
+/// Makes the server `leader` the primary, because the capture was ordered to follow it. The previous primary
+/// becomes a follower.
 fn set_primary(
     plan: &mut ClusterPlan,
     primary: &mut ProbeTarget,

@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(records[0].steps.len(), 2);
         assert!(records[0].to_string().chars().count() < 2 * ANSWER_CHARS_MAX + 200);
         assert!(records[0].holds.is_none());
-        // Of earlier failovers and switchovers, only the outcome is kept.
+        // Of earlier failovers and switchovers, `with` keeps only the outcome.
         let records = with(records, &undone(fenced("b", 2)));
         let records = with(records, &promoted(held("c", 3), "db3"));
         assert_eq!(ids(&records), ["a", "c"]);

@@ -45,7 +45,8 @@ fn source_status(capture: &CaptureSnapshot, snapshot: &DaemonSnapshot) -> Source
     let report = &capture.report;
     let own_relay = cluster_of(snapshot, &report.source)
         .and_then(|cluster| nodes(&cluster.view.cluster).find(|(_, node)| is_own_relay(node)));
-    // While the log does not follow the server, the comparison of the two is out of date, so it is left out.
+    // If the capture does not stream, the comparison of the log with the server is out of date, so it is left
+    // out.
     let comparison = own_relay.filter(|_| report.is_streaming).and_then(|(_, node)| node.gtid_state.as_ref());
     SourceStatus {
         source: report.source.clone(),

@@ -17,7 +17,7 @@ pub struct BenchReport {
     /// The figures of the other tools in the same measurement.
     pub peers: Vec<Peer>,
     /// The ratio of Tailwater's figure to the best figure of another tool. Above 1 means that Tailwater is
-    /// better. NaN if one of the two was not measured.
+    /// better. NaN if one of these two figures is missing.
     pub ratio: f64,
     /// All measurements.
     pub rows: Vec<Measurement>,

@@ -183,7 +183,9 @@ mod tests {
 
     #[test]
     fn the_version_is_found_in_the_output_of_servers() {
-        let check = |text, want: Option<&str>| assert_eq!(version_in(text).as_deref(), want, "{text}");
+        let check = |text, want: Option<&str>| {
+            assert_eq!(version_in(text).as_deref(), want, "wrong version in: {text}")
+        };
         check("mariadbd  Ver 10.11.18-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64", Some("10.11.18"));
         check("/usr/sbin/mysqld  Ver 9.7.0 for Linux on x86_64 (Debian)", Some("9.7.0"));
         check("no version. at all 1.2", None);

@@ -395,7 +395,7 @@ impl Fetch {
         self.finish(self.apt_command(arguments), doing)
     }
 
-    /// Runs apt, and calls `watch` repeatedly meanwhile.
+    /// Runs apt, and calls `watch` repeatedly while apt runs.
     fn apt_watched(
         &self,
         arguments: &[&str],
@@ -538,13 +538,16 @@ mod tests {
             fs::write(half.join("stray"), b"").expect("stray file");
         }
         let missing = Install::find(kind, &cache).err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(missing.contains("is not complete"), "{missing}");
+        assert!(missing.contains("is not complete"), "the error has another reason: {missing}");
         let mut lines = Vec::new();
         fetch.unpack(&mut |progress| lines.push(progress.to_string())).expect("unpack");
         let install = Install::find(kind, &cache).expect("installed");
         assert_eq!((install.root(), install.build()), (fetch.root.as_path(), "9.7.1-1"));
         assert!(!fetch.root.join("stray").exists() && !fetch.work.exists());
-        assert!(lines.last().is_some_and(|line| line.contains("9.7.1-1 is ready in")), "{lines:?}");
+        assert!(
+            lines.last().is_some_and(|line| line.contains("9.7.1-1 is ready in")),
+            "the last progress line is not `is ready`: {lines:?}"
+        );
 
         // If the server's own package is missing, the new tree is not marked as complete, and the existing
         // tree is not replaced.

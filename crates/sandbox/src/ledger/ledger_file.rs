@@ -107,6 +107,6 @@ mod tests {
         bytes.extend_from_slice(b"\n");
         fs::write(&path, &bytes).expect("write the file with the incomplete line completed");
         let error = Ledger::read_file(&path).err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(error.contains("line 5"), "{error}");
+        assert!(error.contains("line 5"), "the error does not name line 5: {error}");
     }
 }

@@ -331,7 +331,7 @@ mod tests {
         use CommitOutcome::{Acknowledged, Failed, Unknown};
         let outcomes = [Acknowledged, Unknown, Failed, Acknowledged, Unknown];
         let report = check(&outcomes, &[logged(1, 1), logged(2, 2), logged(4, 4)]);
-        assert!(report.is_ok(), "{report:?}");
+        assert!(report.is_ok(), "the comparison of a complete log found a fault: {report:?}");
         assert_eq!((report.acknowledged, report.in_log), (2, 3));
         assert_eq!((report.unknown, report.unknown_but_present), (2, 1));
     }

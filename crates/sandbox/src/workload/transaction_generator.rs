@@ -360,7 +360,10 @@ mod tests {
                 let plan = planner.mixed(sequence);
                 assert!(plan.changes > 0 && plan.statements.len() >= 2);
                 let last = plan.statements.last().map(|statement| statement.sql.as_str()).unwrap_or_default();
-                assert!(last.starts_with("INSERT INTO tw_load.tw_ledger VALUES (3,"), "{last}");
+                assert!(
+                    last.starts_with("INSERT INTO tw_load.tw_ledger VALUES (3,"),
+                    "the last statement does not write the ledger row: {last}"
+                );
                 statements.extend(plan.statements.iter().map(|statement| statement.sql.clone()));
                 planner.committed(plan);
                 assert!(planner.orders.len() <= ROWS_KEPT + 1 && planner.documents.len() <= ROWS_KEPT + 1);

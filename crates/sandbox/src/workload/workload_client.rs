@@ -104,7 +104,7 @@ impl WorkloadWorker {
     }
 
     /// Connects, and retries for as long as the specification allows. Returns `None` if the workload is
-    /// stopped meanwhile.
+    /// stopped in the meantime.
     async fn connect(&mut self) -> Result<Option<Connection>, SessionError> {
         let give_up = Instant::now() + self.reconnect;
         let (first, longest) = (Duration::from_millis(20), Duration::from_secs(1));

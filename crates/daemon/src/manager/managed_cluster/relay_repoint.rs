@@ -116,8 +116,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         }
     }
 
-    /// Whether a server other than the watched one is certainly the primary. Then the watched server must not
-    /// be replaced by a failover.
+    /// Whether a server other than the watched server is certainly the primary. If so, a failover must not
+    /// replace the watched server.
     pub(super) fn has_other_primary(&self, term: LeaseToken) -> bool {
         let cluster_state = self.cluster_state();
         let Some(decision) = self.decision(&cluster_state, term) else { return false };

@@ -227,8 +227,8 @@ async fn idle_stage(folder: &Path) -> anyhow::Result<(Stage<Idle>, Idle)> {
     Ok((Stage::set(folder, Box::new(move |_, _, _| Ok(given.clone()))).await?, executor))
 }
 
-/// The actions that a failover or switchover left undone are completed after its end. But they are not
-/// completed after another one has begun, because they could start what that one has stopped.
+/// The actions that a failover or switchover left undone are completed after its end. They are not completed
+/// after another failover or switchover has begun, because they could start what the new one has stopped.
 #[tokio::test]
 async fn another_failover_stops_the_unfinished_actions_of_the_last_one() -> anyhow::Result<()> {
     let folders = [tempfile::tempdir()?, tempfile::tempdir()?];
@@ -454,7 +454,7 @@ async fn a_failover_that_another_manager_has_superseded_needs_no_recovery() -> a
     let recovery = records.load(recovery)?.context("the recovery has no audit record")?;
     assert!(
         matches!(&recovery.outcome, Some(RunOutcome::Unchanged { refusal }) if refusal.code() == "TW-MGR-0073"),
-        "{recovery}"
+        "the recovery has another outcome: {recovery}"
     );
     assert!(executor.0.0.lock().iter().all(|act| !act.changes_state()));
     Ok(())

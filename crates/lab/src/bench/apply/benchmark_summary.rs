@@ -290,8 +290,11 @@ mod tests {
         assert_eq!((report.ours, report.ratio, report.peers.len()), (1_000.0, 5.0, 2));
         assert_eq!(report.peers[1].version, "10.11");
         let note = report.notes.last().expect("the report has notes");
-        assert!(note.contains("independent 5.00 x its rate with 0.50 x"), "{note}");
-        assert!(note.contains("source 3.00 x"), "{note}");
+        assert!(
+            note.contains("independent 5.00 x its rate with 0.50 x"),
+            "the note has another ratio: {note}"
+        );
+        assert!(note.contains("source 3.00 x"), "the note has another ratio: {note}");
     }
 
     #[test]

@@ -204,8 +204,14 @@ mod tests {
         let ours = |held| MeasuredFollower::Ours(ReplayOrder::Independent, held);
         let asynchronous = half(SourceAckMode::None);
         assert_eq!(asynchronous.len(), 6, "wrong number of followers: {asynchronous:?}");
-        assert!(asynchronous.contains(&MeasuredFollower::NativeSynced(natives[0])), "{asynchronous:?}");
-        assert!(asynchronous.contains(&ours(LogDurability::Durable)), "{asynchronous:?}");
+        assert!(
+            asynchronous.contains(&MeasuredFollower::NativeSynced(natives[0])),
+            "native replication with log syncs is missing: {asynchronous:?}"
+        );
+        assert!(
+            asynchronous.contains(&ours(LogDurability::Durable)),
+            "Tailwater with log syncs is missing: {asynchronous:?}"
+        );
         assert!(half(SourceAckMode::Lossless).contains(&ours(LogDurability::Received)));
         let most = |natives: &[NativeSettings], ours| {
             followers(natives, ours, SourceAckMode::None, LoadLevel::Most).len()
