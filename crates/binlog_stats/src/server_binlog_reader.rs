@@ -87,7 +87,8 @@ impl StreamPosition {
             }
         }
         if let Some(event) = &mut self.artificial_event {
-            // Rotate and format description events are smaller than this, so keep no larger event.
+            // Rotate and format description events are smaller than 64 KiB, so the bytes of larger events are
+            // not stored.
             if event.len() < 1 << 16 {
                 event.extend_from_slice(&chunk.data);
             }

@@ -234,7 +234,8 @@ proptest! {
         for one in &report.longest {
             let number: usize = one.gtid.as_ref().unwrap().rsplit([':', '-']).next().unwrap().parse().unwrap();
             let plan = &plans[number - 1];
-            // Events state the start of a statement in whole seconds, but commits with fractions.
+            // Events contain the start of a statement in whole seconds, and the time of the commit with
+            // fractions of a second.
             prop_assert!((one.seconds - f64::from(plan.seconds)).abs() < 1.0, "wrong duration: {one:?}");
             prop_assert_eq!(one.rows, counts(&plan.statements));
         }

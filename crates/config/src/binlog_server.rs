@@ -92,7 +92,7 @@ impl From<OneOrManyText> for OneOrMany {
     }
 }
 
-// Written by hand, because a password must never be printed.
+// `Debug` is implemented by hand, because derived code would print the password.
 impl fmt::Debug for UserConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("UserConfig").field("name", &self.name).finish_non_exhaustive()

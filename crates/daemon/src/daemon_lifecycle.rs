@@ -38,10 +38,11 @@ type RunningCapture = (String, Capture, CancellationToken);
 /// # Errors
 /// If the configuration or a log cannot be opened, or the first error that ended a capture.
 pub fn run(config: &Config) -> anyhow::Result<()> {
-    // Runs binlog servers, managers, the control socket and HTTP. They must answer even if the disk is slow.
+    // This runtime runs the binlog servers, the managers, the control socket and HTTP. They must answer even
+    // if the disk is slow.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    // Runs the channels, and the captures that only channels wait for. A capture that acknowledges commits of
-    // its source has its own thread.
+    // This runtime runs the channels, and the captures that only channels wait for. A capture that
+    // acknowledges commits of its source has its own thread.
     let apply_runtime =
         tokio::runtime::Builder::new_multi_thread().thread_name("replay").enable_all().build()?;
     // The signal handlers are installed before the first capture starts, because from then on a signal must
@@ -229,8 +230,8 @@ async fn supervise(
             () = signals.recv() => {
                 info!("stopping after a signal");
                 service_manager.stopping("stopping after a signal");
-                // Stops the channels while the logs are still open: running transactions commit, and the
-                // targets store their GTIDs.
+                // The channels stop while the logs are still open, so that running transactions commit, and
+                // the targets store their GTIDs.
                 control.state().stop().await;
                 stop.cancel();
                 continue;

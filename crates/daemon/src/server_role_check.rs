@@ -387,7 +387,7 @@ mod tests {
             replica(&led(vec![node("db1", NodeRole::Primary, None, vec![quiet])]), "db2", &|_| Some(0), 5),
             "does not report its lag",
         );
-        // A replica of a former primary, to which clients no longer write.
+        // The server `old` is a former primary, to which clients do not write any more. It has a replica.
         let stray = node("old", NodeRole::Server, None, vec![below]);
         let tree = led(vec![node("db1", NodeRole::Primary, None, Vec::new()), stray]);
         says(replica(&tree, "db3", &|_| Some(0), 5), "it replicates from old, which is not the primary");

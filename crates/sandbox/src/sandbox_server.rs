@@ -114,7 +114,8 @@ pub struct Server {
     version: String,
     child: Option<Child>,
     paused: bool,
-    // Declared last so that it is dropped last: the folder must outlive the process that writes to it.
+    // This field is declared last, so that it is dropped last: the folder must outlive the server process
+    // that writes to it.
     _folder: InstanceFolder,
 }
 

@@ -129,7 +129,7 @@ async fn detached_servers_run_until_down() -> Result<()> {
     let output =
         helper("background_servers::helper_goes_up")?.env("TAILWATER_CACHE", folder.path()).output()?;
     let result = check_listed(&cache).await;
-    // Stops the servers even if the test has failed.
+    // The servers are stopped even if a check has failed.
     let ended = down(&cache, &[]).await?;
     ensure!(output.status.success(), "`up` failed: {}", String::from_utf8_lossy(&output.stdout));
     result?;

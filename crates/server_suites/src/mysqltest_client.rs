@@ -170,8 +170,8 @@ fn environment(
         ("MASTER_MYPORT1", proxy.port.to_string()),
         ("DEFAULT_MASTER_PORT", proxy.port.to_string()),
         ("MASTER_MYSOCK", socket.clone()),
-        // Test files of storage engines that connect to another server use this port, which is that of the
-        // same server.
+        // Test files of storage engines that connect to another server use this port. Here it is the port of
+        // the same server.
         ("SLAVE_MYPORT", proxy.port.to_string()),
         ("SLAVE_MYSOCK", socket.clone()),
         ("MASTER_X_MYPORT", "1".to_owned()),

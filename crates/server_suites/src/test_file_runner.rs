@@ -460,7 +460,7 @@ fn record_stops(stops: Vec<ApplyStop>, progress: &mut FileProgress) {
                 record_difference(progress, "stopped: channel only", stop.native, stop.channel)
             }
         }
-        // Later transactions may depend on the skipped one.
+        // Later transactions may depend on the skipped transaction.
         progress.tainted = true;
     }
 }

@@ -139,7 +139,7 @@ impl ClusterWiring {
     /// is unchanged.
     pub fn with_primary(&self, server: &str) -> Self {
         let mut changed = self.clone();
-        // This fails only for an unknown name, and then it changes nothing.
+        // The call fails only for an unknown name, and then it changes nothing.
         let _ = set_primary(&mut changed.plan, &mut changed.primary, &mut changed.followers, server);
         changed
     }

@@ -64,8 +64,8 @@ impl RemoteRelay {
             // A proxy or a redirect could lead to another relay than the configured one.
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            // Each request uses a new connection. If a kept connection was closed by the relay, a request on
-            // it would look as if it had been sent.
+            // Each request uses a new connection. If the relay had closed a connection from an earlier
+            // request, a request on that connection would look as if it had been sent.
             .pool_max_idle_per_host(0);
         if let Some(file) = &config.ca_file {
             let pem = tailwater_files::read_user_file(file, 16 << 20)

@@ -146,8 +146,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         kind: &str,
         make: impl FnOnce(String, &ClusterWatch, &ClusterState) -> Result<PreparedRun<M>, Box<Audit>>,
     ) -> anyhow::Result<(String, JoinHandle<bool>)> {
-        // Locked until the new failover or switchover is stored, so that a second one at the same time is
-        // refused.
+        // The lock is held until the new failover or switchover is stored, so that a second one at the same
+        // time is refused.
         let mut run = self.lock_run();
         if let Some(busy) = run.as_ref().filter(|run| !run.task.is_finished()) {
             anyhow::bail!("{} is under way", busy.id);

@@ -432,7 +432,7 @@ async fn a_failover_that_another_manager_has_superseded_needs_no_recovery() -> a
     let stage = Stage::set(folder.path(), Box::new(move |_, _, _| Ok(given.clone()))).await?;
     let records = AuditFolder::new(folder.path().join("records"));
     let began = chrono::Utc::now() - chrono::TimeDelta::seconds(9);
-    // The relay has the name that another manager uses.
+    // The audit record has the name by which another manager knows the relay.
     let stopped = RunAction::StopAcker { acker: "tailwater".to_owned() };
     let steps = vec![AuditEntry {
         at_ms: 1,

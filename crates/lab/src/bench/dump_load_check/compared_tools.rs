@@ -115,7 +115,7 @@ impl DumpTool {
             Self::MydumperWhole | Self::MydumperSynced | Self::MydumperParts | Self::MydumperGzip => {
                 let program = MeasuredProgram::new("mydumper")
                     .arguments(["--user=root", "--database", set.schema(), "--threads", &workers])
-                    // Of mydumper's lock methods, this one holds the locks for the shortest time.
+                    // With this option, mydumper holds its locks for the shortest time.
                     .arguments(["--trx-consistency-only"])
                     .path_argument("--socket=", source.socket())
                     .path_argument("--outputdir=", folder);
@@ -133,7 +133,7 @@ impl DumpTool {
                     "--user=root",
                     "--single-transaction",
                     "--quick",
-                    // Writes binary data in a form that SQL accepts in any character set.
+                    // This option writes binary data in a form that SQL accepts in any character set.
                     "--hex-blob",
                 ]);
                 let program = match source.kind().flavour() {

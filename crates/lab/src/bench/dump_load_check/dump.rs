@@ -122,7 +122,7 @@ async fn run(
 ) -> anyhow::Result<(RunCost, u64)> {
     let into = folder.join("dump");
     let program = dumper.program(source, set, rows, &into)?;
-    // Writes back the dirty pages of the last dump, because they would slow down this one.
+    // The kernel writes back the dirty pages of the last dump first, because they would slow down this dump.
     tokio::task::spawn_blocking(rustix::fs::sync).await?;
     let mut measured = program.run(&[source], &folder.join("output")).await?;
     if dumper == DumpTool::MydumperSynced {
