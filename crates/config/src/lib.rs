@@ -28,7 +28,7 @@ pub use binlog_server::{OneOrMany, ServeConfig, ServeTlsConfig, UserConfig};
 pub use channel::ChannelConfig;
 pub use cluster_server::MemberConfig;
 pub use default_config::DEFAULT_CONFIG;
-pub use http::HttpConfig;
+pub use http::{AnonymousRequests, HttpConfig, HttpRole, HttpTokenConfig};
 pub use manager::{HookConfig, LeaseConfig, ManagerConfig};
 pub use overrides::{Overrides, SettingOrigin};
 pub use relay::RelayConfig;
@@ -634,6 +634,13 @@ mod tests {
         assert_eq!(load(&http("")).unwrap().http.unwrap().stale_after_ms, 3_000);
         check(&http("look_interval_ms = 2000"), "at least twice");
         check(&http("look_interval_ms = 10"), "at least 100");
+        check(&http("tls_key = 'key.pem'"), "both http.tls_certificate and http.tls_key");
+        let token =
+            |name: &str| format!("[[http.token]]\nname = '{name}'\nrole = 'read_only'\nfile = 'token'\n");
+        let tokens = load(&http(&token("grafana"))).unwrap().http.unwrap().tokens;
+        assert_eq!((tokens[0].role, tokens[0].file.is_absolute()), (HttpRole::ReadOnly, true));
+        check(&http(&token("").repeat(1)), "1 to 64 characters");
+        check(&http(&token("grafana").repeat(2)), "\"grafana\" is given twice");
     }
 
     #[test]

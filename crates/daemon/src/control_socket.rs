@@ -1,38 +1,28 @@
-//! The control socket: a Unix socket in the log's folder. The client sends one JSON object in each line, and
-//! receives one line with the answer to each.
+//! The client's side of the control socket: a Unix socket in the log's folder, at which the daemon serves its
+//! HTTP API. Only processes that may write in the log's folder may connect.
 //!
-//! While the daemon executes a command it sends empty lines. A daemon that sends none is considered hung.
-//! Only processes that may write in the log's folder may connect.
-//!
-//! - `socket_listener`: the daemon's side. It parses commands, and sends the answers of
-//!   [`crate::control_api::Control`].
-//! - `socket_client`: the client's side.
+//! - [`socket_client`]: sends commands and returns the daemon's answers.
+//! - [`command_requests`]: converts commands to HTTP requests, and responses to answers.
 //! - `directory_lock`: makes sure that only one daemon uses the folder.
 
+pub mod command_requests;
 mod directory_lock;
-mod socket_client;
-mod socket_listener;
+pub mod socket_client;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use tailwater_config::CONTROL_SOCKET;
 
 pub use directory_lock::DirectoryLock;
-pub use socket_client::{ControlConnection, ControlError, ask};
-pub use socket_listener::listen;
+pub use socket_client::{ControlError, PausedChannel, ask, pause_channel};
 
-/// The longest command, and the longest answer, in bytes.
-pub const LINE_BYTES_MAX: u64 = 4 << 20;
+/// The longest body of a request, in bytes.
+pub const REQUEST_BYTES_MAX: usize = 4 << 20;
 
-/// Interval of the empty lines that the daemon sends while it executes a command.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
+/// The longest body of a response, in bytes.
+const RESPONSE_BYTES_MAX: usize = 64 << 20;
 
 /// Returns the path of the control socket of the daemon whose log is in `directory`.
 pub fn socket_of(directory: &Path) -> PathBuf {
     directory.join(CONTROL_SOCKET)
-}
-
-fn too_long(what: &str) -> String {
-    format!("{what} is longer than {LINE_BYTES_MAX} bytes")
 }

@@ -11,14 +11,15 @@ use tailwater_binlog_server::{BinlogServer, StreamReaders};
 use tailwater_capture::Capture;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::bearer_token::NamedToken;
 use crate::cluster_prober::ClusterObserver;
 use crate::control_api::{ChangeCounter, Control, DaemonState, SourceHandle};
-use crate::control_socket::{self, DirectoryLock};
+use crate::control_socket::DirectoryLock;
 use crate::engine_options::{ConfigurationRefused, ResolvedConfig};
-use crate::http::HttpListener;
 use crate::manager::manager_startup::LocalCapture;
 use crate::manager::promotable_channel_targets::{ApplyChannelControl, ChannelControls};
 use crate::service_manager::ServiceManager;
@@ -27,6 +28,21 @@ use tailwater_config::Config;
 
 /// A running capture: the source's name, the capture, and the token that is cancelled when the capture ends.
 type RunningCapture = (String, Capture, CancellationToken);
+
+/// What clients of the daemon connect to. The functions are called once, within a runtime, in this order.
+pub trait FrontEnd {
+    /// Binds the addresses and sockets, so that an address in use ends the daemon before it captures.
+    ///
+    /// # Errors
+    /// If an address cannot be bound.
+    fn bind(&mut self, config: &Config, tokens: Vec<NamedToken>) -> anyhow::Result<()>;
+
+    /// Serves clients until the returned tasks are dropped.
+    ///
+    /// # Errors
+    /// If the control socket cannot be created.
+    fn serve(&mut self, config: &Config, control: &Arc<Control>) -> anyhow::Result<JoinSet<()>>;
+}
 
 /// Captures every source of the configuration until SIGTERM or SIGINT, or until no capture is left.
 ///
@@ -37,9 +53,9 @@ type RunningCapture = (String, Capture, CancellationToken);
 ///
 /// # Errors
 /// If the configuration or a log cannot be opened, or the first error that ended a capture.
-pub fn run(config: &Config) -> anyhow::Result<()> {
-    // This runtime runs the binlog servers, the managers, the control socket and HTTP. They must answer even
-    // if the disk is slow.
+pub fn run(config: &Config, front_end: &mut dyn FrontEnd) -> anyhow::Result<()> {
+    // This runtime runs the binlog servers, the managers and the HTTP API. They must answer even if the disk
+    // is slow.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     // This runtime runs the channels, and the captures that only channels wait for. A capture that
     // acknowledges commits of its source has its own thread.
@@ -51,7 +67,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     let service_manager = ServiceManager::from_environment();
     service_manager.starting("opening the logs");
     let resolved = ResolvedConfig::of(config).map_err(ConfigurationRefused::mark)?;
-    let ResolvedConfig { captures: mut options, channels, serves, token } = resolved;
+    let ResolvedConfig { captures: mut options, channels, serves, tokens } = resolved;
     let _lock = DirectoryLock::take(&config.log.directory)?;
     let (archived, schedule) = engine_options::archiving(config, &mut options)?;
     let mut opened = Vec::new();
@@ -65,7 +81,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     for (source, options) in serves {
         bound.push((source, runtime.block_on(BinlogServer::bind(options))?));
     }
-    let http = runtime.block_on(HttpListener::bind(config, token))?;
+    runtime.block_on(async { front_end.bind(config, tokens) })?;
     let mut captures = Vec::new();
     for (name, opened) in opened {
         let ended = CancellationToken::new();
@@ -89,18 +105,12 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
     }
     let control =
         runtime.block_on(async { start(config, channels, readers, &captures, apply_runtime.handle()) })?;
-    let socket = runtime.block_on(async {
-        control_socket::listen(&control_socket::socket_of(&config.log.directory), Arc::clone(&control))
-    })?;
-    let http = runtime.block_on(async { http.map(|http| http.serve(Arc::clone(&control))) });
+    let clients = runtime.block_on(async { front_end.serve(config, &control) })?;
     runtime.block_on(async {
         service_manager.ready(&control);
         let supervised = async {
             let ended = supervise(captures, signals, &control, &service_manager).await;
-            socket.abort();
-            if let Some(http) = http {
-                http.abort();
-            }
+            drop(clients);
             for server in servers {
                 server.stop().await;
             }

@@ -32,8 +32,9 @@ pub use cluster_topology::{
 };
 pub use source_table_columns::source_catalogue;
 
+use crate::bearer_token::{NamedToken, read_tokens};
+use crate::manager;
 use crate::segment_archiver::{ArchiveJob, Schedule};
-use crate::{http, manager};
 use tailwater_config::{
     AckConfig, Config, ConfigError, LogConfig, ServerAddress, SourceConfig, StartConfig, TlsConfig,
 };
@@ -72,8 +73,8 @@ pub struct ResolvedConfig {
     pub channels: Vec<(String, ChannelOptions, bool)>,
     /// One entry for each `[[serve]]`; see [`serves`].
     pub serves: Vec<(String, ServeOptions)>,
-    /// The token of `[http]`. It is read only once, because its file may be a pipe.
-    pub token: Option<http::BearerToken>,
+    /// The tokens of `[http]`. They are read only once, because a file may be a pipe.
+    pub tokens: Vec<NamedToken>,
 }
 
 impl ResolvedConfig {
@@ -101,11 +102,11 @@ impl ResolvedConfig {
         for (_, serve) in &serves {
             BinlogServer::check(serve).with_context(|| format!("serve {}", serve.listen))?;
         }
-        let token = http::token_of(config)?;
+        let tokens = read_tokens(config)?;
         manager::manager_startup::check(config)?;
         clusters(config)?;
         archive_address(config)?;
-        Ok(Self { captures, channels, serves, token })
+        Ok(Self { captures, channels, serves, tokens })
     }
 }
 

@@ -5,8 +5,8 @@
 //! - [`daemon_lifecycle`]: starts the parts that the configuration names, and supervises them until a signal.
 //! - [`control_api`]: the interface between the daemon and its front ends: snapshots, changes, commands.
 //!   [`api`]: the types that clients see.
-//! - [`control_socket`]: the control socket, both sides. [`http`]: health checks and relay orders over HTTP.
-//!   [`metrics`]: metrics for Prometheus.
+//! - [`control_socket`]: the client's side of the control socket. [`bearer_token`]: the tokens of HTTP
+//!   clients. The crate `http_api` has the listeners. [`metrics`]: metrics for Prometheus.
 //! - [`cluster_prober`]: probes the servers and relays of a cluster once for all readers.
 //!   [`server_role_check`]: checks whether a server is the primary or a usable replica.
 //! - `status`: what is wrong and what to do, for `tailwater status`.
@@ -16,13 +16,13 @@
 //! - [`error_chain`]: formats errors with their causes.
 
 pub mod api;
+pub mod bearer_token;
 pub mod cluster_prober;
 pub mod control_api;
 pub mod control_socket;
 pub mod daemon_lifecycle;
 pub mod engine_options;
 pub mod error_chain;
-pub mod http;
 pub mod manager;
 pub mod metrics;
 mod segment_archiver;

@@ -72,6 +72,17 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "tailwater-http-api",
+        &[
+            "tailwater-config",
+            "tailwater-files",
+            "tailwater-session",
+            "tailwater-apply",
+            "tailwater-manager",
+            "tailwater-daemon",
+        ],
+    ),
+    (
         "tailwater-lab",
         &[
             "tailwater-config",
@@ -120,6 +131,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tailwater-object-storage",
             "tailwater-daemon",
             "tailwater-preflight",
+            "tailwater-http-api",
             "tailwater-lab",
             "tailwater-server-suites",
         ],

@@ -104,7 +104,7 @@ pub struct RelayState {
 }
 
 /// A reader of the log's stream.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct RelayReader {
     /// The `server_id` of the reader; 0 for a program such as mysqlbinlog.
     pub server_id: u32,

@@ -12,7 +12,9 @@ use crate::scheduler::CommitOrder;
 use crate::source_table_columns::SourceCatalogue;
 
 /// Under which GTIDs the target logs the transactions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize, utoipa::ToSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum GtidMode {
     /// The target does not log the transactions. The channel sets the applied GTIDs in `gtid_purged` or

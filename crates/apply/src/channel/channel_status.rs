@@ -6,7 +6,7 @@ use super::channel_options::GtidMode;
 use crate::error::ApplyError;
 
 /// What a channel is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ChannelState {
     /// The channel connects, or waits before it retries.
@@ -21,7 +21,7 @@ pub enum ChannelState {
 }
 
 /// The last error of a channel.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ChannelFault {
     /// The stable error code, such as TW-APP-0002.
     pub code: String,
@@ -46,7 +46,7 @@ impl ChannelFault {
 }
 
 /// The current status of a channel.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ChannelStatus {
     /// The channel's name.
     pub name: String,

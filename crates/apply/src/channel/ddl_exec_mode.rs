@@ -7,7 +7,9 @@ use crate::transaction_decoder::statement_classifier::wrapped;
 
 /// What to do with a `CREATE TABLE` if the table already exists on the target, and with a `DROP TABLE` if it
 /// does not exist.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize, utoipa::ToSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum DdlExecMode {
     /// The channel stops at the statement.

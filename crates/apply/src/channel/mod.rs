@@ -90,7 +90,7 @@ const COMMANDS_MAX: usize = 16;
 const DURABLE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The options that can be changed while a channel runs. `None` leaves an option unchanged.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChannelEdit {
     /// Number of connections that apply to the target in parallel.

@@ -1,7 +1,7 @@
 //! Options of a scheduler.
 
 /// The order in which transactions become visible on the target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CommitOrder {
     /// The order of the source: a client that sees a transaction on the target also sees all earlier

@@ -29,7 +29,7 @@ pub enum AckerOrder {
 }
 
 /// The state of an acker, and what its log contains.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct AckerStatus {
     /// The highest lease term of all orders that the acker has received.
     pub token: u64,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tailwater_topology::RelayReader;
 
 /// The state of a source's log, and the replicas that read the log.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct SourceReport {
     /// The source's name.
     pub source: String,

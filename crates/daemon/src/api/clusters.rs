@@ -32,7 +32,7 @@ pub struct ClusterSnapshot {
 }
 
 /// A cluster, as its manager sees it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ManagerSnapshot {
     /// Whether this manager holds the lease and may act.
     pub holds_lease: bool,
@@ -54,7 +54,7 @@ pub struct ClusterView {
 }
 
 /// The report of the manager about a cluster.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ClusterReport {
     /// The source's name.
     pub source: String,
@@ -68,6 +68,7 @@ pub struct ClusterReport {
     /// Whether the manager starts failovers without an operator.
     pub automatic: bool,
     /// What prevents failovers now: pauses, downtimes, the cool-down.
+    #[schema(value_type = Object)]
     pub guard: FailoverGuard,
     /// Whether the manager has read the guard that all managers share.
     #[serde(default)]
@@ -77,6 +78,7 @@ pub struct ClusterReport {
     pub now_ms: u64,
     /// Whether a failover would succeed if the primary died now.
     #[serde(default = "readiness_not_reported")]
+    #[schema(value_type = Object)]
     pub readiness: FailoverReadiness,
     /// The failures that the manager sees.
     pub findings: Vec<FindingReport>,
@@ -94,7 +96,7 @@ pub struct ClusterReport {
 }
 
 /// A finding of the manager about a server.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct FindingReport {
     /// The failure code.
     pub code: String,

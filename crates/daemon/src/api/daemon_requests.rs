@@ -180,6 +180,22 @@ pub enum ControlAnswer {
     Role(RoleCheck),
 }
 
+/// A failover or switchover that has started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct StartedRun {
+    /// Its name. `GET /api/v1/clusters/SOURCE/runs/ID` returns its audit record.
+    pub id: String,
+}
+
+/// The body of a response that is not successful.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct ApiFailure {
+    /// The stable error code, if there is one.
+    pub code: Option<String>,
+    /// The cause of the failure, and what to do.
+    pub message: String,
+}
+
 /// Why a command was not executed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]

@@ -6,7 +6,7 @@ use super::channels::ChannelStatus;
 use super::clusters::ManagerSnapshot;
 
 /// The status of the daemon at one time.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct DaemonStatus {
     /// Whether nothing is wrong: `problems` is empty.
     pub ok: bool,
@@ -29,7 +29,7 @@ pub struct DaemonStatus {
 }
 
 /// The space of the log's disk.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct LogDiskStatus {
     /// The folder of the log.
     pub directory: String,
@@ -40,7 +40,7 @@ pub struct LogDiskStatus {
 }
 
 /// Space of a disk, in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct DiskSpace {
     /// Size of the file system.
     pub total_bytes: u64,
@@ -51,7 +51,7 @@ pub struct DiskSpace {
 }
 
 /// A source and its log.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct SourceStatus {
     /// The source's name.
     pub source: String,
@@ -75,7 +75,7 @@ pub struct SourceStatus {
 }
 
 /// A binlog server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct BinlogServerStatus {
     /// The name of the source whose log the binlog server serves.
     pub source: String,
@@ -86,7 +86,7 @@ pub struct BinlogServerStatus {
 }
 
 /// A client that reads a stream.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ReaderStatus {
     /// The client's name in the configuration; absent for a client that is not configured.
     pub name: Option<String>,
@@ -99,7 +99,7 @@ pub struct ReaderStatus {
 }
 
 /// A cluster.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ClusterStatus {
     /// The name of the cluster's source.
     pub source: String,
@@ -113,7 +113,7 @@ pub struct ClusterStatus {
 }
 
 /// A server or relay of a cluster, according to its last probe.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ClusterServer {
     /// The name in the configuration. A server that is not configured has another text that identifies it.
     pub name: String,
@@ -135,7 +135,7 @@ pub struct ClusterServer {
 }
 
 /// A problem of the daemon, of a source, a channel or a cluster, or of the log's disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct StatusProblem {
     /// The object that has the problem: `source orders`, `channel reports`, `server db2`, `cluster orders`,
     /// `log disk`.

@@ -86,7 +86,7 @@ pub enum ManagerAnswer {
 }
 
 /// Options of a failover.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FailoverOptions {
     /// Promote only the server with this name; the best candidate if absent.
@@ -102,7 +102,7 @@ pub struct FailoverOptions {
 }
 
 /// Options of a switchover.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SwitchoverOptions {
     /// Promote only the server with this name; the best candidate if absent.

@@ -1,19 +1,26 @@
-//! The client side of the control socket.
+//! Sends commands to the daemon.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::error::Error;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use anyhow::{Context, anyhow, ensure};
+use reqwest::{Client, RequestBuilder, Response};
+use tailwater_apply::channel::ChannelStatus;
 
-use super::{KEEPALIVE_INTERVAL, LINE_BYTES_MAX, too_long};
+use super::command_requests::ApiRequest;
+use super::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
 use crate::api::daemon_requests::{ControlAnswer, ControlCommand};
 
-/// How long the daemon may send nothing. A healthy daemon sends many empty lines in this time, even if the
-/// command takes longer.
-const SILENCE_MAX: Duration = KEEPALIVE_INTERVAL.saturating_mul(10);
+/// How long the daemon may take to answer a health check. A command may take longer.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// While a command runs, the health of the daemon is checked at this interval.
+const HEALTH_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Interval of the attempts to connect to a socket whose backlog is full.
+const CONNECT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Why the daemon cannot be reached, or cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +43,18 @@ pub enum ControlError {
         socket: PathBuf,
         /// How long the daemon has sent nothing, in milliseconds.
         silent_ms: u128,
+    },
+    /// The daemon's answer is not a response of the API.
+    #[error(
+        "the answer of the daemon that listens at {} cannot be understood: {reason}; it may be of another version: restart \
+         `tailwater run`",
+        socket.display()
+    )]
+    BadAnswer {
+        /// The path of the socket.
+        socket: PathBuf,
+        /// What is wrong with the answer.
+        reason: String,
     },
     /// Another daemon uses the log's folder.
     #[error(
@@ -66,6 +85,7 @@ impl ControlError {
             Self::Silent { .. } => "TW-CTL-0002",
             Self::DirectoryInUse { .. } => "TW-CTL-0003",
             Self::Directory { .. } => "TW-CTL-0004",
+            Self::BadAnswer { .. } => "TW-CTL-0005",
         }
     }
 }
@@ -75,86 +95,195 @@ impl ControlError {
 /// # Errors
 /// If no daemon listens there, or it does not answer.
 pub fn ask(socket: &Path, command: &ControlCommand) -> anyhow::Result<ControlAnswer> {
-    ControlConnection::open(socket)?.ask(command)
+    // The caller may run in a runtime, whose threads must not wait for another future. So the request has its
+    // own thread.
+    let asked = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(send(socket, command))
+        });
+        asking.join()
+    });
+    asked.map_err(|_| anyhow!("the thread that sends the request has failed"))?
 }
 
-/// A connection to a daemon, for commands whose effect lasts until the connection closes.
-#[derive(Debug)]
-pub struct ControlConnection {
-    socket: PathBuf,
-    stream: BufReader<UnixStream>,
+/// Sends a command to the daemon that listens at `socket`, and returns the answer.
+///
+/// # Errors
+/// If no daemon listens there, or it does not answer.
+pub async fn send(socket: &Path, command: &ControlCommand) -> anyhow::Result<ControlAnswer> {
+    send_within(socket, command, SILENCE_MAX).await
+}
+
+async fn send_within(
+    socket: &Path,
+    command: &ControlCommand,
     silence_max: Duration,
+) -> anyhow::Result<ControlAnswer> {
+    let request = ApiRequest::of(command)?;
+    let (is_success, body) = exchange(socket, &request, silence_max).await?;
+    let answer = if is_success { request.answer(&body) } else { ApiRequest::failure(&body) };
+    answer.map_err(|error| bad_answer(socket, format!("{error:#}")).into())
 }
 
-impl ControlConnection {
-    /// Connects to the daemon that listens at `socket`.
-    ///
-    /// # Errors
-    /// [`ControlError`].
-    pub fn open(socket: &Path) -> anyhow::Result<Self> {
-        Self::open_within(socket, SILENCE_MAX)
-    }
+/// A channel that the daemon starts again when this value is dropped, also if the process is killed.
+#[derive(Debug)]
+pub struct PausedChannel {
+    /// The channel's status after it was paused.
+    pub status: ChannelStatus,
+    /// The response, which does not end.
+    _response: Response,
+}
 
-    fn open_within(socket: &Path, silence_max: Duration) -> anyhow::Result<Self> {
-        let stream = connect(socket, silence_max).map_err(|error| match is_late(&error) {
-            true => silent(socket, silence_max),
-            false => ControlError::NoDaemon { socket: socket.to_owned(), source: error },
-        })?;
-        Ok(Self { socket: socket.to_owned(), stream: BufReader::new(stream), silence_max })
+/// Pauses a channel of the daemon that listens at `socket`. When this function returns, the channel's running
+/// transactions have committed.
+///
+/// # Errors
+/// If no daemon listens there, or the channel cannot be paused.
+pub async fn pause_channel(socket: &Path, channel: &str) -> anyhow::Result<PausedChannel> {
+    let request = ApiRequest::of(&ControlCommand::Pause { channel: channel.to_owned() })?;
+    let mut response = respond(socket, &request, SILENCE_MAX).await?;
+    let unclear = |reason: String| bad_answer(socket, reason);
+    if !response.status().is_success() {
+        let body = body_of(response, socket).await?;
+        let failed = ApiRequest::failure(&body).map_err(|error| unclear(format!("{error:#}")))?;
+        let ControlAnswer::Failed { code, message } = failed else {
+            return Err(unclear(String::new()).into());
+        };
+        return Err(anyhow!("{}{message}", code.map(|code| format!("{code}: ")).unwrap_or_default()));
     }
-
-    /// Sends a command and waits for the answer.
-    ///
-    /// # Errors
-    /// If no answer comes; [`ControlError::Silent`] if the daemon hangs.
-    pub fn ask(&mut self, command: &ControlCommand) -> anyhow::Result<ControlAnswer> {
-        let mut line = serde_json::to_vec(command)?;
-        line.push(b'\n');
-        ensure!(line.len() as u64 <= LINE_BYTES_MAX, too_long("the request"));
-        let answer = self.exchange(&line).map_err(|error| match is_late(&error) {
-            true => silent(&self.socket, self.silence_max).into(),
-            false => anyhow::Error::new(error),
-        })?;
-        serde_json::from_slice(&answer).context("the daemon's answer cannot be parsed")
+    // The first line has the status. Empty lines follow while the channel is paused.
+    let mut line = Vec::new();
+    while !line.ends_with(b"\n") {
+        let chunk = response.chunk().await.map_err(|error| unclear(error.to_string()))?;
+        line.extend_from_slice(&chunk.ok_or_else(|| unclear("it has ended early".to_owned()))?);
+        ensure!(line.len() <= RESPONSE_BYTES_MAX, unclear(too_long("the response", RESPONSE_BYTES_MAX)));
     }
+    let status = serde_json::from_slice(&line).map_err(|error| unclear(error.to_string()))?;
+    Ok(PausedChannel { status, _response: response })
+}
 
-    fn exchange(&mut self, line: &[u8]) -> io::Result<Vec<u8>> {
-        self.stream.get_mut().write_all(line)?;
-        let mut answer = Vec::new();
-        // Empty lines show that the daemon is working on the command.
-        while matches!(answer.as_slice(), [] | [b'\n']) {
-            answer.clear();
-            if (&mut self.stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut answer)? == 0 {
-                break;
+/// Sends a request, and returns whether it was successful, and the body of the response.
+async fn exchange(
+    socket: &Path,
+    request: &ApiRequest,
+    silence_max: Duration,
+) -> anyhow::Result<(bool, Vec<u8>)> {
+    let response = respond(socket, request, silence_max).await?;
+    let is_success = response.status().is_success();
+    Ok((is_success, body_of(response, socket).await?))
+}
+
+/// Sends a request, and waits for the head of the response for as long as the daemon answers health checks.
+async fn respond(socket: &Path, request: &ApiRequest, silence_max: Duration) -> anyhow::Result<Response> {
+    let client = client(socket)?;
+    let mut sending = client.request(request.method.clone(), request.url.clone());
+    if let Some(body) = &request.body {
+        let body = serde_json::to_vec(body)?;
+        ensure!(body.len() <= REQUEST_BYTES_MAX, too_long("the request", REQUEST_BYTES_MAX));
+        sending = sending.header("content-type", "application/json").body(body);
+    }
+    let mut responding = std::pin::pin!(connect_and_send(socket, sending, silence_max));
+    loop {
+        match tokio::time::timeout(HEALTH_INTERVAL.min(silence_max), &mut responding).await {
+            Ok(response) => return Ok(response?),
+            Err(_) => {
+                let health = client.get("http://localhost/healthz");
+                let health = connect_and_send(socket, health, silence_max);
+                match tokio::time::timeout(silence_max, health).await {
+                    Ok(healthy) => drop(healthy?),
+                    Err(_) => return Err(silent(socket, silence_max).into()),
+                }
             }
         }
-        Ok(answer)
     }
 }
 
-/// Connects to the socket. The time-out also limits connecting: a daemon that hangs accepts no connection,
-/// and connecting blocks when the socket's backlog is full.
-fn connect(socket: &Path, silence_max: Duration) -> io::Result<UnixStream> {
-    let stream =
-        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    for direction in [sockopt::Timeout::Send, sockopt::Timeout::Recv] {
-        sockopt::set_socket_timeout(&stream, direction, Some(silence_max))?;
+/// Sends a request. A connection that the socket cannot take, because the daemon accepts none, is tried
+/// again.
+async fn connect_and_send(
+    socket: &Path,
+    request: RequestBuilder,
+    silence_max: Duration,
+) -> Result<Response, ControlError> {
+    let started = Instant::now();
+    loop {
+        let attempt = request
+            .try_clone()
+            .ok_or_else(|| bad_answer(socket, "the request cannot be repeated".to_owned()))?;
+        let error = match attempt.send().await {
+            Ok(response) => return Ok(response),
+            Err(error) => error,
+        };
+        match io_error(&error) {
+            Some(cause) if error.is_connect() && cause.kind() == io::ErrorKind::WouldBlock => {
+                if started.elapsed() >= silence_max {
+                    return Err(silent(socket, silence_max));
+                }
+                tokio::time::sleep(CONNECT_INTERVAL.min(silence_max)).await;
+            }
+            Some(cause) if error.is_connect() => {
+                let source = io::Error::new(cause.kind(), cause.to_string());
+                return Err(ControlError::NoDaemon { socket: socket.to_owned(), source });
+            }
+            _ => return Err(bad_answer(socket, root_cause(&error))),
+        }
     }
-    rustix::net::connect(&stream, &SocketAddrUnix::new(socket)?)?;
-    Ok(stream.into())
 }
 
-/// Whether an error is a time-out of the socket.
-fn is_late(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+async fn body_of(mut response: Response, socket: &Path) -> Result<Vec<u8>, ControlError> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| bad_answer(socket, root_cause(&error)))? {
+        if body.len() + chunk.len() > RESPONSE_BYTES_MAX {
+            return Err(bad_answer(socket, too_long("it", RESPONSE_BYTES_MAX)));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+fn client(socket: &Path) -> anyhow::Result<Client> {
+    // The library needs a cryptography provider also for requests without TLS. Installing one fails if the
+    // process already has one; then the client uses that one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::builder()
+        .unix_socket(socket)
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .pool_max_idle_per_host(0)
+        .build()
+        .context("the client of the control socket cannot be created")
+}
+
+/// Returns an error and its causes, the deepest one last.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| (*error).source())
+}
+
+/// Returns the error of the operating system that caused an error.
+fn io_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
+    causes(error).find_map(|error| error.downcast_ref())
+}
+
+fn root_cause(error: &(dyn Error + 'static)) -> String {
+    causes(error).last().map(ToString::to_string).unwrap_or_default()
 }
 
 fn silent(socket: &Path, silence_max: Duration) -> ControlError {
     ControlError::Silent { socket: socket.to_owned(), silent_ms: silence_max.as_millis() }
 }
 
+fn bad_answer(socket: &Path, reason: String) -> ControlError {
+    ControlError::BadAnswer { socket: socket.to_owned(), reason }
+}
+
+fn too_long(what: &str, bytes_max: usize) -> String {
+    format!("{what} is longer than {bytes_max} bytes")
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixListener;
 
     use super::*;
@@ -173,6 +302,7 @@ mod tests {
         let errors = [
             ControlError::NoDaemon { socket: socket(), source: io::ErrorKind::NotFound.into() },
             ControlError::Silent { socket: socket(), silent_ms: 1 },
+            ControlError::BadAnswer { socket: socket(), reason: String::new() },
             ControlError::DirectoryInUse { directory: socket(), holder: "process 1".into() },
             ControlError::Directory { directory: socket(), source: io::ErrorKind::NotFound.into() },
         ];
@@ -182,6 +312,7 @@ mod tests {
                 ControlError::NoDaemon { .. }
                 | ControlError::Silent { .. }
                 | ControlError::DirectoryInUse { .. }
+                | ControlError::BadAnswer { .. }
                 | ControlError::Directory { .. } => {}
             }
             assert_eq!(page.matches(&format!("\n| {} | ", error.code())).count(), 1, "{error}");
@@ -193,54 +324,46 @@ mod tests {
         );
     }
 
-    #[test]
-    fn a_daemon_that_hangs_causes_a_time_out() -> anyhow::Result<()> {
+    #[tokio::test]
+    async fn a_daemon_that_hangs_causes_a_time_out() -> anyhow::Result<()> {
         let folder = tempfile::tempdir()?;
         let socket = socket_of(folder.path());
-        let absent = ControlConnection::open_within(&socket, SHORT).expect_err("no daemon listens");
+        let list = || send_within(&socket, &ControlCommand::List, SHORT);
+        let absent = list().await.expect_err("no daemon listens");
         assert!(matches!(absent.downcast_ref(), Some(ControlError::NoDaemon { .. })), "{absent:#}");
         // The listener accepts no connection: connections wait until the backlog is full.
         let listener = UnixListener::bind(&socket)?;
         rustix::net::listen(&listener, 1)?;
-        let mut waiting = Vec::new();
-        let full = loop {
-            match ControlConnection::open_within(&socket, SHORT) {
-                Ok(conversation) => waiting.push(conversation),
-                Err(error) => break error,
-            }
-        };
-        assert!(is_silent(&full), "{full:#}");
-        let mut first = waiting.swap_remove(0);
-        let asked = first.ask(&ControlCommand::List).expect_err("the daemon does not answer");
-        assert!(is_silent(&asked), "{asked:#}");
+        for _ in 0..4 {
+            let asked = list().await.expect_err("the daemon does not answer");
+            assert!(is_silent(&asked), "{asked:#}");
+        }
         Ok(())
     }
 
-    #[test]
-    fn empty_lines_extend_the_wait_for_an_answer() -> anyhow::Result<()> {
+    #[tokio::test]
+    async fn an_answer_that_is_not_http_names_the_version() -> anyhow::Result<()> {
         let folder = tempfile::tempdir()?;
         let socket = socket_of(folder.path());
         let listener = UnixListener::bind(&socket)?;
-        let daemon = std::thread::spawn(move || -> io::Result<()> {
+        let daemon = std::thread::spawn(move || -> std::io::Result<()> {
             let (mut stream, _) = listener.accept()?;
-            for _ in 0..12 {
-                std::thread::sleep(SHORT);
-                stream.write_all(b"\n")?;
-            }
-            stream.write_all(b"{\"channels\": []}\n")
+            let _ = stream.read(&mut [0; 4096])?;
+            stream.write_all(b"{\"failed\":{\"code\":null,\"message\":\"the command cannot be parsed\"}}\n")
         });
-        let answer = ControlConnection::open_within(&socket, SHORT * 10)?.ask(&ControlCommand::List)?;
-        assert!(matches!(answer, ControlAnswer::Channels(channels) if channels.is_empty()));
-        daemon.join().expect("the daemon's thread must not panic")?;
+        let asked = send(&socket, &ControlCommand::List).await.expect_err("the answer is not HTTP");
+        let text = asked.to_string();
+        assert!(text.contains("cannot be understood") && text.contains("restart `tailwater run`"), "{text}");
+        daemon.join().expect("the thread of the old daemon has ended")?;
         Ok(())
     }
 
     #[test]
-    fn a_request_that_is_too_long_is_not_sent() -> anyhow::Result<()> {
+    fn a_command_that_is_too_long_is_not_sent() -> anyhow::Result<()> {
         let folder = tempfile::tempdir()?;
         let socket = socket_of(folder.path());
         let _listener = UnixListener::bind(&socket)?;
-        let gtids = "x".repeat(LINE_BYTES_MAX as usize);
+        let gtids = "x".repeat(REQUEST_BYTES_MAX);
         let error = ask(&socket, &ControlCommand::Seek { channel: "replica".into(), gtids });
         assert!(error.is_err_and(|error| error.to_string().contains("longer than 4194304 bytes")));
         Ok(())

@@ -11,12 +11,11 @@ use tailwater_manager::lossless_rules;
 use tailwater_manager::model::LeaseToken;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::UnixStream;
 
 use crate::api::capture_orders::{AckerFailure, AckerOrder, AckerStatus};
 use crate::api::daemon_requests::{ControlAnswer, ControlCommand};
-use crate::control_socket::LINE_BYTES_MAX;
+use crate::control_socket::{ControlError, socket_client};
+use crate::error_chain::ErrorChain;
 
 /// How long an order to follow a server waits until the acker streams from that server. The acker keeps
 /// trying afterwards.
@@ -141,13 +140,19 @@ impl SocketAcker {
 
     async fn send(&self, order: AckerOrder) -> Result<AckerReport, AckerError> {
         let (name, socket) = (&self.name, self.socket.display());
-        let stream = UnixStream::connect(&self.socket).await.map_err(|error| {
-            AckerError::Refused(format!("{name}: no daemon listens at {socket}: {error}"))
-        })?;
         let unknown = |reason: String| AckerError::Unknown(format!("{name}, at {socket}: {reason}"));
-        let answer = match tokio::time::timeout(ANSWER_PATIENCE, exchange(stream, &self.command(order))).await
-        {
-            Ok(answer) => answer.map_err(|error| unknown(error.to_string()))?,
+        let command = self.command(order);
+        let sending = tokio::time::timeout(ANSWER_PATIENCE, socket_client::send(&self.socket, &command));
+        let answer = match sending.await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => match error.downcast_ref() {
+                Some(ControlError::NoDaemon { source, .. }) => {
+                    return Err(AckerError::Refused(format!(
+                        "{name}: no daemon listens at {socket}: {source}"
+                    )));
+                }
+                _ => return Err(unknown(ErrorChain(&error).to_string())),
+            },
             Err(_) => return Err(unknown(format!("no answer within {} s", ANSWER_PATIENCE.as_secs()))),
         };
         match answer {
@@ -166,16 +171,6 @@ impl SocketAcker {
             AckerOrder::Follow { token, server } => ControlCommand::AckerFollow { source, token, server },
         }
     }
-}
-
-async fn exchange(stream: UnixStream, command: &ControlCommand) -> std::io::Result<ControlAnswer> {
-    let (read, mut write) = stream.into_split();
-    let mut line = serde_json::to_vec(command)?;
-    line.push(b'\n');
-    write.write_all(&line).await?;
-    let mut answer = Vec::new();
-    BufReader::new(read).take(LINE_BYTES_MAX).read_until(b'\n', &mut answer).await?;
-    Ok(serde_json::from_slice(&answer)?)
 }
 
 macro_rules! impl_acker_control {

@@ -12,9 +12,9 @@ use tailwater_topology::probe_failure::ProbeFailure;
 use tailwater_topology::server_state::ProbeError;
 
 use crate::api::capture_orders::{AckerFailure, OrderBody, RelayStatus};
+use crate::bearer_token::BearerToken;
 use crate::engine_options::{ClusterWiring, remote_relay_state};
 use crate::error_chain::ErrorChain;
-use crate::http::BearerToken;
 use tailwater_config::{Config, RelayConfig};
 
 /// The greatest size of an answer, in bytes: two GTID sets and some text.

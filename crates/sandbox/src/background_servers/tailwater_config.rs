@@ -54,7 +54,7 @@ fn text(servers: &[DetachedServer], folder: &Path, (serve, http): (u16, u16)) ->
         text,
         "\n[[serve]]\nsource = \"{SOURCE_NAME}\"\nlisten = \"127.0.0.1:{serve}\"\n\
          \n[[serve.user]]\nname = \"{REPLICATION_USER}\"\npassword_file = \"{}\"\n\
-         \n[http]\nlisten = \"127.0.0.1:{http}\"\n\
+         \n[http]\nlisten = \"127.0.0.1:{http}\"\nanonymous = [\"checks\", \"metrics\", \"status\"]\n\
          \n[manager]\nautomatic = true\n",
         file("tailwater.password")
     );

@@ -34,3 +34,4 @@ pub use client_accounts::{Accounts, Credential};
 pub use client_limits::ConnectionLimits;
 pub use client_session::{ClientSession, integer_column, text_column};
 pub use server_options::{ServerOptions, ServerTls};
+pub use tls_certificate::tls_acceptor;

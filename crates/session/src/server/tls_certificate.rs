@@ -54,6 +54,16 @@ impl ServerCertificate {
     }
 }
 
+/// Returns the server side of TLS with a certificate and key of the operator, in PEM files.
+///
+/// # Errors
+/// [`SessionError::ServerTls`] if a file cannot be read, or certificate and key cannot be used.
+pub fn tls_acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, SessionError> {
+    let files = ServerTls::Files { certificate: certificate.to_owned(), key: key.to_owned() };
+    let loaded = ServerCertificate::load(&files)?;
+    loaded.map(|loaded| loaded.acceptor).ok_or_else(|| refused("there is no certificate".to_owned()))
+}
+
 fn refused(reason: String) -> SessionError {
     SessionError::ServerTls { reason }
 }

@@ -51,7 +51,7 @@ pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit>
         options.throttle = Arc::new(throttle(&arguments.throttle, &options.connect)?);
         let progress = Arc::new(BulkProgress::default());
         let stop = stop_on_signal()?;
-        let paused = PausedChannels::stop(arguments)?;
+        let paused = PausedChannels::stop(arguments).await?;
         if arguments.place == STREAM {
             // The dump is written to standard output, so the progress is written to standard error.
             let out = Box::new(io::stdout());

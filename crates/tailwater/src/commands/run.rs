@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use tailwater_daemon::engine_options::ConfigurationRefused;
+use tailwater_http_api::HttpFrontEnd;
 
 use crate::arguments::ConfigFile;
 use crate::exit_codes::Exit;
@@ -14,6 +15,6 @@ use crate::exit_codes::Exit;
 pub fn run(file: &ConfigFile) -> anyhow::Result<Exit> {
     let config = file.load().context(ConfigurationRefused)?;
     super::init_messages();
-    tailwater_daemon::daemon_lifecycle::run(&config)?;
+    tailwater_daemon::daemon_lifecycle::run(&config, &mut HttpFrontEnd::default())?;
     Ok(Exit::Done)
 }

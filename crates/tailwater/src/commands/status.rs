@@ -29,13 +29,6 @@ pub fn status(file: &ConfigFile, output: Output) -> anyhow::Result<Exit> {
 fn read(config: &Config) -> anyhow::Result<DaemonStatus> {
     match ask(&socket_of(&config.log.directory), &ControlCommand::Status)? {
         ControlAnswer::Status(status) => Ok(*status),
-        ControlAnswer::Failed { code: None, message }
-            if ["not understood", "the command cannot be parsed"]
-                .iter()
-                .any(|text| message.starts_with(text)) =>
-        {
-            bail!("the daemon is of an earlier version, which has no status; restart `tailwater run`")
-        }
         ControlAnswer::Failed { code, message } => {
             bail!("{}{message}", code.map(|code| format!("{code}: ")).unwrap_or_default())
         }

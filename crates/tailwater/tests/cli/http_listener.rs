@@ -326,7 +326,9 @@ pub async fn daemon(shell: &Shell, kind: ServerKind, http: &str) -> Result<(Tria
 }
 
 fn section(port: u16, more: &str) -> String {
-    format!("\n[http]\nlisten = \"127.0.0.1:{port}\"\nlook_interval_ms = 100\n{more}\n")
+    format!(
+        "\n[http]\nlisten = \"127.0.0.1:{port}\"\nanonymous = [\"checks\", \"metrics\", \"status\"]\nlook_interval_ms = 100\n{more}\n"
+    )
 }
 
 pub async fn follower(kind: ServerKind, id: u32, name: &str) -> Result<Server> {

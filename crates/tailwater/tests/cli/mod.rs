@@ -5,6 +5,7 @@ mod completions_and_man;
 mod config_check_connect;
 mod configuration_overrides;
 pub mod demo_and_sandbox;
+mod http_api;
 pub mod http_listener;
 mod links_pipes_and_devices;
 mod metrics;

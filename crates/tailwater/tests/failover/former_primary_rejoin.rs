@@ -3,13 +3,13 @@
 //! still waited for an ACK. A rejoin may be interrupted. A table may have a definition that no other server
 //! has.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use tailwater_daemon::api::daemon_requests::{ControlAnswer, ControlCommand};
+use tailwater_daemon::control_socket;
 use tailwater_lab::fault_trial::managed_cluster::{PRIMARY_NAME, start_candidate, wait_writable};
 use tailwater_lab::fault_trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
@@ -148,15 +148,6 @@ pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> Result<bool>)
     Ok(())
 }
 
-/// Sends a request to the daemon, and returns the answer.
-fn ask(socket: &Path, request: &str) -> Result<String> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.write_all(request.as_bytes())?;
-    let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer)?;
-    Ok(answer)
-}
-
 /// Stops the relay's acknowledgements and starts a commit. The transaction of that commit is then only in the
 /// binlog of this server.
 pub async fn commit_without_acknowledgement(
@@ -164,9 +155,12 @@ pub async fn commit_without_acknowledgement(
     shell: &Shell,
     statement: &'static str,
 ) -> Result<JoinHandle<Result<()>>> {
-    let order = "{\"request\": \"acker_stop\", \"source\": \"primary\", \"token\": 0}\n";
-    let answer = ask(&shell.path().join("log/control.sock"), order)?;
-    ensure!(answer.contains("acker"), "the daemon does not answer with the acker's state: {answer}");
+    let stop = ControlCommand::AckerStop { source: "primary".to_owned(), token: 0 };
+    let answer = control_socket::ask(&shell.path().join("log/control.sock"), &stop)?;
+    ensure!(
+        matches!(answer, ControlAnswer::Acker(_)),
+        "the daemon does not answer with the acker's state: {answer:?}"
+    );
     let waiting = primary.connect_options();
     let writer = tokio::spawn(async move {
         let mut connection = Connection::connect(&waiting).await?;

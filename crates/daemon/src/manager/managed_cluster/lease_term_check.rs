@@ -2,8 +2,9 @@
 //! causes: another manager holds a lease in another place, or etcd was created again and counts lease terms
 //! from the start.
 //!
-//! This manager cannot find out which of these causes it is. If it raised its own lease terms in the first case, both
-//! managers would act. So it only reports the relays. In the second case an operator raises the lease terms.
+//! This manager cannot find out which of these causes it is. If it raised its own lease terms in the first
+//! case, both managers would act. So it only reports the relays. In the second case an operator raises the
+//! lease terms.
 
 use std::time::Duration;
 

@@ -4,17 +4,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::{Method, StatusCode};
+use axum::extract::{FromRequest, Request};
+use axum::http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use serde_json::{Value, json};
+use tailwater_daemon::api::clusters::ClusterView;
+use tailwater_daemon::api::daemon_requests::{CommandError, CommandErrorKind, ControlAnswer, ControlCommand};
+use tailwater_daemon::control_api::Control;
+use tailwater_daemon::metrics;
 use tailwater_manager::FailoverReadiness;
 
-use super::bearer_token::BearerToken;
-use super::remote_manager_orders;
-use super::request_routes::{Route, RouteError, route};
-use crate::api::clusters::ClusterView;
-use crate::api::daemon_requests::{CommandError, CommandErrorKind, ControlAnswer, ControlCommand};
-use crate::control_api::Control;
-use crate::metrics;
+use crate::api_error::ApiError;
+use crate::remote_manager_orders;
+use crate::request_routes::{Route, RouteError, route};
 
 /// How long the first request after a time without requests waits for probes.
 const FIRST_PROBE_MAX: Duration = Duration::from_millis(1_000);
@@ -32,7 +36,7 @@ pub(super) struct HttpResponse {
 #[derive(Debug)]
 pub(super) enum HttpBody {
     Json(Value),
-    /// OpenMetrics text of [`crate::metrics::render`].
+    /// OpenMetrics text of [`metrics::render`].
     Metrics(String),
 }
 
@@ -52,7 +56,7 @@ impl From<RouteError> for HttpResponse {
         match error {
             RouteError::NotFound => Self::failed(
                 StatusCode::NOT_FOUND,
-                "no such path; the paths are /primary, /replica, /status, /metrics, /healthz and /acker",
+                "no such path; the paths are /api/v1, /primary, /replica, /status, /metrics, /healthz and /acker",
             ),
             RouteError::Method { allowed } => Self {
                 allowed: Some(allowed),
@@ -77,6 +81,29 @@ impl From<CommandError> for HttpResponse {
     }
 }
 
+impl IntoResponse for HttpResponse {
+    fn into_response(self) -> Response {
+        let (text, content_type) = match self.body {
+            HttpBody::Json(value) => (format!("{value}\n"), "application/json"),
+            HttpBody::Metrics(text) => (text, metrics::CONTENT_TYPE),
+        };
+        let mut response = (self.status, [(CONTENT_TYPE, content_type)], text).into_response();
+        if let Some(allowed) = self.allowed {
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+        }
+        response
+    }
+}
+
+/// Responds to a request for a path that is neither of the API nor of the page.
+pub(crate) async fn respond(handler: Arc<HttpHandler>, request: Request) -> Response {
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    match Bytes::from_request(request, &()).await {
+        Ok(body) => handler.handle(&method, uri.path(), uri.query(), &body).await.into_response(),
+        Err(error) => ApiError::new(error.status(), error.body_text()).into_response(),
+    }
+}
+
 /// Removes the reason, which may repeat a server's error about a statement. Clients need no token to read the
 /// readiness.
 fn without_reason(readiness: FailoverReadiness) -> FailoverReadiness {
@@ -91,16 +118,13 @@ fn without_reason(readiness: FailoverReadiness) -> FailoverReadiness {
 
 /// Handles HTTP requests.
 #[derive(Debug)]
-pub struct HttpHandler {
+pub(crate) struct HttpHandler {
     control: Arc<Control>,
-    /// The token that orders of other managers to this relay must carry.
-    token: Option<BearerToken>,
 }
 
 impl HttpHandler {
-    /// Creates a handler. Without a token it refuses all orders.
-    pub fn new(control: Arc<Control>, token: Option<BearerToken>) -> Self {
-        Self { control, token }
+    pub(crate) fn new(control: Arc<Control>) -> Self {
+        Self { control }
     }
 
     pub(super) async fn handle(
@@ -108,7 +132,6 @@ impl HttpHandler {
         method: &Method,
         path: &str,
         query: Option<&str>,
-        credential: Option<&[u8]>,
         body: &[u8],
     ) -> HttpResponse {
         match route(method, path, query) {
@@ -123,12 +146,11 @@ impl HttpHandler {
                 self.check(command).await
             }
             Ok(Route::Acker { source }) => {
-                self.order(&source, credential, Ok(ControlCommand::AckerRead { source: source.clone() }))
-                    .await
+                self.order(&source, Ok(ControlCommand::AckerRead { source: source.clone() })).await
             }
             Ok(Route::Order { source, order }) => {
                 let command = remote_manager_orders::command(source.clone(), order, body);
-                self.order(&source, credential, command).await
+                self.order(&source, command).await
             }
         }
     }
@@ -147,14 +169,7 @@ impl HttpHandler {
         }
     }
 
-    async fn order(
-        &self,
-        source: &str,
-        credential: Option<&[u8]>,
-        command: Result<ControlCommand, HttpResponse>,
-    ) -> HttpResponse {
-        // Checked first, so that clients without the token learn nothing.
-        let command = remote_manager_orders::authorize(self.token.as_ref(), credential).and(command);
+    async fn order(&self, source: &str, command: Result<ControlCommand, HttpResponse>) -> HttpResponse {
         match command {
             Ok(command) => {
                 let answer = self.control.execute(command).await;

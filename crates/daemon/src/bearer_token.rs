@@ -1,14 +1,46 @@
-//! The token that authorizes orders over HTTP.
+//! The tokens that authorize requests over HTTP.
 
 use std::fmt;
 use std::path::Path;
 
+use anyhow::Context;
 use subtle::ConstantTimeEq;
-
-use tailwater_config::ConfigError;
+use tailwater_config::{Config, ConfigError, HttpRole};
 
 /// The smallest length of a token. A shorter token could be guessed.
 const CHARACTERS_MIN: usize = 16;
+
+/// A token of the configuration, with the name and the role of the clients that have it.
+#[derive(Debug, Clone)]
+pub struct NamedToken {
+    /// The name for the audit log.
+    pub name: String,
+    /// What the token allows.
+    pub role: HttpRole,
+    /// The token.
+    pub token: BearerToken,
+}
+
+/// The name of the token of `http.token_file`.
+const MANAGER_TOKEN: &str = "http.token_file";
+
+/// Reads the tokens of `[http]`. Must be called once, because a file may be a pipe.
+///
+/// # Errors
+/// If a file cannot be read, or its first line is not a valid token.
+pub fn read_tokens(config: &Config) -> anyhow::Result<Vec<NamedToken>> {
+    let Some(http) = &config.http else { return Ok(Vec::new()) };
+    let manager = http.token_file.as_ref().map(|file| (MANAGER_TOKEN, HttpRole::Operator, file));
+    let others = http.tokens.iter().map(|token| (token.name.as_str(), token.role, &token.file));
+    let read = |(name, role, file): (&str, HttpRole, &std::path::PathBuf)| {
+        let token = BearerToken::read(file).with_context(|| match name {
+            MANAGER_TOKEN => MANAGER_TOKEN.to_owned(),
+            name => format!("http.token {name}"),
+        })?;
+        Ok(NamedToken { name: name.to_owned(), role, token })
+    };
+    manager.into_iter().chain(others).map(read).collect()
+}
 
 /// A token. It is never printed or logged.
 #[derive(Clone)]
@@ -37,7 +69,8 @@ impl BearerToken {
         })
     }
 
-    fn of(text: &str) -> Option<Self> {
+    /// Returns the token in the first line of a text; `None` if the line is not a token.
+    pub fn of(text: &str) -> Option<Self> {
         let token = text.lines().next().unwrap_or_default().trim();
         let is_token = token.len() >= CHARACTERS_MIN && token.chars().all(|c| c.is_ascii_graphic());
         is_token.then(|| Self(token.to_owned()))
@@ -52,7 +85,12 @@ impl BearerToken {
     /// two differ.
     pub fn is_in(&self, header: &[u8]) -> bool {
         let Some((scheme, token)) = header.split_at_checked("Bearer ".len()) else { return false };
-        scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(token.ct_eq(self.0.as_bytes()))
+        scheme.eq_ignore_ascii_case(b"Bearer ") && self.is(token)
+    }
+
+    /// Whether a text is this token. The comparison takes the same time wherever the two differ.
+    pub fn is(&self, text: &[u8]) -> bool {
+        bool::from(text.ct_eq(self.0.as_bytes()))
     }
 }
 

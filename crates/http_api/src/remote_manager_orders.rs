@@ -1,33 +1,15 @@
-//! Requests of a manager on another machine. All of them need the token.
+//! Requests of a manager on another machine. All of them need a token with the role operator.
 
-use hyper::StatusCode;
+use axum::http::StatusCode;
 use serde_json::json;
+use tailwater_daemon::api::capture_orders::{AckerFailure, AckerStatus, OrderBody, RelayStatus};
+use tailwater_daemon::api::captures::CaptureSnapshot;
+use tailwater_daemon::api::clusters::ClusterSnapshot;
+use tailwater_daemon::api::daemon_requests::{CommandError, CommandErrorKind, ControlAnswer, ControlCommand};
+use tailwater_daemon::api::daemon_snapshot::DaemonSnapshot;
 
-use super::bearer_token::BearerToken;
-use super::request_handler::{HttpBody, HttpResponse};
-use super::request_routes::OrderKind;
-use crate::api::capture_orders::{AckerFailure, AckerStatus, OrderBody, RelayStatus};
-use crate::api::captures::CaptureSnapshot;
-use crate::api::clusters::ClusterSnapshot;
-use crate::api::daemon_requests::{CommandError, CommandErrorKind, ControlAnswer, ControlCommand};
-use crate::api::daemon_snapshot::DaemonSnapshot;
-
-/// Checks that a request carries the token. If it does not, returns the response.
-pub(super) fn authorize(token: Option<&BearerToken>, credential: Option<&[u8]>) -> Result<(), HttpResponse> {
-    let token = token.ok_or_else(|| {
-        HttpResponse::failed(
-            StatusCode::FORBIDDEN,
-            "orders are refused here: [http] has no token_file; add one and restart the daemon",
-        )
-    })?;
-    if credential.is_some_and(|credential| token.is_in(credential)) {
-        return Ok(());
-    }
-    Err(HttpResponse::failed(
-        StatusCode::UNAUTHORIZED,
-        "the header `Authorization: Bearer TOKEN` is missing, or its token is not the one in token_file",
-    ))
-}
+use crate::request_handler::{HttpBody, HttpResponse};
+use crate::request_routes::OrderKind;
 
 /// Converts an order that a remote manager sent to a command for the capture.
 pub(super) fn command(source: String, kind: OrderKind, body: &[u8]) -> Result<ControlCommand, HttpResponse> {

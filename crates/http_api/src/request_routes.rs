@@ -1,8 +1,7 @@
 //! Parses a request line. Has no side effects.
 
-use hyper::Method;
-
-use crate::api::daemon_requests::ControlCommand;
+use axum::http::Method;
+use tailwater_daemon::api::daemon_requests::ControlCommand;
 
 /// What a request asks for.
 #[derive(Debug, Clone)]

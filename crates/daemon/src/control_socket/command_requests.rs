@@ -1,0 +1,183 @@
+//! Converts commands to requests of the HTTP API, and responses to answers. Has no side effects.
+
+use anyhow::Context;
+use reqwest::{Method, Url};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::api::daemon_requests::{ApiFailure, ControlAnswer, ControlCommand, StartedRun};
+use crate::api::manager_requests::{ManagerAnswer, ManagerRequest};
+
+/// A request of the API. docs/reference/api.md describes the paths.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ApiRequest {
+    /// The method.
+    pub method: Method,
+    /// The URL. Its host is not used.
+    pub url: Url,
+    /// The body.
+    pub body: Option<Value>,
+    answer: AnswerKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AnswerKind {
+    Channels,
+    Channel,
+    Acker,
+    Sources,
+    Status,
+    Clusters,
+    Started,
+    Audit,
+}
+
+impl ApiRequest {
+    /// The request for a command.
+    ///
+    /// # Errors
+    /// If clients of the socket cannot send the command.
+    pub fn of(command: &ControlCommand) -> anyhow::Result<Self> {
+        let get = |path: &[&str], answer| Self::new(Method::GET, path, None, answer);
+        let channel = |name: &str, action: &str, body: Value| {
+            Self::new(Method::POST, &["channels", name, action], Some(body), AnswerKind::Channel)
+        };
+        let capture = |source: &str, order: &str, body: Value| {
+            Self::new(Method::POST, &["captures", source, order], Some(body), AnswerKind::Acker)
+        };
+        match command {
+            ControlCommand::List => get(&["channels"], AnswerKind::Channels),
+            ControlCommand::ListWithValues => {
+                let mut request = get(&["channels"], AnswerKind::Channels)?;
+                request.url.set_query(Some("show_values=true"));
+                Ok(request)
+            }
+            ControlCommand::Start { channel: name, until_gtid, until_time_us } => {
+                channel(name, "start", json!({ "until_gtid": until_gtid, "until_time_us": until_time_us }))
+            }
+            ControlCommand::Tolerate { channel: name, until_gtid } => {
+                channel(name, "tolerate", json!({ "until_gtid": until_gtid }))
+            }
+            ControlCommand::Stop { channel: name } => channel(name, "stop", json!({})),
+            ControlCommand::Pause { channel: name } => channel(name, "pause", json!({})),
+            ControlCommand::Skip { channel: name, gtid } => channel(name, "skip", json!({ "gtid": gtid })),
+            ControlCommand::Seek { channel: name, gtids } => channel(name, "seek", json!({ "gtids": gtids })),
+            ControlCommand::Hold { channel: name } => channel(name, "hold", json!({})),
+            ControlCommand::Filter { channel, filters, from_gtid } => {
+                let body = json!({ "filters": filters, "from_gtid": from_gtid });
+                Self::new(Method::PUT, &["channels", channel, "filters"], Some(body), AnswerKind::Channel)
+            }
+            ControlCommand::Set { channel, edit } => {
+                Self::new(Method::PATCH, &["channels", channel], Some(json!(edit)), AnswerKind::Channel)
+            }
+            ControlCommand::AckerStop { source, token } => capture(source, "stop", json!({ "token": token })),
+            ControlCommand::AckerStart { source, token } => {
+                capture(source, "start", json!({ "token": token }))
+            }
+            ControlCommand::AckerFollow { source, token, server } => {
+                capture(source, "follow", json!({ "token": token, "server": server }))
+            }
+            ControlCommand::AckerRead { source } => get(&["captures", source], AnswerKind::Acker),
+            ControlCommand::Topology => get(&["sources"], AnswerKind::Sources),
+            ControlCommand::Status => get(&["status"], AnswerKind::Status),
+            ControlCommand::Manager(request) => Self::of_manager(request),
+            ControlCommand::CheckPrimary { .. } | ControlCommand::CheckReplica { .. } => {
+                anyhow::bail!("the command is only available within the daemon")
+            }
+        }
+    }
+
+    fn of_manager(request: &ManagerRequest) -> anyhow::Result<Self> {
+        let order = |source: Option<&str>, order: &str, body: Value| {
+            let path = ["clusters"].into_iter().chain(source).chain([order]).collect::<Vec<_>>();
+            Self::new(Method::POST, &path, Some(body), AnswerKind::Clusters)
+        };
+        let begin = |source: &str, kind: &str, options: Value| {
+            Self::new(Method::POST, &["clusters", source, kind], Some(options), AnswerKind::Started)
+        };
+        match request {
+            ManagerRequest::Status => Self::new(Method::GET, &["clusters"], None, AnswerKind::Clusters),
+            ManagerRequest::FailOver { source, options } => begin(source, "failover", json!(options)),
+            ManagerRequest::SwitchOver { source, options } => begin(source, "switchover", json!(options)),
+            ManagerRequest::Audit { source, id } => {
+                Self::new(Method::GET, &["clusters", source, "runs", id], None, AnswerKind::Audit)
+            }
+            ManagerRequest::Pause { source } => order(source.as_deref(), "pause", json!({})),
+            ManagerRequest::Resume { source } => order(source.as_deref(), "resume", json!({})),
+            ManagerRequest::Acknowledge { source } => order(source.as_deref(), "acknowledge", json!({})),
+            ManagerRequest::RaiseTerms { source } => order(Some(source), "raise-terms", json!({})),
+            ManagerRequest::Downtime { source, server, for_ms, reason } => {
+                let body = json!({ "server": server, "for_ms": for_ms, "reason": reason });
+                order(Some(source), "downtime", body)
+            }
+        }
+    }
+
+    fn new(method: Method, path: &[&str], body: Option<Value>, answer: AnswerKind) -> anyhow::Result<Self> {
+        let mut url = Url::parse("http://localhost/api/v1").context("the URL of the API")?;
+        // Encodes the characters of names that have a meaning in URLs.
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.extend(path);
+        }
+        Ok(Self { method, url, body, answer })
+    }
+
+    /// Returns the answer in the body of a successful response.
+    ///
+    /// # Errors
+    /// If the body does not have the expected shape.
+    pub fn answer(&self, body: &[u8]) -> anyhow::Result<ControlAnswer> {
+        Ok(match self.answer {
+            AnswerKind::Channels => ControlAnswer::Channels(parse(body)?),
+            AnswerKind::Channel => ControlAnswer::Channels(vec![parse(body)?]),
+            AnswerKind::Acker => ControlAnswer::Acker(parse(body)?),
+            AnswerKind::Sources => ControlAnswer::Topology(parse(body)?),
+            AnswerKind::Status => ControlAnswer::Status(parse(body)?),
+            AnswerKind::Clusters => ControlAnswer::Manager(ManagerAnswer::Clusters(parse(body)?)),
+            AnswerKind::Started => {
+                let StartedRun { id } = parse(body)?;
+                ControlAnswer::Manager(ManagerAnswer::Begun { id })
+            }
+            AnswerKind::Audit => ControlAnswer::Manager(ManagerAnswer::Audit(parse(body)?)),
+        })
+    }
+
+    /// Returns the failure in the body of a response that is not successful.
+    ///
+    /// # Errors
+    /// If the body is not the description of a failure.
+    pub fn failure(body: &[u8]) -> anyhow::Result<ControlAnswer> {
+        let ApiFailure { code, message } = parse(body)?;
+        Ok(ControlAnswer::Failed { code, message })
+    }
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> anyhow::Result<T> {
+    serde_json::from_slice(body).context("its body cannot be parsed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_of_names_are_encoded() -> anyhow::Result<()> {
+        let stop = ControlCommand::Stop { channel: "a/b c?".to_owned() };
+        let request = ApiRequest::of(&stop)?;
+        assert_eq!(request.url.path(), "/api/v1/channels/a%2Fb%20c%3F/stop");
+        let all = ApiRequest::of(&ControlCommand::Manager(ManagerRequest::Pause { source: None }))?;
+        assert_eq!((all.method, all.url.path()), (Method::POST, "/api/v1/clusters/pause"));
+        Ok(())
+    }
+
+    #[test]
+    fn failures_keep_their_code() -> anyhow::Result<()> {
+        let failed = ApiRequest::failure(br#"{"code":"TW-MGR-0032","message":"refused"}"#)?;
+        assert!(
+            matches!(&failed, ControlAnswer::Failed { code: Some(code), message } if code == "TW-MGR-0032" && message == "refused"),
+            "{failed:?}"
+        );
+        assert!(ApiRequest::failure(b"<html>").is_err());
+        Ok(())
+    }
+}
