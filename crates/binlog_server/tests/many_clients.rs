@@ -88,7 +88,10 @@ async fn until_silence_is_detected(replica: &Server) -> Result<()> {
         if status.io_running != "Yes" {
             return Ok(());
         }
-        ensure!(begin.elapsed() < PATIENCE, "the replica still waits: {status:?}");
+        ensure!(
+            begin.elapsed() < PATIENCE,
+            "the replica has not detected that its source is silent: {status:?}"
+        );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Parses the content of an event while its bytes are passed.
+//! Parses the content of an event. The caller passes the event's bytes piece by piece.
 
 use tailwater_wire::WireError;
 use tailwater_wire::binlog_event::compressed_event::PartDecoder;

@@ -239,7 +239,10 @@ async fn follows(kind: ServerKind) -> Result<()> {
         if held.is_subset_of(&has) {
             break;
         }
-        ensure!(begin.elapsed() < PATIENCE, "the stand-in has the GTIDs {has}, but the log has {held}");
+        ensure!(
+            begin.elapsed() < PATIENCE,
+            "the server that is to become primary has the GTIDs {has}, but the log has {held}"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     promote(&stand_in).await?;

@@ -327,8 +327,8 @@ fn an_observation_is_converted_to_a_candidate() {
     );
     let choice = check(&[server], Ok("a"));
     assert_eq!(choice.ranked[0].drains.as_deref(), Some(&*format!("{OLD}:6-9")));
-    // The account may not read the replication status. The relay logs may contain more than the server has
-    // executed.
+    // The account lacks the privilege to read the replication status. So it is unknown whether the relay logs
+    // contain more than the server has executed.
     let mut blind = look_at("old:1-5", "", None);
     if let Ok(look) = &mut blind.outcome {
         look.channels.clear();

@@ -204,7 +204,7 @@ pub enum BulkError {
         hint: ResumeHint,
     },
     /// Another process is loading the same dump into the same server.
-    #[error("another process loads this dump into {server}; wait for it, or stop it")]
+    #[error("another process is loading this dump into {server}: wait until it has finished, or stop it")]
     LoadInProgress {
         /// The server.
         server: String,
@@ -217,7 +217,7 @@ pub enum BulkError {
         /// Number of tables that are missing or incomplete.
         tables: usize,
     },
-    /// The tables of the dump to load have different points in time.
+    /// The tables of the dump to load show the data of different points in time.
     #[error(
         "{}: the dump was interrupted, and its data has {points} points in time; dump again, or load it anyway \
          with --allow-mixed",

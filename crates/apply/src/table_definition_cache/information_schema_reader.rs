@@ -295,9 +295,9 @@ pub(super) fn build(
     }
 }
 
-/// Returns the text by which [`IndexIds`] identifies an index: its columns with their prefix lengths. For
-/// whole columns it is the same text as in [`ForeignKeys`], so a foreign key and the unique index that it
-/// references share one ID.
+/// Returns the text by which [`IndexIds`] identifies an index: its columns with their prefix lengths. If no
+/// column has a prefix length, the text equals that of a foreign key in [`ForeignKeys`] on the same columns.
+/// So a foreign key and the unique index that it references share one ID.
 fn spell(parts: &[IndexPart], columns: &[TargetColumn]) -> String {
     let spelled: Vec<String> = parts
         .iter()

@@ -181,7 +181,10 @@ fn record_snapshot(
     if !is_finished {
         folder.record(JournalEntry::Snapshot(point))?;
         let points = used.len() + 1;
-        warn!(points, "the dump resumes with a new snapshot, so its tables have different points in time");
+        warn!(
+            points,
+            "the dump resumes with a new snapshot, so its tables show the data of different points in time"
+        );
     }
     Ok(())
 }

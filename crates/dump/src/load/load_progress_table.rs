@@ -51,8 +51,8 @@ impl LoadPhase {
 pub(crate) struct EarlierLoad {
     /// The phase that the earlier load reached.
     pub(crate) phase: LoadPhase,
-    /// Whether the earlier load was allowed to load into existing tables; `None` if its version did not
-    /// record that.
+    /// Whether the earlier load was allowed to load into existing tables; `None` if the version of
+    /// Tailwater that ran it did not record that.
     pub(crate) merged: Option<bool>,
 }
 

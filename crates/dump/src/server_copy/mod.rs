@@ -159,7 +159,7 @@ async fn run_copy(
     if tables_before > 0 {
         warn!(
             tables_before,
-            "the copy resumed with a new snapshot, so the tables on the target have different points in time"
+            "the copy resumed with a new snapshot, so the tables on the target show the data of different points in time"
         );
     }
     Ok(CopyReport {

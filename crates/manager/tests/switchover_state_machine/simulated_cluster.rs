@@ -348,7 +348,8 @@ pub fn check_primaries(world: &World, audit: &Audit) {
     }
 }
 
-/// Checks that after the deadline only undo actions start, until the candidate takes writes.
+/// Checks that no action that changes a server starts after the deadline, except undo actions and the actions
+/// after the candidate has begun to take writes.
 fn check_bound(switchover: &Switchover, at_ms: u64, next: &[(u32, RunAction)]) {
     let Some(deadline_ms) = switchover.deadline_ms() else { return };
     if at_ms >= deadline_ms {

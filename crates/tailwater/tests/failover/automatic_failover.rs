@@ -68,7 +68,7 @@ async fn a_candidate_without_semi_sync_is_replaced_by_another_candidate() -> Res
     let load = cluster.load(&cluster.trial.primary, 1);
     more_commits(&load, 50).await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload got errors: {:?}", report.errors);
     cluster.compare(&cluster.trial.primary, &cluster.followers.iter().collect::<Vec<_>>()).await?;
     cluster.tailwater("failover primary --dry-run")?.exits(0).says(&["db2 would be primary"]);
     cluster.trial.primary.kill().await?;
@@ -84,7 +84,7 @@ async fn a_candidate_without_semi_sync_is_replaced_by_another_candidate() -> Res
     let load = cluster.load(cluster.follower("db3")?, 11);
     more_commits(&load, 50).await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload got errors: {:?}", report.errors);
     cluster.compare(cluster.follower("db3")?, &cluster.followers.iter().collect::<Vec<_>>()).await?;
     cluster.trial.stop_relay().await
 }
@@ -259,7 +259,7 @@ async fn killed_primaries_are_replaced(kind: ServerKind) -> Result<()> {
         cluster.record()?
     );
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload got errors: {:?}", report.errors);
     let new = cluster.follower(&first)?;
     cluster.compare(new, &cluster.followers.iter().collect::<Vec<_>>()).await?;
     cluster.tailwater("manager status")?.exits(0).says(&[&format!("primary {first}"), "not acknowledged"]);
@@ -276,11 +276,14 @@ async fn killed_primaries_are_replaced(kind: ServerKind) -> Result<()> {
         .context("the new primary is not one of the replicas")?;
     cluster.followers[at].kill().await?;
     let second = cluster.trial.wait_failed_over(&first).await?;
-    ensure!(second != PRIMARY_NAME && second != first, "the second failover has promoted {second}");
+    ensure!(
+        second != PRIMARY_NAME && second != first,
+        "the second failover must promote the other replica, but has promoted {second}"
+    );
     load.redirect(cluster.follower(&second)?.connect_options());
     more_commits(&load, 50).await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload got errors: {:?}", report.errors);
     cluster.compare(cluster.follower(&second)?, &[cluster.follower(&second)?]).await?;
 
     // After a restart, the daemon continues with the current primary.
@@ -345,7 +348,7 @@ async fn replace_silent_primary(kind: ServerKind, manager: &str) -> Result<()> {
     ensure!(late.await?.is_err(), "the commit was acknowledged without a relay");
     more_commits(&load, 50).await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload got errors: {:?}", report.errors);
     cluster.compare(cluster.follower(&first)?, &cluster.followers.iter().collect::<Vec<_>>()).await?;
     cluster.trial.stop_relay().await
 }
@@ -387,7 +390,7 @@ async fn partitioned_manager(kind: ServerKind) -> Result<()> {
     more_commits(&load, 50).await?;
     cluster.wait_for_status("nothing is wrong").await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload got errors: {:?}", report.errors);
     cluster.compare(&cluster.trial.primary, &cluster.followers.iter().collect::<Vec<_>>()).await?;
     cluster.trial.stop_relay().await
 }

@@ -39,7 +39,8 @@ pub(super) fn check_document(document: JsonBinary<'_>) {
     assert!(unquoted.len() <= text.len());
 }
 
-/// Visits all values of a printable document, and clears `finite` if a number is not finite.
+/// Visits all values of a document that was printed as text without an error, and clears `finite` if a number
+/// is not finite.
 fn visit(value: JsonValue<'_>, finite: &mut bool) {
     match value.decode().expect("every value of a printed document can be decoded") {
         JsonNode::Double(double) => *finite &= double.is_finite(),

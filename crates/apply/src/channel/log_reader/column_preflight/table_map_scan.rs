@@ -89,7 +89,7 @@ impl PreflightScan {
         }
     }
 
-    /// Sets the filters. Call this when other filters take effect.
+    /// Replaces the filters. Call this when the channel's filters change.
     pub(super) fn select_filters(&mut self, filters: Filters) {
         self.filters = filters;
         self.met.clear();
