@@ -25,9 +25,10 @@ pub(crate) fn required_access(method: &Method, path: &str) -> RequiredAccess {
         // The files of the page, and its form for the token.
         "assets" if reads => RequiredAccess::Nothing,
         "login" if second.is_none() => RequiredAccess::Nothing,
-        "primary" | "replica" if reads => RequiredAccess::ReaderUnlessAnonymous(AnonymousRequests::Checks),
-        "metrics" if reads => RequiredAccess::ReaderUnlessAnonymous(AnonymousRequests::Metrics),
-        "status" if reads => RequiredAccess::ReaderUnlessAnonymous(AnonymousRequests::Status),
+        // These paths accept no change, whatever the method.
+        "primary" | "replica" => RequiredAccess::ReaderUnlessAnonymous(AnonymousRequests::Checks),
+        "metrics" => RequiredAccess::ReaderUnlessAnonymous(AnonymousRequests::Metrics),
+        "status" => RequiredAccess::ReaderUnlessAnonymous(AnonymousRequests::Status),
         // The state of a capture includes what managers decide on.
         "acker" => RequiredAccess::Role(HttpRole::Operator),
         // Everyone who has a session may end it.

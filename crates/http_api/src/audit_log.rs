@@ -15,7 +15,7 @@ const BODY_BYTES_MAX: usize = 4 << 10;
 
 /// A change that a client has requested.
 #[derive(Debug, Serialize)]
-pub(crate) struct AuditEntry<'a> {
+pub(crate) struct AuditLogEntry<'a> {
     /// When the response was ready, in RFC 3339 notation.
     pub time: String,
     /// The name of the token, or the user of the control socket.
@@ -48,7 +48,7 @@ impl AuditLog {
     }
 
     /// Appends an entry. A failure is only logged: an operator must be able to act while the disk is full.
-    pub fn append(&self, entry: &AuditEntry<'_>) {
+    pub fn append(&self, entry: &AuditLogEntry<'_>) {
         let (caller, method, path, status) = (entry.caller, entry.method, entry.path, entry.status);
         tracing::info!(caller, peer = entry.peer, status, "http: {method} {path}");
         if let Err(error) = self.write(entry) {
@@ -56,7 +56,7 @@ impl AuditLog {
         }
     }
 
-    fn write(&self, entry: &AuditEntry<'_>) -> io::Result<()> {
+    fn write(&self, entry: &AuditLogEntry<'_>) -> io::Result<()> {
         let mut line = serde_json::to_vec(entry)?;
         line.push(b'\n');
         let mut file = self.file.lock();
@@ -94,7 +94,7 @@ mod tests {
     fn a_full_file_is_kept_and_a_new_one_begins() -> io::Result<()> {
         let folder = tempfile::tempdir()?;
         let log = AuditLog::new(folder.path());
-        let entry = |path| AuditEntry {
+        let entry = |path| AuditLogEntry {
             time: "2026-11-26T00:00:00Z".to_owned(),
             caller: "anna",
             role: Some("operator"),

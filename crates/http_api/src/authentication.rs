@@ -20,7 +20,7 @@ use tailwater_daemon::control_socket::REQUEST_BYTES_MAX;
 
 use crate::access_rules::{RequiredAccess, is_change, is_of_programs, required_access};
 use crate::api_error::ApiError;
-use crate::audit_log::{AuditEntry, AuditLog, body_text};
+use crate::audit_log::{AuditLog, AuditLogEntry, body_text};
 use crate::page_sessions::{CSRF_HEADER, PageSessions, session_id};
 
 /// How long a client may take to send the body.
@@ -32,7 +32,7 @@ const REFUSAL_DELAY: Duration = Duration::from_millis(200);
 
 /// The client of a connection.
 #[derive(Debug, Clone)]
-pub struct Peer {
+pub struct ConnectedClient {
     /// Its address; for the control socket `control socket`.
     pub address: String,
     /// The user id of the process, if it is connected to the control socket.
@@ -94,7 +94,7 @@ impl AccessControl {
     }
 
     /// Returns the caller of a request; `None` if it has no valid token.
-    fn caller(&self, headers: &HeaderMap, peer: &Peer) -> Option<Caller> {
+    fn caller(&self, headers: &HeaderMap, peer: &ConnectedClient) -> Option<Caller> {
         if let Some(uid) = peer.local_user {
             let name = format!("user {uid} of the control socket");
             return Some(Caller { name, role: HttpRole::Operator, csrf_token: None });
@@ -163,8 +163,8 @@ pub(crate) async fn authorize(
     request: Request,
     next: Next,
 ) -> Response {
-    let peer = request.extensions().get::<Peer>().cloned();
-    let peer = peer.unwrap_or_else(|| Peer { address: String::new(), local_user: None });
+    let peer = request.extensions().get::<ConnectedClient>().cloned();
+    let peer = peer.unwrap_or_else(|| ConnectedClient { address: String::new(), local_user: None });
     let caller = access.caller(request.headers(), &peer);
     let refusal = access.refusal(&request, caller.as_ref());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -191,7 +191,7 @@ pub(crate) async fn authorize(
     };
     // The login is no change, and its body has the token.
     if is_change(&method) && path != "/login" {
-        access.audit_log.append(&AuditEntry {
+        access.audit_log.append(&AuditLogEntry {
             time: chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true),
             caller: caller.as_ref().map_or("unknown", |caller| &caller.name),
             role: caller.as_ref().map(|caller| caller.role.name()),

@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 use tracing::{debug, warn};
 
-use crate::authentication::Peer;
+use crate::authentication::ConnectedClient;
 
 /// The greatest number of connections at the same time. Further connections are closed at once.
 const CONNECTIONS_MAX: usize = 1024;
@@ -68,8 +68,10 @@ impl ConnectionServer {
             let Some(stream) = stream else { continue };
             // Small responses must not wait for the next packet. A failure only makes them slower.
             let _ = stream.set_nodelay(true);
-            let peer =
-                Peer { address: peer.map(|peer| peer.to_string()).unwrap_or_default(), local_user: None };
+            let peer = ConnectedClient {
+                address: peer.map(|peer| peer.to_string()).unwrap_or_default(),
+                local_user: None,
+            };
             match tls.clone() {
                 None => self.spawn(peer, async { Ok(stream) }),
                 Some(tls) => self.spawn(peer, async move {
@@ -86,13 +88,17 @@ impl ConnectionServer {
             let (stream, _) = accepted(listener.accept().await).await;
             let Some(stream) = stream else { continue };
             let Ok(credentials) = stream.peer_cred() else { continue };
-            let peer = Peer { address: "control socket".to_owned(), local_user: Some(credentials.uid()) };
+            let peer =
+                ConnectedClient { address: "control socket".to_owned(), local_user: Some(credentials.uid()) };
             self.spawn(peer, async { Ok(stream) });
         }
     }
 
-    fn spawn<S>(&self, peer: Peer, connecting: impl Future<Output = io::Result<S>> + Send + 'static)
-    where
+    fn spawn<S>(
+        &self,
+        peer: ConnectedClient,
+        connecting: impl Future<Output = io::Result<S>> + Send + 'static,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
@@ -109,7 +115,7 @@ impl ConnectionServer {
         });
     }
 
-    async fn serve<S>(self, stream: S, peer: Peer)
+    async fn serve<S>(self, stream: S, peer: ConnectedClient)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {

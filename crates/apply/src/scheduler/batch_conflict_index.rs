@@ -11,8 +11,8 @@ use crate::writeset::{Access, IndexId, WritesetKey};
 pub(super) type BatchSlot = u32;
 
 /// The batches that access each key or index. If several batches access a key one after another, each waits
-/// for the previous one or commits after it. Then the index keeps only the last batch, because whoever waits
-/// for the last batch waits for all of these batches.
+/// for the previous one or commits after it. Then the index keeps only the last batch, because a batch that
+/// waits for the last batch waits for all of these batches.
 #[derive(Debug, Default)]
 pub(super) struct ConflictIndex {
     /// A separate map from `shared`, so that the lookup for each row touches little memory.

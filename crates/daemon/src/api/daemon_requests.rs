@@ -182,7 +182,7 @@ pub enum ControlAnswer {
 
 /// A failover or switchover that has started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct StartedRun {
+pub struct StartedFailover {
     /// Its name. `GET /api/v1/clusters/SOURCE/runs/ID` returns its audit record.
     pub id: String,
 }

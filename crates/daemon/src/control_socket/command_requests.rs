@@ -5,7 +5,7 @@ use reqwest::{Method, Url};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::api::daemon_requests::{ApiFailure, ControlAnswer, ControlCommand, StartedRun};
+use crate::api::daemon_requests::{ApiFailure, ControlAnswer, ControlCommand, StartedFailover};
 use crate::api::manager_requests::{ManagerAnswer, ManagerRequest};
 
 /// A request of the API. docs/reference/api.md describes the paths.
@@ -135,7 +135,7 @@ impl ApiRequest {
             AnswerKind::Status => ControlAnswer::Status(parse(body)?),
             AnswerKind::Clusters => ControlAnswer::Manager(ManagerAnswer::Clusters(parse(body)?)),
             AnswerKind::Started => {
-                let StartedRun { id } = parse(body)?;
+                let StartedFailover { id } = parse(body)?;
                 ControlAnswer::Manager(ManagerAnswer::Begun { id })
             }
             AnswerKind::Audit => ControlAnswer::Manager(ManagerAnswer::Audit(parse(body)?)),

@@ -25,7 +25,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Control>> {
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct CaptureOrder {
+struct LeaseTermBody {
     /// The term of the manager's lease. An order with a lower term than an earlier order is refused.
     token: u64,
 }
@@ -53,28 +53,28 @@ async fn read(
 
 /// Stops a capture and its ACKs, also after restarts of the daemon.
 #[utoipa::path(post, path = "/captures/{source}/stop", tag = "captures",
-    params(("source" = String, Path)), request_body = CaptureOrder, responses(
+    params(("source" = String, Path)), request_body = LeaseTermBody, responses(
     (status = 200, body = AckerStatus),
     (status = "4XX", body = ApiFailure),
 ))]
 async fn stop(
     State(control): State<Arc<Control>>,
     PathParameters(source): PathParameters<String>,
-    JsonBody(CaptureOrder { token }): JsonBody<CaptureOrder>,
+    JsonBody(LeaseTermBody { token }): JsonBody<LeaseTermBody>,
 ) -> Result<Json<AckerStatus>, ApiError> {
     execute(&control, ControlCommand::AckerStop { source, token }).await
 }
 
 /// Resumes a capture from the server that it followed before.
 #[utoipa::path(post, path = "/captures/{source}/start", tag = "captures",
-    params(("source" = String, Path)), request_body = CaptureOrder, responses(
+    params(("source" = String, Path)), request_body = LeaseTermBody, responses(
     (status = 200, body = AckerStatus),
     (status = "4XX", body = ApiFailure),
 ))]
 async fn start(
     State(control): State<Arc<Control>>,
     PathParameters(source): PathParameters<String>,
-    JsonBody(CaptureOrder { token }): JsonBody<CaptureOrder>,
+    JsonBody(LeaseTermBody { token }): JsonBody<LeaseTermBody>,
 ) -> Result<Json<AckerStatus>, ApiError> {
     execute(&control, ControlCommand::AckerStart { source, token }).await
 }

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use tailwater_daemon::api::clusters::ClusterReport;
-use tailwater_daemon::api::daemon_requests::{ApiFailure, ControlAnswer, ControlCommand, StartedRun};
+use tailwater_daemon::api::daemon_requests::{ApiFailure, ControlAnswer, ControlCommand, StartedFailover};
 use tailwater_daemon::api::manager_requests::{
     FailoverOptions, ManagerAnswer, ManagerRequest, SwitchoverOptions,
 };
@@ -65,28 +65,28 @@ async fn list(State(control): State<Arc<Control>>) -> Result<Json<Vec<ClusterRep
 /// Starts a failover, or only reports its plan (`dry_run`).
 #[utoipa::path(post, path = "/clusters/{source}/failover", tag = "clusters",
     params(("source" = String, Path)), request_body = FailoverOptions, responses(
-    (status = 202, body = StartedRun),
+    (status = 202, body = StartedFailover),
     (status = "4XX", body = ApiFailure),
 ))]
 async fn failover(
     State(control): State<Arc<Control>>,
     PathParameters(source): PathParameters<String>,
     JsonBody(options): JsonBody<FailoverOptions>,
-) -> Result<(StatusCode, Json<StartedRun>), ApiError> {
+) -> Result<(StatusCode, Json<StartedFailover>), ApiError> {
     begin(&control, &source.clone(), ManagerRequest::FailOver { source, options }).await
 }
 
 /// Starts a switchover, or only reports its plan (`dry_run`).
 #[utoipa::path(post, path = "/clusters/{source}/switchover", tag = "clusters",
     params(("source" = String, Path)), request_body = SwitchoverOptions, responses(
-    (status = 202, body = StartedRun),
+    (status = 202, body = StartedFailover),
     (status = "4XX", body = ApiFailure),
 ))]
 async fn switchover(
     State(control): State<Arc<Control>>,
     PathParameters(source): PathParameters<String>,
     JsonBody(options): JsonBody<SwitchoverOptions>,
-) -> Result<(StatusCode, Json<StartedRun>), ApiError> {
+) -> Result<(StatusCode, Json<StartedFailover>), ApiError> {
     begin(&control, &source.clone(), ManagerRequest::SwitchOver { source, options }).await
 }
 
@@ -237,10 +237,10 @@ async fn begin(
     control: &Control,
     source: &str,
     request: ManagerRequest,
-) -> Result<(StatusCode, Json<StartedRun>), ApiError> {
+) -> Result<(StatusCode, Json<StartedFailover>), ApiError> {
     require_source(control, source)?;
     match ask(control, request).await? {
-        ManagerAnswer::Begun { id } => Ok((StatusCode::ACCEPTED, Json(StartedRun { id }))),
+        ManagerAnswer::Begun { id } => Ok((StatusCode::ACCEPTED, Json(StartedFailover { id }))),
         _ => Err(unexpected_answer()),
     }
 }
