@@ -32,7 +32,7 @@ const REFUSAL_DELAY: Duration = Duration::from_millis(200);
 
 /// The client of a connection.
 #[derive(Debug, Clone)]
-pub struct ConnectedClient {
+pub struct RequestOrigin {
     /// Its address; for the control socket `control socket`.
     pub address: String,
     /// The user id of the process, if it is connected to the control socket.
@@ -94,7 +94,7 @@ impl AccessControl {
     }
 
     /// Returns the caller of a request; `None` if it has no valid token.
-    fn caller(&self, headers: &HeaderMap, peer: &ConnectedClient) -> Option<Caller> {
+    fn caller(&self, headers: &HeaderMap, peer: &RequestOrigin) -> Option<Caller> {
         if let Some(uid) = peer.local_user {
             let name = format!("user {uid} of the control socket");
             return Some(Caller { name, role: HttpRole::Operator, csrf_token: None });
@@ -163,8 +163,8 @@ pub(crate) async fn authorize(
     request: Request,
     next: Next,
 ) -> Response {
-    let peer = request.extensions().get::<ConnectedClient>().cloned();
-    let peer = peer.unwrap_or_else(|| ConnectedClient { address: String::new(), local_user: None });
+    let peer = request.extensions().get::<RequestOrigin>().cloned();
+    let peer = peer.unwrap_or_else(|| RequestOrigin { address: String::new(), local_user: None });
     let caller = access.caller(request.headers(), &peer);
     let refusal = access.refusal(&request, caller.as_ref());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());

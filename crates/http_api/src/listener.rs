@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 use tracing::{debug, warn};
 
-use crate::authentication::ConnectedClient;
+use crate::authentication::RequestOrigin;
 
 /// The greatest number of connections at the same time. Further connections are closed at once.
 const CONNECTIONS_MAX: usize = 1024;
@@ -68,7 +68,7 @@ impl ConnectionServer {
             let Some(stream) = stream else { continue };
             // Small responses must not wait for the next packet. A failure only makes them slower.
             let _ = stream.set_nodelay(true);
-            let peer = ConnectedClient {
+            let peer = RequestOrigin {
                 address: peer.map(|peer| peer.to_string()).unwrap_or_default(),
                 local_user: None,
             };
@@ -89,16 +89,13 @@ impl ConnectionServer {
             let Some(stream) = stream else { continue };
             let Ok(credentials) = stream.peer_cred() else { continue };
             let peer =
-                ConnectedClient { address: "control socket".to_owned(), local_user: Some(credentials.uid()) };
+                RequestOrigin { address: "control socket".to_owned(), local_user: Some(credentials.uid()) };
             self.spawn(peer, async { Ok(stream) });
         }
     }
 
-    fn spawn<S>(
-        &self,
-        peer: ConnectedClient,
-        connecting: impl Future<Output = io::Result<S>> + Send + 'static,
-    ) where
+    fn spawn<S>(&self, peer: RequestOrigin, connecting: impl Future<Output = io::Result<S>> + Send + 'static)
+    where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
@@ -115,7 +112,7 @@ impl ConnectionServer {
         });
     }
 
-    async fn serve<S>(self, stream: S, peer: ConnectedClient)
+    async fn serve<S>(self, stream: S, peer: RequestOrigin)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
