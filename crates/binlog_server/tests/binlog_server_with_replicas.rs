@@ -18,7 +18,7 @@ use self::capture_receiver_thread::CaptureReceiver;
 use crate::capture_test_source::{PATIENCE, Running, Source};
 
 // The daemon and these tests use this module to connect the capture with the binlog server.
-#[path = "../../daemon/src/engine_options/capture_receiver_thread.rs"]
+#[path = "../../daemon/src/options_from_config/capture_receiver_thread.rs"]
 mod capture_receiver_thread;
 
 /// The name of an account without `admin`.

@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 use crate::seeded_random;
 use crate::server_contents::{all, ensure_equal};
 use crate::single_bit_drift::{self, Writers};
+use crate::stock_client::run_script;
 use crate::table_check;
-use crate::test_connections::run_script;
 
 on_each_server!(a_dump_under_writes_and_ddl_equals_the_source_at_one_point_in_time);
 

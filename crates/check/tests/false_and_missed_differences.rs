@@ -14,8 +14,8 @@ use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
 use crate::source_and_replica::ReplicaPair;
+use crate::stock_client::run_script;
 use crate::table_check::run;
-use crate::test_connections::run_script;
 
 on_each_server!(
     session_settings_of_the_server_do_not_affect_a_check,

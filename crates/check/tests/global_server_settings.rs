@@ -17,7 +17,7 @@ use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
 use crate::server_contents::{all, ensure_equal};
-use crate::test_connections::run_script;
+use crate::stock_client::run_script;
 use crate::test_dump_folders;
 
 on_each_server!(global_server_settings_have_no_effect);

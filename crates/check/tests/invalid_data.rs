@@ -17,8 +17,8 @@ use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
 use crate::server_contents::{all, ensure_equal, started};
+use crate::stock_client::run_script;
 use crate::table_check::run;
-use crate::test_connections::run_script;
 use crate::test_dump_folders;
 
 on_each_server!(

@@ -20,8 +20,8 @@ mod server_contents;
 mod single_bit_drift;
 #[path = "../../tables/tests/source_and_replica.rs"]
 mod source_and_replica;
+#[path = "../../tables/tests/stock_client.rs"]
+mod stock_client;
 mod table_check;
-#[path = "../../tables/tests/test_connections.rs"]
-mod test_connections;
 #[path = "../../dump/tests/test_dump_folders.rs"]
 mod test_dump_folders;

@@ -12,8 +12,8 @@ use tailwater_tables::schema::{Selection, TableName};
 use tailwater_tables::{BulkError, BulkProgress, Throttle};
 use tokio_util::sync::CancellationToken;
 
+use crate::stock_client::run_script;
 use crate::table_check::run;
-use crate::test_connections::run_script;
 
 on_each_server!(
     texts_of_old_character_sets_are_repaired,

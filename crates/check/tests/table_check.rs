@@ -19,7 +19,7 @@ use crate::column_type_limits;
 use crate::seeded_random;
 use crate::single_bit_drift::{self, InjectedDifferences, Writers};
 use crate::source_and_replica::{ReplicaPair, gtids};
-use crate::test_connections::run_script;
+use crate::stock_client::run_script;
 
 /// All ways of computing row digests.
 const ALL_DIGESTS: [Digests; 3] =

@@ -18,9 +18,9 @@ use tokio::task::JoinSet;
 
 use crate::api::cluster_servers::{ServerSnapshot, WritableProbe};
 use crate::control_api::ChangeCounter;
-use crate::engine_options::{self, ClusterWiring};
 use crate::manager::relay_probes::{RemoteRelayProbe, ServerNames};
 use crate::manager::remote_relay_acker::RemoteRelay;
+use crate::options_from_config::{self, ClusterWiring};
 use tailwater_config::{Config, HttpConfig};
 
 /// How long probes continue after the last request of a client.
@@ -47,7 +47,7 @@ impl ClusterObserver {
     /// # Errors
     /// If an option file with credentials, or the token file of a relay, cannot be read.
     pub fn start_all(config: &Config, changes: &ChangeCounter) -> anyhow::Result<Vec<Self>> {
-        engine_options::clusters(config)?
+        options_from_config::clusters(config)?
             .into_iter()
             .map(|wiring| Self::start(config, wiring, changes))
             .collect()
@@ -176,7 +176,7 @@ impl ClusterObserver {
                     other.silent = Some(format!("its last answer was {} ms ago", millis(age)));
                 }
                 Ok(status) => {
-                    let state = engine_options::remote_relay_state(&status, &present);
+                    let state = options_from_config::remote_relay_state(&status, &present);
                     let heard_ago_ms = state.heard_ago_ms.map(|ago| ago.saturating_add(millis(age)));
                     other.relay.state = Some(RelayState { heard_ago_ms, ..state });
                 }

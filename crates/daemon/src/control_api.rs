@@ -26,8 +26,8 @@ use crate::api::clusters::{ClusterSnapshot, ClusterView, ManagerSnapshot};
 use crate::api::daemon_requests::{CommandError, ControlAnswer, ControlCommand};
 use crate::api::daemon_snapshot::DaemonSnapshot;
 use crate::cluster_prober::ClusterObserver;
-use crate::engine_options;
 use crate::manager::manager_startup::OWN_RELAY;
+use crate::options_from_config;
 
 pub use control_session::ControlSession;
 pub use daemon_state::{DaemonState, SourceHandle};
@@ -221,7 +221,7 @@ impl ObservedCluster {
         let mut wired = self.observer.wiring().with_primary(&followed.server);
         let reports: Vec<_> = captures.iter().map(|capture| capture.report.clone()).collect();
         let statuses: Vec<_> = channels.iter().map(|channel| channel.status.clone()).collect();
-        engine_options::set_states(std::slice::from_mut(&mut wired), &reports, &statuses);
+        options_from_config::set_states(std::slice::from_mut(&mut wired), &reports, &statuses);
         self.observer.set_relay_states(&mut wired);
         let silence_ms = |relay: &RelayPlan| relay.state.as_ref().and_then(|state| state.heard_ago_ms);
         let others = wired.plan.others.iter().map(|other| (other.name.clone(), silence_ms(&other.relay)));

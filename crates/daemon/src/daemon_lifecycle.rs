@@ -19,11 +19,11 @@ use crate::bearer_token::NamedToken;
 use crate::cluster_prober::ClusterObserver;
 use crate::control_api::{ChangeCounter, Control, DaemonState, SourceHandle};
 use crate::control_socket::DirectoryLock;
-use crate::engine_options::{ConfigurationRefused, ResolvedConfig};
 use crate::manager::manager_startup::LocalCapture;
 use crate::manager::promotable_channel_targets::{ApplyChannelControl, ChannelControls};
+use crate::options_from_config::{ConfigurationRefused, ResolvedConfig};
 use crate::service_manager::ServiceManager;
-use crate::{engine_options, manager, segment_archiver};
+use crate::{manager, options_from_config, segment_archiver};
 use tailwater_config::Config;
 
 /// A running capture: the source's name, the capture, and the token that is cancelled when the capture ends.
@@ -69,7 +69,7 @@ pub fn run(config: &Config, front_end: &mut dyn FrontEnd) -> anyhow::Result<()> 
     let resolved = ResolvedConfig::of(config).map_err(ConfigurationRefused::mark)?;
     let ResolvedConfig { captures: mut options, channels, serves, tokens } = resolved;
     let _lock = DirectoryLock::take(&config.log.directory)?;
-    let (archived, schedule) = engine_options::archiving(config, &mut options)?;
+    let (archived, schedule) = options_from_config::archiving(config, &mut options)?;
     let mut opened = Vec::new();
     for options in options {
         let name = options.name.clone();
@@ -98,7 +98,7 @@ pub fn run(config: &Config, front_end: &mut dyn FrontEnd) -> anyhow::Result<()> 
     for (name, server) in bound {
         let of_source = config.sources.iter().zip(&captures).find(|(config, _)| config.name == name);
         let (source, (_, capture, _)) = of_source.with_context(|| format!("there is no source {name:?}"))?;
-        let served = engine_options::served(source, capture)?;
+        let served = options_from_config::served(source, capture)?;
         let server = runtime.block_on(async { server.serve(served) });
         readers.entry(name).or_default().push(server.readers());
         servers.push(server);
@@ -187,7 +187,7 @@ fn start_channel(
         warn!(channel = name, "the channel stays stopped: {conflict}");
     }
     let stopped = stopped.then(|| STOPPED_BY_CONFIGURATION.to_owned());
-    let catalogue = engine_options::source_catalogue(config, source, capture.status())?;
+    let catalogue = options_from_config::source_catalogue(config, source, capture.status())?;
     let options = ChannelOptions { source_catalogue: Some(catalogue), ..options };
     let status = capture.status();
     let source_time = SourceTime::new(move || status.source_now_us());

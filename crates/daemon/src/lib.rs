@@ -1,7 +1,7 @@
 //! All long-running parts: the daemon that captures sources, serves their logs, applies channels and manages
 //! clusters.
 //!
-//! - [`engine_options`]: converts the configuration file to the options of the engines.
+//! - [`options_from_config`]: converts the configuration file to the options of the engines.
 //! - [`daemon_lifecycle`]: starts the parts that the configuration names, and supervises them until a signal.
 //! - [`control_api`]: the interface between the daemon and its front ends: snapshots, changes, commands.
 //!   [`api`]: the types that clients see.
@@ -21,10 +21,10 @@ pub mod cluster_prober;
 pub mod control_api;
 pub mod control_socket;
 pub mod daemon_lifecycle;
-pub mod engine_options;
 pub mod error_chain;
 pub mod manager;
 pub mod metrics;
+pub mod options_from_config;
 mod segment_archiver;
 pub mod server_role_check;
 pub mod service_manager;

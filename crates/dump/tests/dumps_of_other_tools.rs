@@ -13,7 +13,7 @@ use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
 use crate::server_contents::{all, ensure_equal, started};
-use crate::test_connections::run_script;
+use crate::stock_client::run_script;
 
 on_each_server!(dumps_of_mydumper_are_loaded);
 

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::server_contents::{all, ensure_equal, started};
 use crate::source_of_every_column_type::source;
-use crate::test_connections::{client, run_script};
+use crate::stock_client::{client, run_script};
 use crate::{manifest_files, test_dump_folders};
 
 on_each_server!(

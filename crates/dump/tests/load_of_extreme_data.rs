@@ -11,7 +11,7 @@ use tailwater_tables::{BulkError, BulkProgress};
 use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
-use crate::test_connections::run_script;
+use crate::stock_client::run_script;
 use crate::test_dump_folders;
 
 on_each_server!(

@@ -20,8 +20,8 @@ mod server_contents;
 mod server_copy;
 mod source_of_every_column_type;
 mod sql_and_csv_output;
-#[path = "../../tables/tests/test_connections.rs"]
-mod test_connections;
+#[path = "../../tables/tests/stock_client.rs"]
+mod stock_client;
 mod test_dump_folders;
 mod unusual_tables;
 mod users_and_roles;

@@ -8,7 +8,7 @@ use tailwater_tables::{BulkError, BulkProgress};
 use tokio_util::sync::CancellationToken;
 
 use crate::server_contents::started;
-use crate::test_connections::run_script;
+use crate::stock_client::run_script;
 use crate::test_dump_folders;
 
 /// Objects that both flavours have, in a syntax that both accept.

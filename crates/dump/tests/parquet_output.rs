@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::manifest_files::{read_manifest, write_manifest};
 use crate::server_contents::started;
 use crate::source_of_every_column_type::source;
-use crate::test_connections::run_script;
+use crate::stock_client::run_script;
 
 on_each_server!(
     every_value_equals_the_result_of_a_query,

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::server_contents::{all, ensure_equal, started};
 use crate::source_of_every_column_type::source;
-use crate::{test_connections, test_dump_folders};
+use crate::{stock_client, test_dump_folders};
 
 on_each_server!(
     everything_is_copied,
@@ -84,7 +84,7 @@ async fn shop(kind: ServerKind) -> Result<Server> {
             FROM digits a, digits b, digits c, digits e, digits f WHERE f.d < 4;
         CREATE VIEW counted AS SELECT COUNT(*) AS n FROM orders;
     ";
-    test_connections::run_script(&server, script.as_bytes())?;
+    stock_client::run_script(&server, script.as_bytes())?;
     Ok(server)
 }
 

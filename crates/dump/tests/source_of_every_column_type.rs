@@ -5,7 +5,7 @@ use tailwater_sandbox::{Server, ServerKind};
 
 use crate::column_type_limits;
 use crate::server_contents::started;
-use crate::test_connections::run_script;
+use crate::stock_client::run_script;
 
 /// Starts a source with columns of every type, and other objects.
 pub async fn source(kind: ServerKind) -> Result<Server> {

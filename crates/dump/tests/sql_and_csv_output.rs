@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::manifest_files::read_manifest;
 use crate::server_contents::{all, ensure_equal, started};
 use crate::source_of_every_column_type::source;
-use crate::test_connections::{client, run_script};
+use crate::stock_client::{client, run_script};
 
 on_each_server!(
     a_stream_loads_in_one_pass,

@@ -12,7 +12,7 @@ use tailwater_wire::Flavour;
 use tokio_util::sync::CancellationToken;
 
 use crate::server_contents::started;
-use crate::test_connections::run_script;
+use crate::stock_client::run_script;
 
 on_each_server!(accounts_are_loaded_and_existing_accounts_stay);
 

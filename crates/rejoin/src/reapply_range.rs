@@ -13,8 +13,8 @@ use tailwater_wire::binlog_event::{
 use tailwater_wire::gtid::{Gtid, GtidSet};
 
 use crate::common_gtids::Identity;
-use crate::ddl_flush_evidence::{DdlEvidence, classify};
 use crate::error::RejoinError;
+use crate::flushes_proven_by_ddl::{DdlEvidence, classify};
 use tailwater_apply::source_transaction::{ApplyStep, Transaction, TransactionContent};
 use tailwater_apply::transaction_decoder::statement_classifier::defines;
 

@@ -9,5 +9,5 @@ mod documented_error_codes;
 mod schema_scripts;
 mod seeded_random;
 mod source_and_replica;
-mod test_connections;
+mod stock_client;
 mod throttle;

@@ -8,7 +8,7 @@ use tailwater_tables::schema::{
 };
 use tailwater_wire::Flavour;
 
-use crate::test_connections::run_script;
+use crate::stock_client::run_script;
 
 on_each_server!(definitions_recreate_their_objects, missing_objects_are_named);
 

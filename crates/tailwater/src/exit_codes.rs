@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use tailwater_daemon::engine_options::ConfigurationRefused;
+use tailwater_daemon::options_from_config::ConfigurationRefused;
 
 /// The exit code of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,8 +18,8 @@ use tracing::{debug, error, info, warn};
 
 use super::former_primary_rejoin::{FormerPrimary, RejoinReport, RejoinRequest};
 use super::managed_cluster::ManagedCluster;
-use crate::engine_options;
 use crate::error_chain::ErrorChain;
+use crate::options_from_config;
 use tailwater_config::{Config, SourceConfig};
 
 /// Interval between two searches for former primaries.
@@ -52,14 +52,14 @@ pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
     let start = run_time(chrono::Utc::now());
     let mut former = recently_replaced(cluster.records(), chrono::Utc::now());
     let mut replacements = Replacements::since(&start);
-    let configured = engine_options::cluster_led_by(&config, &source, Some(&source.name));
+    let configured = options_from_config::cluster_led_by(&config, &source, Some(&source.name));
     let mut primary = configured.map_or_else(|_| source.name.clone(), |wired| wired.primary.name);
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
         if !cluster.is_free() {
             continue;
         }
-        let Ok(wired) = engine_options::cluster_led_by(&config, &source, None) else { continue };
+        let Ok(wired) = options_from_config::cluster_led_by(&config, &source, None) else { continue };
         if wired.primary.name != primary {
             former.insert(std::mem::replace(&mut primary, wired.primary.name.clone()));
         }

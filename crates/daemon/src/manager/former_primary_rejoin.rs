@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::manager_startup;
-use crate::engine_options;
+use crate::options_from_config;
 use tailwater_config::{Config, SourceConfig};
 
 /// How long the server may take until it receives events from the log.
@@ -121,7 +121,7 @@ impl FormerPrimary {
     /// If the configuration does not name the server, if the server is the primary or the target of a
     /// channel, or if the log cannot be opened or is not served.
     pub fn new(config: &Config, source: &SourceConfig, request: RejoinRequest) -> anyhow::Result<Self> {
-        let wired = engine_options::cluster_led_by(config, source, None)?;
+        let wired = options_from_config::cluster_led_by(config, source, None)?;
         let name = &request.server;
         ensure!(wired.primary.name != *name, "{name} is the current primary: the capture follows it");
         let known =
@@ -135,7 +135,8 @@ impl FormerPrimary {
             )
         })?;
         let target = config.channels.iter().find(|channel| {
-            let address = engine_options::connect_options(channel.server()).map(|options| options.endpoint);
+            let address =
+                options_from_config::connect_options(channel.server()).map(|options| options.endpoint);
             channel.source == source.name && address.is_ok_and(|address| address == server.connect.endpoint)
         });
         if let Some(channel) = target {

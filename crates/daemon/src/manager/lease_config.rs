@@ -6,7 +6,7 @@ use tailwater_manager::lease::{
     EtcdLease, EtcdOptions, EtcdUser, EtcdValue, FileLease, LeaseTask, LeaseTimes,
 };
 
-use crate::engine_options;
+use crate::options_from_config;
 use tailwater_config::{LeaseConfig, ManagerConfig};
 
 /// Starts to acquire the lease for one source's cluster. A lease in a file is in `folder`.
@@ -66,7 +66,7 @@ fn etcd_options(
 ) -> anyhow::Result<EtcdOptions> {
     let user = match (&config.etcd_user, &config.etcd_password_file) {
         (Some(name), Some(file)) => {
-            Some(EtcdUser { name: name.clone(), password: engine_options::first_line(file)? })
+            Some(EtcdUser { name: name.clone(), password: options_from_config::first_line(file)? })
         }
         _ => None,
     };

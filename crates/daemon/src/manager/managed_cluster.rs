@@ -42,7 +42,7 @@ use super::etcd_audit_records::SharedAudits;
 use super::persisted_failover_guard::PersistedGuard;
 use super::promotable_channel_targets::ChannelControls;
 use super::watch_checkpoint_file::WatchCheckpointFile;
-use crate::engine_options::ClusterWiring;
+use crate::options_from_config::ClusterWiring;
 use tailwater_config::ManagerConfig;
 use tailwater_manager::audit_history::{Replacement, last_replacement};
 

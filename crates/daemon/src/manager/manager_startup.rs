@@ -34,7 +34,7 @@ use super::relay_probes::LocalRelayProbe;
 use super::remote_relay_acker::RemoteRelay;
 use super::watch_checkpoint_file::WatchCheckpointFile;
 use crate::cluster_prober::ClusterObserver;
-use crate::engine_options::{self, ClusterWiring};
+use crate::options_from_config::{self, ClusterWiring};
 use tailwater_config::{
     Config, HookConfig, ManagerConfig, RelayConfig, ServeConfig, ServeTlsConfig, SourceConfig,
 };
@@ -125,7 +125,7 @@ impl ClusterSetup<'_> {
             source: source.name.clone(),
             config: manager_config.clone(),
             manager: self.name.to_owned(),
-            wiring: Box::new(move |primary| engine_options::cluster_led_by(&config, &wired, primary)),
+            wiring: Box::new(move |primary| options_from_config::cluster_led_by(&config, &wired, primary)),
             poller: self.observer.poller(),
             followed: Box::new(move || followed.orders().follows),
             log_origin: Box::new(move || log_origin(&log)),
@@ -288,7 +288,7 @@ fn account(manager_config: &ManagerConfig, serves: &[&ServeConfig]) -> anyhow::R
     };
     if let Some(user) = &manager_config.replica_user {
         let password = match &manager_config.replica_password_file {
-            Some(file) => engine_options::first_line(file)?,
+            Some(file) => options_from_config::first_line(file)?,
             None => String::new(),
         };
         return Ok(named(user.clone(), password));
@@ -296,7 +296,9 @@ fn account(manager_config: &ManagerConfig, serves: &[&ServeConfig]) -> anyhow::R
     for user in serves.iter().flat_map(|serve| &serve.users) {
         match (&user.password, &user.password_file) {
             (Some(password), _) => return Ok(named(user.name.clone(), password.clone())),
-            (None, Some(file)) => return Ok(named(user.name.clone(), engine_options::first_line(file)?)),
+            (None, Some(file)) => {
+                return Ok(named(user.name.clone(), options_from_config::first_line(file)?));
+            }
             (None, None) => {}
         }
     }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::remote_relay_acker::RemoteRelay;
 use crate::api::capture_orders::RelayStatus;
 use crate::control_api::ChangeCounter;
-use crate::engine_options::ClusterWiring;
+use crate::options_from_config::ClusterWiring;
 
 /// Probes a capture of this process.
 #[derive(Debug, Clone)]

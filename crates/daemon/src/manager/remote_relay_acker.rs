@@ -13,8 +13,8 @@ use tailwater_topology::server_state::ProbeError;
 
 use crate::api::capture_orders::{AckerFailure, OrderBody, RelayStatus};
 use crate::bearer_token::BearerToken;
-use crate::engine_options::{ClusterWiring, remote_relay_state};
 use crate::error_chain::ErrorChain;
+use crate::options_from_config::{ClusterWiring, remote_relay_state};
 use tailwater_config::{Config, RelayConfig};
 
 /// The greatest size of an answer, in bytes: two GTID sets and some text.

@@ -15,7 +15,7 @@ mod server_roles;
 mod server_rules;
 
 use tailwater_config::Config;
-use tailwater_daemon::engine_options::ResolvedConfig;
+use tailwater_daemon::options_from_config::ResolvedConfig;
 
 pub use check_line::{CheckLevel, CheckLine, ConnectionReport};
 

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use tailwater_apply::channel::GtidMode;
 use tailwater_config::Config;
-use tailwater_daemon::engine_options::{ResolvedConfig, connect_options};
+use tailwater_daemon::options_from_config::{ResolvedConfig, connect_options};
 use tailwater_session::{AccountPurpose, ConnectOptions};
 
 /// A server, as one section of the configuration uses it.

@@ -19,7 +19,7 @@ use crate::arguments::{ChannelAdd, Output};
 use crate::exit_codes::Exit;
 use tailwater_config::{ChannelConfig, Config, ServerAddress};
 use tailwater_daemon::api::daemon_requests::ControlCommand;
-use tailwater_daemon::engine_options::connect_options;
+use tailwater_daemon::options_from_config::connect_options;
 
 /// Time limit for the channel to start after the copy.
 const START_TIMEOUT: Duration = Duration::from_secs(60);

@@ -21,7 +21,7 @@ use super::progress_display::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on
 use super::throttle_options::throttle;
 use crate::arguments::{CheckArgs, CompareArgs, DigestsArg, Output, WaitArg};
 use crate::exit_codes::Exit;
-use tailwater_daemon::engine_options::channel_progress_reader::AppliedProgress;
+use tailwater_daemon::options_from_config::channel_progress_reader::AppliedProgress;
 
 /// Maximum number of differences in text output. JSON output has all of them.
 const ROWS_SHOWN: usize = 100;

@@ -11,7 +11,7 @@ use tailwater_log::AckMode;
 use crate::arguments::{ConfigCommand, ConfigFile, Output};
 use crate::exit_codes::Exit;
 use tailwater_config::{ConfigError, DEFAULT_CONFIG, SectionInForce, settings_in_force};
-use tailwater_daemon::engine_options::ResolvedConfig;
+use tailwater_daemon::options_from_config::ResolvedConfig;
 
 use super::check_report_text::check_report_text;
 use super::text_style::TextStyle;

@@ -1,7 +1,7 @@
 //! `tailwater run`: the daemon.
 
 use anyhow::Context;
-use tailwater_daemon::engine_options::ConfigurationRefused;
+use tailwater_daemon::options_from_config::ConfigurationRefused;
 use tailwater_http_api::HttpFrontEnd;
 
 use crate::arguments::ConfigFile;

@@ -9,8 +9,8 @@ use crate::arguments::{Output, TopologyArgs};
 use crate::exit_codes::Exit;
 use tailwater_config::Config;
 use tailwater_daemon::api::clusters::ClusterView;
-use tailwater_daemon::engine_options::{self, ClusterWiring};
 use tailwater_daemon::manager::remote_relay_acker;
+use tailwater_daemon::options_from_config::{self, ClusterWiring};
 
 /// Queries each server of the configuration and prints the topology, repeatedly with `--watch`. An
 /// unreachable server is shown as such and is not an error.
@@ -19,7 +19,7 @@ use tailwater_daemon::manager::remote_relay_acker;
 /// If the configuration, or an option file with credentials, cannot be read.
 pub async fn topology(arguments: &TopologyArgs, output: Output) -> anyhow::Result<Exit> {
     let config = arguments.file.load()?;
-    let clusters = engine_options::clusters(&config)?;
+    let clusters = options_from_config::clusters(&config)?;
     let timeout = Duration::from_millis(arguments.timeout_ms);
     loop {
         let text = observe(&config, clusters.clone(), timeout, output, arguments.watch.is_some()).await?;
@@ -43,12 +43,12 @@ async fn observe(
 ) -> anyhow::Result<String> {
     let mut observations = Vec::new();
     for cluster in &clusters {
-        observations.push(engine_options::observe(cluster, timeout).await);
+        observations.push(options_from_config::observe(cluster, timeout).await);
     }
     // The daemon is queried last, after the servers, so that the state of the log is the newest.
-    engine_options::ask_daemon(config, &mut clusters);
+    options_from_config::ask_daemon(config, &mut clusters);
     remote_relay_acker::ask_others(config, &mut clusters).await;
-    let mut readiness = engine_options::ask_readiness(config);
+    let mut readiness = options_from_config::ask_readiness(config);
     let shown: Vec<ClusterView> = clusters
         .iter()
         .zip(&observations)

@@ -1,4 +1,4 @@
-//! Functions that several tests use.
+//! Runs the stock client of a server.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
