@@ -85,12 +85,17 @@ impl AccessControl {
     /// Starts a session for a browser that sends a token. Returns the session's id; `None` if there is no
     /// such token.
     pub async fn log_in(&self, token: &str) -> Option<String> {
-        // Every token is compared, so that the time does not tell which one is similar.
-        let found = self.tokens.iter().filter(|known| known.token.is(token.trim().as_bytes())).last();
+        let found = self.token_that(|known| known.token.is(token.trim().as_bytes()));
         if found.is_none() {
             tokio::time::sleep(REFUSAL_DELAY).await;
         }
         found.map(|known| self.sessions.start(&known.name, known.role))
+    }
+
+    /// Returns the token that matches. Every token is compared, so that the time does not depend on which one it
+    /// is.
+    fn token_that(&self, is_it: impl Fn(&NamedToken) -> bool) -> Option<&NamedToken> {
+        self.tokens.iter().fold(None, |found, known| if is_it(known) { Some(known) } else { found })
     }
 
     /// Returns the caller of a request; `None` if it has no valid token.
@@ -100,7 +105,7 @@ impl AccessControl {
             return Some(Caller { name, role: HttpRole::Operator, csrf_token: None });
         }
         if let Some(header) = headers.get(AUTHORIZATION) {
-            let known = self.tokens.iter().filter(|known| known.token.is_in(header.as_bytes())).last()?;
+            let known = self.token_that(|known| known.token.is_in(header.as_bytes()))?;
             return Some(Caller { name: known.name.clone(), role: known.role, csrf_token: None });
         }
         let cookies = headers.get_all(COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
