@@ -92,8 +92,8 @@ impl AccessControl {
         found.map(|known| self.sessions.start(&known.name, known.role))
     }
 
-    /// Returns the token that matches. Every token is compared, so that the time does not depend on which one it
-    /// is.
+    /// Returns the token that matches. Every token is compared, so that the time does not depend on which one
+    /// it is.
     fn token_that(&self, is_it: impl Fn(&NamedToken) -> bool) -> Option<&NamedToken> {
         self.tokens.iter().fold(None, |found, known| if is_it(known) { Some(known) } else { found })
     }
