@@ -408,7 +408,8 @@ mod tests {
     use tailwater_wire::binlog_event::{BinlogEvent, EventBody};
 
     use super::*;
-    use crate::batch::tests::server_model::{History, PLAIN, wishes};
+    use crate::batch::tests::planned_row_changes::PLAIN;
+    use crate::batch::tests::server_model::{History, wishes};
     use crate::batch::{PlanOptions, plan};
 
     /// The effect of a rows event: table name, kind, flags and both column bitmaps, then the row images.

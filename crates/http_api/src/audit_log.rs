@@ -20,8 +20,8 @@ pub(crate) struct AuditLogEntry<'a> {
     pub time: String,
     /// The name of the token, or the user of the control socket.
     pub caller: &'a str,
-    /// The role of the caller; absent if the request was refused because it has no valid token.
-    pub role: Option<&'static str>,
+    /// The role of the caller.
+    pub role: &'static str,
     /// The address of the client.
     pub peer: &'a str,
     /// The method of the request.
@@ -97,7 +97,7 @@ mod tests {
         let entry = |path| AuditLogEntry {
             time: "2026-11-26T00:00:00Z".to_owned(),
             caller: "anna",
-            role: Some("operator"),
+            role: "operator",
             peer: "127.0.0.1:5",
             method: "POST",
             path,

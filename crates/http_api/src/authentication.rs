@@ -9,7 +9,7 @@ use axum::extract::{Request, State};
 use axum::http::header::{
     ACCEPT, AUTHORIZATION, CACHE_CONTROL, COOKIE, HeaderValue, LOCATION, WWW_AUTHENTICATE,
 };
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -59,6 +59,8 @@ pub struct AccessControl {
     audit_log: AuditLog,
     /// Whether the listener has TLS, so that cookies must not be sent without it.
     is_tls: bool,
+    /// Whether there is a page, whose visitors are sent to its login.
+    has_page: bool,
 }
 
 impl AccessControl {
@@ -67,9 +69,10 @@ impl AccessControl {
         anonymous: impl IntoIterator<Item = AnonymousRequests>,
         audit_log: AuditLog,
         is_tls: bool,
+        has_page: bool,
     ) -> Self {
         let anonymous = anonymous.into_iter().collect();
-        Self { tokens, anonymous, sessions: PageSessions::default(), audit_log, is_tls }
+        Self { tokens, anonymous, sessions: PageSessions::default(), audit_log, is_tls, has_page }
     }
 
     /// The browsers that have logged in.
@@ -178,7 +181,7 @@ pub(crate) async fn authorize(
         Some(refusal) => {
             let headers = request.headers().clone();
             drop(request);
-            refuse(refusal, &method, &path, &headers).await
+            refuse(refusal, access.has_page && method.is_safe(), &path, &headers).await
         }
         None => {
             let bytes_max = if caller.is_some() { REQUEST_BYTES_MAX } else { ANONYMOUS_BODY_BYTES_MAX };
@@ -194,12 +197,13 @@ pub(crate) async fn authorize(
             }
         }
     };
-    // The login is no change, and its body has the token.
-    if is_change(&method) && path != "/login" {
+    // The body of a login has the token. Requests without a valid token are left out: they change nothing,
+    // and anyone could fill the file with them until it no longer has the entries of operators.
+    if let Some(caller) = caller.filter(|_| is_change(&method) && path != "/login") {
         access.audit_log.append(&AuditLogEntry {
             time: chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true),
-            caller: caller.as_ref().map_or("unknown", |caller| &caller.name),
-            role: caller.as_ref().map(|caller| caller.role.name()),
+            caller: &caller.name,
+            role: caller.role.name(),
             peer: &peer.address,
             method: method.as_str(),
             path: &path,
@@ -212,9 +216,10 @@ pub(crate) async fn authorize(
     response
 }
 
-async fn refuse(refusal: ApiError, method: &Method, path: &str, headers: &HeaderMap) -> Response {
+/// Returns the response to a refused request. `may_log_in` tells whether a browser is sent to the login.
+async fn refuse(refusal: ApiError, may_log_in: bool, path: &str, headers: &HeaderMap) -> Response {
     let wants_page = headers.get(ACCEPT).is_some_and(|accept| accept.as_bytes().starts_with(b"text/html"));
-    if !is_of_programs(path) && wants_page && method.is_safe() {
+    if may_log_in && !is_of_programs(path) && wants_page {
         return (StatusCode::SEE_OTHER, [(LOCATION, "/login")]).into_response();
     }
     let status = refusal.status;

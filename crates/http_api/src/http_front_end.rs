@@ -70,7 +70,13 @@ impl FrontEnd for HttpFrontEnd {
         let anonymous = config.http.iter().flat_map(|http| http.anonymous.iter().copied());
         let listener = self.listener.take();
         let is_tls = listener.as_ref().is_some_and(|(_, tls)| tls.is_some());
-        let access = AccessControl::new(std::mem::take(&mut self.tokens), anonymous, audit_log, is_tls);
+        let access = AccessControl::new(
+            std::mem::take(&mut self.tokens),
+            anonymous,
+            audit_log,
+            is_tls,
+            self.page.is_some(),
+        );
         let access = Arc::new(access);
         let page = self.page.map(|page| page(config, Arc::clone(control), Arc::clone(&access)));
         let router = openapi::router(Arc::clone(control), page.unwrap_or_default(), access);

@@ -38,8 +38,8 @@ pub(crate) struct LongLived {
 }
 
 impl LongLived {
-    /// Removes the time limit of the connection. Returns `None` if too many connections have none. The limit
-    /// counts again when the permit is dropped.
+    /// Removes the time limit of the connection. Returns `None` if too many connections have none.
+    /// Dropping the permit makes room for another connection; the time limit stays removed.
     pub fn allow(&self) -> Option<tokio::sync::OwnedSemaphorePermit> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
         self.is_long_lived.store(true, Ordering::Relaxed);

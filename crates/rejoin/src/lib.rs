@@ -30,7 +30,6 @@ mod flushes_proven_by_ddl;
 pub mod reapply_range;
 mod row_change_decoder;
 #[cfg(test)]
-#[allow(dead_code, missing_docs, reason = "the tests of the batch planner use the rest")]
 #[path = "../../apply/src/batch/tests/server_model.rs"]
 mod server_model;
 mod server_quiesce;

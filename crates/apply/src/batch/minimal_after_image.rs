@@ -80,7 +80,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::batch::tests::server_model::{WIDE_KEY, image, mapped};
+    use crate::batch::tests::planned_row_changes::WIDE_KEY;
+    use crate::batch::tests::server_model::{image, mapped};
 
     fn cells() -> impl Strategy<Value = Vec<Option<i32>>> {
         proptest::collection::vec(proptest::option::weighted(0.7, 0..3i32), 4)

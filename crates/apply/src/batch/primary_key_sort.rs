@@ -75,7 +75,8 @@ fn whole_number_bytes(column_type: ColumnType) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::tests::server_model::{CHILD, KEYLESS, PARENT, PLAIN, WIDE_KEY, mapped};
+    use crate::batch::tests::planned_row_changes::{PLAIN, WIDE_KEY};
+    use crate::batch::tests::server_model::{CHILD, KEYLESS, PARENT, mapped};
 
     #[test]
     fn only_rows_with_simple_keys_have_a_rank() {

@@ -11,17 +11,13 @@ use super::daemon_status::DaemonStatus;
 use super::manager_requests::{ManagerAnswer, ManagerRequest};
 
 /// A command to the daemon.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "request", deny_unknown_fields)]
+#[derive(Debug, Clone)]
 pub enum ControlCommand {
     /// List all channels.
-    #[serde(rename = "channel_list")]
     List,
     /// List all channels with the details of their faults. The details may contain values of rows.
-    #[serde(rename = "channel_list_with_values")]
     ListWithValues,
     /// Start a channel.
-    #[serde(rename = "channel_start")]
     Start {
         /// The channel's name.
         channel: String,
@@ -32,7 +28,6 @@ pub enum ControlCommand {
         until_time_us: Option<u64>,
     },
     /// Start a channel, and let it tolerate changes that the target already has.
-    #[serde(rename = "channel_tolerate")]
     Tolerate {
         /// The channel's name.
         channel: String,
@@ -41,20 +36,17 @@ pub enum ControlCommand {
         until_gtid: Option<String>,
     },
     /// Stop a channel after its running transactions have committed.
-    #[serde(rename = "channel_stop")]
     Stop {
         /// The channel's name.
         channel: String,
     },
     /// Stop a channel after its running transactions have committed, and start it again when this connection
     /// ends. A channel that was already stopped stays stopped.
-    #[serde(rename = "channel_pause")]
     Pause {
         /// The channel's name.
         channel: String,
     },
     /// Do not apply one transaction.
-    #[serde(rename = "channel_skip")]
     Skip {
         /// The channel's name.
         channel: String,
@@ -62,7 +54,6 @@ pub enum ControlCommand {
         gtid: String,
     },
     /// Set which transactions count as applied on the target.
-    #[serde(rename = "channel_seek")]
     Seek {
         /// The channel's name.
         channel: String,
@@ -70,7 +61,6 @@ pub enum ControlCommand {
         gtids: String,
     },
     /// Replace the filters of a channel.
-    #[serde(rename = "channel_filter")]
     Filter {
         /// The channel's name.
         channel: String,
@@ -80,13 +70,11 @@ pub enum ControlCommand {
         from_gtid: Option<String>,
     },
     /// Keep new transactions in the log until a stopped channel has applied them.
-    #[serde(rename = "channel_hold")]
     Hold {
         /// The channel's name.
         channel: String,
     },
     /// Change options of a channel.
-    #[serde(rename = "channel_set")]
     Set {
         /// The channel's name.
         channel: String,
@@ -94,7 +82,6 @@ pub enum ControlCommand {
         edit: ChannelEdit,
     },
     /// Stop the capture of a source, also after restarts of the daemon.
-    #[serde(rename = "acker_stop")]
     AckerStop {
         /// The name of the source.
         source: String,
@@ -102,13 +89,11 @@ pub enum ControlCommand {
         token: u64,
     },
     /// Report the state of a source's capture, and what its log contains.
-    #[serde(rename = "acker_read")]
     AckerRead {
         /// The name of the source.
         source: String,
     },
     /// Resume the capture of a source.
-    #[serde(rename = "acker_start")]
     AckerStart {
         /// The name of the source.
         source: String,
@@ -116,7 +101,6 @@ pub enum ControlCommand {
         token: u64,
     },
     /// Order the capture of a source to follow another server of the cluster.
-    #[serde(rename = "acker_follow")]
     AckerFollow {
         /// The name of the source.
         source: String,
@@ -126,16 +110,12 @@ pub enum ControlCommand {
         server: String,
     },
     /// Report the logs of the sources, and the replicas that read them.
-    #[serde(rename = "topology")]
     Topology,
     /// Report the status of the whole daemon.
-    #[serde(rename = "status")]
     Status,
     /// A request to the manager.
-    #[serde(rename = "manager")]
     Manager(ManagerRequest),
     /// Check whether clients may write to a server. Only available within the process.
-    #[serde(skip)]
     CheckPrimary {
         /// The name of the server; if absent, the primary of the cluster.
         server: Option<String>,
@@ -143,7 +123,6 @@ pub enum ControlCommand {
         source: Option<String>,
     },
     /// Check whether clients may read from a server. Only available within the process.
-    #[serde(skip)]
     CheckReplica {
         /// The name of the server.
         server: String,
@@ -155,8 +134,7 @@ pub enum ControlCommand {
 }
 
 /// An answer of the daemon.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone)]
 pub enum ControlAnswer {
     /// The channels, after the command was executed.
     Channels(Vec<ChannelStatus>),
@@ -176,7 +154,6 @@ pub enum ControlAnswer {
         message: String,
     },
     /// The result of a check of a server's role. Only available within the process.
-    #[serde(skip)]
     Role(RoleCheck),
 }
 

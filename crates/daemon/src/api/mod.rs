@@ -1,7 +1,7 @@
 //! The data that clients of the daemon see: plain serde types without logic.
 //!
-//! The control socket and HTTP exchange them as JSON, so the names of fields and variants are part of the
-//! interface (docs/reference). [`crate::control_api::Control`] takes the commands and produces the answers.
+//! The HTTP API exchanges most of them as JSON, so the names of their fields are part of the interface
+//! (docs/reference/api.md). [`crate::control_api::Control`] takes the commands and produces the answers.
 //!
 //! - [`daemon_requests`]: the commands of clients, and the answers.
 //! - [`daemon_snapshot`]: the state of the whole daemon. [`captures`], [`channels`], [`clusters`],

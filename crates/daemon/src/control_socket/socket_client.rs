@@ -155,7 +155,7 @@ pub async fn pause_channel(socket: &Path, channel: &str) -> anyhow::Result<Pause
     // The first line has the status. Empty lines follow while the channel is paused.
     let mut line = Vec::new();
     while !line.ends_with(b"\n") {
-        let chunk = response.chunk().await.map_err(|error| unclear(error.to_string()))?;
+        let chunk = chunk_of(&mut response, socket).await?;
         line.extend_from_slice(&chunk.ok_or_else(|| unclear("it has ended early".to_owned()))?);
         ensure!(line.len() <= RESPONSE_BYTES_MAX, unclear(too_long("the response", RESPONSE_BYTES_MAX)));
     }
@@ -231,9 +231,18 @@ async fn connect_and_send(
     }
 }
 
+/// Returns the next part of a response's body; `None` at its end. A daemon that sends a head sends the body
+/// without a pause.
+async fn chunk_of(response: &mut Response, socket: &Path) -> Result<Option<bytes::Bytes>, ControlError> {
+    match tokio::time::timeout(SILENCE_MAX, response.chunk()).await {
+        Ok(chunk) => chunk.map_err(|error| bad_answer(socket, root_cause(&error))),
+        Err(_) => Err(silent(socket, SILENCE_MAX)),
+    }
+}
+
 async fn body_of(mut response: Response, socket: &Path) -> Result<Vec<u8>, ControlError> {
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| bad_answer(socket, root_cause(&error)))? {
+    while let Some(chunk) = chunk_of(&mut response, socket).await? {
         if body.len() + chunk.len() > RESPONSE_BYTES_MAX {
             return Err(bad_answer(socket, too_long("it", RESPONSE_BYTES_MAX)));
         }

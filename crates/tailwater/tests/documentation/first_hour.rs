@@ -50,7 +50,7 @@ fn comparable(line: &str) -> String {
     text.trim_end().to_owned()
 }
 
-/// Whether a line of output is the line of the page; `...` within a line stands for any text.
+/// Whether a line of output is the line of the page; `...` within a line matches any text.
 fn is_same(shown: &str, printed: &str) -> bool {
     let (shown, printed) = (comparable(shown), comparable(printed));
     let Some((start, rest)) = shown.split_once("...") else { return shown == printed };
@@ -130,7 +130,10 @@ async fn follow_the_page(kind: ServerKind) -> Result<()> {
             _ => {}
         }
     }
-    ensure!(!folder.path().join("first-hour").exists(), "the page leaves its folder behind");
+    ensure!(
+        !folder.path().join("first-hour").exists(),
+        "the folder of the page still exists after its last block"
+    );
     Ok(())
 }
 

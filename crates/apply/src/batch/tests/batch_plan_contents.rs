@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tailwater_wire::binlog_event::RowsKind::{self, Delete, Update, Write};
 
-use super::server_model::{Cells, History, KEYLESS, PLAIN, WIDE_KEY, mapped};
+use super::planned_row_changes::{PLAIN, WIDE_KEY};
+use super::server_model::{Cells, History, KEYLESS, mapped};
 use crate::batch::{BatchPlan, PlanOptions, plan};
 use crate::target_table::TargetTable;
 

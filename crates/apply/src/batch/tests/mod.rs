@@ -2,6 +2,7 @@
 //! by row, and no intermediate step violates a key.
 
 mod batch_plan_contents;
+pub(crate) mod planned_row_changes;
 pub(crate) mod server_model;
 
 use proptest::prelude::*;

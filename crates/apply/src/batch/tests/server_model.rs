@@ -12,7 +12,6 @@ use tailwater_wire::binlog_event::RowsKind;
 use tailwater_wire::row_event::TableMap;
 use tailwater_wire::row_event::table_map_column::type_code;
 
-use tailwater_apply::batch::{PlannedRow, RowGroup};
 use tailwater_apply::source_to_target_table::MappedTable;
 use tailwater_apply::source_transaction::{RowChanges, RowPlace};
 use tailwater_apply::target_table::{ForeignKey, IndexPart, TargetColumn, TargetTable, UniqueIndex};
@@ -26,8 +25,6 @@ pub struct Shape {
     pub unique: &'static [&'static [usize]],
 }
 
-pub const PLAIN: usize = 0;
-pub const WIDE_KEY: usize = 1;
 pub const KEYLESS: usize = 2;
 /// The number of a table whose column 1 references the primary key of [`PARENT`].
 pub const CHILD: usize = 3;
@@ -151,7 +148,7 @@ impl Store {
     }
 
     /// Checks that the rows of a table violate no unique or foreign key.
-    fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), String> {
         for (table, rows) in self.tables.iter().enumerate() {
             for index in SHAPES[table].unique {
                 let mut seen = BTreeSet::new();
@@ -167,62 +164,6 @@ impl Store {
             if row[1].is_some() && !self.tables[PARENT].iter().any(|parent| parent[0] == row[1]) {
                 return Err(format!("the child row {row:?} has no parent row"));
             }
-        }
-        Ok(())
-    }
-
-    fn find(&self, table: usize, image: &[(usize, Option<i32>)]) -> Result<usize, String> {
-        self.tables[table]
-            .iter()
-            .position(|row| image.iter().all(|(column, value)| row[*column] == *value))
-            .ok_or_else(|| format!("table t{table} has no row with the values {image:?}"))
-    }
-
-    /// Applies a row as a server does. If the row must be rejected, returns the reason.
-    pub fn apply(&mut self, group: &RowGroup<'_>, row: &PlannedRow<'_>) -> Result<(), String> {
-        let table =
-            SHAPES.iter().enumerate().position(|(index, _)| group.table.target.table == format!("t{index}"));
-        let table = table.ok_or("the model has no table with the name of the group's table")?;
-        let bytes = row.image.to_bytes();
-        let (first, rest) = read(&group.columns_present, &bytes);
-        if !rest.is_empty() {
-            return Err(format!("{} bytes follow the row image", rest.len()));
-        }
-        let rows = &mut self.tables[table];
-        match group.kind {
-            RowsKind::Write => {
-                let mut cells = vec![None; SHAPES[table].columns];
-                first.iter().for_each(|(column, value)| cells[*column] = *value);
-                rows.push(cells);
-            }
-            RowsKind::Delete => {
-                let found = self.find(table, &first)?;
-                self.tables[table].remove(found);
-            }
-            RowsKind::Update | RowsKind::PartialUpdate => {
-                let bytes = row.after.to_bytes();
-                let (after, rest) = read(&group.columns_present_after, &bytes);
-                if !rest.is_empty() {
-                    return Err(format!("{} bytes follow the row image", rest.len()));
-                }
-                let found = self.find(table, &first)?;
-                after.iter().for_each(|(column, value)| self.tables[table][found][*column] = *value);
-            }
-        }
-        self.check()
-    }
-
-    /// For an update or delete event of a table without a primary key: fails if one of the before images is
-    /// not in the table before the event. Servers look up all rows of such an event at once.
-    pub fn look_up(&self, group: &RowGroup<'_>) -> Result<(), String> {
-        if group.kind == RowsKind::Write || group.table.target.table != format!("t{KEYLESS}") {
-            return Ok(());
-        }
-        let mut rest = self.clone();
-        for row in &group.rows {
-            let bytes = row.image.to_bytes();
-            let found = rest.find(KEYLESS, &read(&group.columns_present, &bytes).0)?;
-            rest.tables[KEYLESS].remove(found);
         }
         Ok(())
     }

@@ -58,7 +58,7 @@ pub(super) struct PreflightScan {
     /// its table ID.
     met: FxHashSet<(Operation, Vec<u8>)>,
     /// The objects that DDL statements have changed, in lower case: a database and a table, or only a
-    /// database, which stands for all its tables.
+    /// database, which means all its tables.
     defined: FxHashSet<(String, Option<String>)>,
     over: bool,
 }
