@@ -143,7 +143,14 @@ pub async fn run(hook: &Hook, situation: &HookContext) -> HookOutcome {
         return HookOutcome::Failed(format!("hook {} has no command", hook.name));
     };
     let mut command = Command::new(program);
-    command.args(arguments).envs(situation.environment(hook));
+    command.args(arguments);
+    // The daemon's settings, which may contain passwords, are not for hooks.
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"TAILWATER_") {
+            command.env_remove(name);
+        }
+    }
+    command.envs(situation.environment(hook));
     if hook.arguments == HookArguments::Mha {
         command.args(situation.mha_arguments());
     }

@@ -134,6 +134,9 @@ mod tests {
         assert_eq!(levels(&two, false), problem);
         // The running daemon is registered itself.
         assert_eq!(levels(&[capture.clone(), (4201, registered.clone())], false), problem);
-        assert_eq!(levels(&[capture, (4201, registered)], true), ok);
+        assert!(levels(&[capture.clone(), (4201, registered.clone())], true).is_empty());
+        let all = [capture, (4201, registered), (1, server("source orders", "a"))];
+        assert_eq!(levels(&all, true), ok);
+        assert_eq!(levels(&all, false), problem);
     }
 }

@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, IteratorRandom};
 use rand::{Rng, SeedableRng};
@@ -138,7 +138,8 @@ async fn run_cluster(
     let mut cluster = Cluster::start(kind, durability).await?;
     let mut clients = Clients::start(&cluster)?;
     let result = rounds(&mut cluster, &mut clients, faults, random, summary).await;
-    result.with_context(|| cluster.last_words())?;
+    // The cause comes first: reports of failed tests are often cut at their end.
+    result.map_err(|error| anyhow!("{error:#}\n{}", cluster.last_words()))?;
     let leader = cluster.wait_until_healthy().await.with_context(|| cluster.last_words())?;
     let ledger = clients.finish().await?;
     let compared = cluster.compare_all(&leader, &ledger).await;
