@@ -33,7 +33,7 @@ pub use manager::{HookConfig, LeaseConfig, ManagerConfig};
 pub use overrides::{Overrides, SettingOrigin};
 pub use relay::RelayConfig;
 pub use server_connection::{ServerAddress, TlsConfig};
-pub use settings_in_force::{SectionInForce, SettingInForce, settings_in_force};
+pub use settings_in_force::{LoadedConfig, SectionInForce, SettingChange, SettingInForce, settings_in_force};
 pub use toml_parser::parse_toml;
 
 /// A checked configuration file.
@@ -61,6 +61,29 @@ pub struct Config {
     pub relays: Vec<RelayConfig>,
     /// The HTTP listener; no listener if absent.
     pub http: Option<HttpConfig>,
+    /// What the daemon logs.
+    #[serde(default)]
+    pub messages: MessagesConfig,
+}
+
+/// `[messages]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MessagesConfig {
+    /// Which messages the daemon logs: a level, also for single parts. The environment variable
+    /// `TAILWATER_LOG` takes precedence.
+    #[serde(default = "default_level")]
+    pub level: String,
+}
+
+impl Default for MessagesConfig {
+    fn default() -> Self {
+        Self { level: default_level() }
+    }
+}
+
+fn default_level() -> String {
+    "info".to_owned()
 }
 
 /// `[log]`

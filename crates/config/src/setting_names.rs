@@ -42,7 +42,8 @@ impl LocatedTable {
         variable_name(self.full_name(), key)
     }
 
-    fn full_name(&self) -> &[String] {
+    /// The full name, as parts.
+    pub(super) fn full_name(&self) -> &[String] {
         self.names.first().map_or(&[], Vec::as_slice)
     }
 }

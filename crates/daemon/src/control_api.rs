@@ -11,7 +11,7 @@ mod daemon_state;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -23,9 +23,11 @@ use tokio::task::JoinSet;
 use crate::api::captures::{CaptureSnapshot, FollowedServer};
 use crate::api::channels::ChannelSnapshot;
 use crate::api::clusters::{ClusterSnapshot, ClusterView, ManagerSnapshot};
-use crate::api::daemon_requests::{CommandError, ControlAnswer, ControlCommand};
+use crate::api::configuration_reloads::ReloadReport;
+use crate::api::daemon_requests::{CommandError, CommandErrorKind, ControlAnswer, ControlCommand};
 use crate::api::daemon_snapshot::DaemonSnapshot;
 use crate::cluster_prober::ClusterObserver;
+use crate::configuration_reload::ConfigurationReload;
 use crate::manager::manager_startup::OWN_RELAY;
 use crate::options_from_config;
 
@@ -55,6 +57,8 @@ pub struct Control {
     changes: ChangeCounter,
     /// When the daemon started.
     started: Option<Instant>,
+    /// Reloads the configuration; empty in tests.
+    configuration: OnceLock<Arc<ConfigurationReload>>,
     /// Tasks that count the changes of channels.
     _tasks: JoinSet<()>,
 }
@@ -92,7 +96,14 @@ impl Control {
         }
         let clusters =
             observers.into_iter().map(|observer| ObservedCluster { observer, tree: Mutex::new(None) });
-        Self { state, clusters: clusters.collect(), changes, started: Some(Instant::now()), _tasks: tasks }
+        Self {
+            state,
+            clusters: clusters.collect(),
+            changes,
+            started: Some(Instant::now()),
+            configuration: OnceLock::new(),
+            _tasks: tasks,
+        }
     }
 
     /// Returns the present state. It queries no server; [`Control::keep_probed`] requests probes.
@@ -141,6 +152,26 @@ impl Control {
         let fresh = async { while !self.is_probed(server, source) && changes.changed().await.is_ok() {} };
         // A server whose probe takes longer counts as not probed.
         let _ = tokio::time::timeout(max, fresh).await;
+    }
+
+    /// Sets how the configuration is reloaded. Only the first call counts.
+    pub fn set_reload(&self, reload: ConfigurationReload) {
+        let _ = self.configuration.set(Arc::new(reload));
+    }
+
+    /// Reads the configuration again, and applies what can change live.
+    ///
+    /// # Errors
+    /// If the new configuration is refused; the present settings then stay.
+    pub async fn reload(&self) -> Result<ReloadReport, CommandError> {
+        match self.configuration.get() {
+            Some(reload) => reload.reload(self).await,
+            None => Err(CommandError {
+                kind: CommandErrorKind::Failed,
+                code: None,
+                message: "this daemon has no configuration file to reload".to_owned(),
+            }),
+        }
     }
 
     /// Returns the time since the daemon started.

@@ -5,6 +5,7 @@
 //! - [`daemon_lifecycle`]: starts the parts that the configuration names, and supervises them until a signal.
 //! - [`control_api`]: the interface between the daemon and its front ends: snapshots, changes, commands.
 //!   [`api`]: the types that clients see.
+//! - [`configuration_reload`]: applies a changed configuration while the daemon runs.
 //! - [`control_socket`]: the client's side of the control socket. [`bearer_token`]: the tokens of HTTP
 //!   clients. The crate `http_api` has the listeners. [`metrics`]: metrics for Prometheus.
 //! - [`cluster_prober`]: probes the servers and relays of a cluster once for all readers.
@@ -18,6 +19,7 @@
 pub mod api;
 pub mod bearer_token;
 pub mod cluster_prober;
+pub mod configuration_reload;
 pub mod control_api;
 pub mod control_socket;
 pub mod daemon_lifecycle;

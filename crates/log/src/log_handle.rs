@@ -384,6 +384,14 @@ impl LogHandle {
         Ok(known)
     }
 
+    /// Sets the limits of [`LogHandle::purge`], in place of [`LogOptions::retention`], for all handles of
+    /// this log in this process.
+    ///
+    /// [`LogOptions::retention`]: crate::LogOptions::retention
+    pub fn set_retention(&self, retention: Retention) {
+        self.shared.set_retention(retention);
+    }
+
     /// Purges the oldest sealed segments that exceed the limits of [`LogOptions::retention`]. Keeps every
     /// segment that a registered reader needs or that must be archived first. Always keeps the newest
     /// segment.
@@ -395,7 +403,8 @@ impl LogHandle {
     ///
     /// [`LogOptions::retention`]: crate::LogOptions::retention
     pub fn purge(&self, now: SystemTime) -> Result<Purge, LogError> {
-        purge_policy::purge(&self.shared, self.retention, now)
+        let retention = self.shared.retention().unwrap_or(self.retention);
+        purge_policy::purge(&self.shared, retention, now)
     }
 
     /// Purges either all segments that exceed an operator's limit, or none. Never purges the newest segment.

@@ -15,6 +15,7 @@ use crate::archive::Archive;
 use crate::archive::archive_backed_directory::ArchivedDirectory;
 use crate::control_file::ControlFile;
 use crate::error::LogError;
+use crate::log_options::Retention;
 use crate::log_position::{LogEntry, LogPosition};
 use crate::persistent_readers::PersistentReaders;
 use crate::purge_policy::ReaderPin;
@@ -78,6 +79,10 @@ pub(crate) struct LogShared {
     /// at once, the kernel would report a failure to only one of them.
     syncing: Mutex<()>,
     control: Mutex<ControlFile>,
+    /// The retention since [`LogHandle::set_retention`] was called.
+    ///
+    /// [`LogHandle::set_retention`]: crate::LogHandle::set_retention
+    retention: Mutex<Option<Retention>>,
     pins: Mutex<BTreeMap<u64, ReaderPin>>,
     readers: Mutex<PersistentReaders>,
 }
@@ -122,6 +127,15 @@ pub(crate) struct TailStart {
 }
 
 impl LogShared {
+    /// The retention that was set last; `None` if it was never set.
+    pub(crate) fn retention(&self) -> Option<Retention> {
+        *self.retention.lock()
+    }
+
+    pub(crate) fn set_retention(&self, retention: Retention) {
+        *self.retention.lock() = Some(retention);
+    }
+
     pub(crate) fn new(
         directory: Arc<dyn Directory>,
         control: ControlFile,
@@ -154,6 +168,7 @@ impl LogShared {
             sync_queue: Arc::default(),
             syncing: Mutex::default(),
             control: Mutex::new(control),
+            retention: Mutex::new(None),
             pins: Mutex::default(),
             readers: Mutex::new(readers),
         }

@@ -7,6 +7,7 @@ use tailwater_apply::replication_filter::FilterSet;
 use super::capture_orders::AckerStatus;
 use super::captures::SourceReport;
 use super::cluster_servers::RoleCheck;
+use super::configuration_reloads::ReloadReport;
 use super::daemon_status::DaemonStatus;
 use super::manager_requests::{ManagerAnswer, ManagerRequest};
 
@@ -131,6 +132,9 @@ pub enum ControlCommand {
     /// Report the status of the whole daemon.
     #[serde(rename = "status")]
     Status,
+    /// Read the configuration again, and apply what can change while the daemon runs.
+    #[serde(rename = "config_reload")]
+    Reload,
     /// A request to the manager.
     #[serde(rename = "manager")]
     Manager(ManagerRequest),
@@ -166,6 +170,8 @@ pub enum ControlAnswer {
     Topology(Vec<SourceReport>),
     /// The status of the whole daemon.
     Status(Box<DaemonStatus>),
+    /// What a reload of the configuration did.
+    Reloaded(ReloadReport),
     /// The manager's answer.
     Manager(ManagerAnswer),
     /// The command failed.

@@ -15,6 +15,7 @@ pub mod captures;
 pub mod channels;
 pub mod cluster_servers;
 pub mod clusters;
+pub mod configuration_reloads;
 pub mod daemon_requests;
 pub mod daemon_snapshot;
 pub mod daemon_status;

@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use tailwater_daemon::api::captures::SourceReport;
+use tailwater_daemon::api::configuration_reloads::ReloadReport;
 use tailwater_daemon::api::daemon_requests::{ApiFailure, ControlAnswer, ControlCommand};
 use tailwater_daemon::api::daemon_status::DaemonStatus;
 use tailwater_daemon::control_api::Control;
@@ -19,7 +20,11 @@ use crate::api_error::ApiError;
 const FIRST_PROBE_MAX: Duration = Duration::from_secs(1);
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Control>> {
-    OpenApiRouter::new().routes(routes!(status)).routes(routes!(snapshot)).routes(routes!(sources))
+    OpenApiRouter::new()
+        .routes(routes!(status))
+        .routes(routes!(snapshot))
+        .routes(routes!(sources))
+        .routes(routes!(reload))
 }
 
 /// The status of the daemon, and what is wrong: what `tailwater status --output json` prints.
@@ -56,6 +61,19 @@ async fn snapshot(State(control): State<Arc<Control>>) -> Response {
 async fn sources(State(control): State<Arc<Control>>) -> Result<Json<Vec<SourceReport>>, ApiError> {
     match control.execute(ControlCommand::Topology).await? {
         ControlAnswer::Topology(sources) => Ok(Json(sources)),
+        _ => Err(unexpected_answer()),
+    }
+}
+
+/// Reads the configuration again, and applies what can change while the daemon runs: what `tailwater config
+/// reload` does.
+#[utoipa::path(post, path = "/configuration/reload", tag = "state", responses(
+    (status = 200, body = ReloadReport),
+    (status = "4XX", body = ApiFailure),
+))]
+async fn reload(State(control): State<Arc<Control>>) -> Result<Json<ReloadReport>, ApiError> {
+    match control.execute(ControlCommand::Reload).await? {
+        ControlAnswer::Reloaded(report) => Ok(Json(report)),
         _ => Err(unexpected_answer()),
     }
 }

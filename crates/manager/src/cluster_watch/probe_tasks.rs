@@ -232,6 +232,12 @@ impl ClusterWatch {
         self.shared.cluster_state().set_readiness(self.shared.clock.now_ms(), readiness);
     }
 
+    /// Sets the thresholds of the analysis, and runs it at once.
+    pub fn set_settings(&self, settings: AnalysisSettings) {
+        self.shared.cluster_state().set_settings(settings);
+        self.reanalyse();
+    }
+
     /// Runs the analysis at once, because the guard, which holds back failovers, has changed.
     pub fn reanalyse(&self) {
         self.shared.event_arrived.notify_one();

@@ -219,6 +219,11 @@ impl ObservationHistory {
         &self.settings
     }
 
+    /// Sets the thresholds of the next analysis.
+    pub fn set_settings(&mut self, settings: AnalysisSettings) {
+        self.settings = settings;
+    }
+
     pub(super) fn server(&self, name: &str) -> Option<&ServerHistory> {
         self.servers.get(name)
     }
