@@ -29,6 +29,7 @@ use crate::api::daemon_snapshot::DaemonSnapshot;
 use crate::cluster_prober::ClusterObserver;
 use crate::configuration_reload::ConfigurationReload;
 use crate::manager::manager_startup::OWN_RELAY;
+use crate::monitoring::Readings;
 use crate::options_from_config;
 
 pub use control_session::ControlSession;
@@ -111,7 +112,8 @@ impl Control {
         let (captures, channels) = (self.state.captures(), self.state.channels());
         let clusters =
             self.clusters.iter().map(|cluster| cluster.snapshot(&self.state, &captures, &channels));
-        DaemonSnapshot { clusters: clusters.collect(), captures, channels }
+        let Readings { log_disk, backups, drift_checks } = self.state.monitor.readings();
+        DaemonSnapshot { clusters: clusters.collect(), captures, channels, log_disk, backups, drift_checks }
     }
 
     /// Returns the number of changes so far: probes of servers and relays, and changes of channels. The

@@ -24,6 +24,7 @@ use crate::control_api::{ChangeCounter, Control, DaemonState, SourceHandle};
 use crate::control_socket::DirectoryLock;
 use crate::manager::manager_startup::LocalCapture;
 use crate::manager::promotable_channel_targets::{ApplyChannelControl, ChannelControls};
+use crate::monitoring::Monitor;
 use crate::options_from_config::{ConfigurationRefused, ResolvedConfig};
 use crate::service_manager::ServiceManager;
 use crate::{manager, options_from_config, segment_archiver};
@@ -145,7 +146,7 @@ fn start(
 ) -> anyhow::Result<Arc<Control>> {
     let changes = ChangeCounter::default();
     let observers = ClusterObserver::start_all(config, &changes)?;
-    let mut state = DaemonState::default();
+    let mut state = DaemonState { monitor: Monitor::start(config), ..DaemonState::default() };
     let mut channel_controls = ChannelControls::new();
     for (source, options, stopped) in channels {
         let capture = captures.iter().find(|(name, ..)| *name == source);

@@ -13,6 +13,7 @@ use crate::archive::archive_backed_directory::ArchivedDirectory;
 use crate::archive::{self, Archive, ArchiveExpiry, ArchiveOptions, ArchiveProgress, ArchiveReport};
 use crate::control_file::{self, ControlFile};
 use crate::error::LogError;
+use crate::log_figures::LogFigures;
 use crate::log_options::{AckMode, Retention};
 use crate::log_position::{LogEntry, LogPosition, SourceIdentity};
 use crate::log_reader::{LogReader, ReadLimit};
@@ -370,6 +371,11 @@ impl LogHandle {
     /// Returns the persistent readers, including readers that are not connected.
     pub fn persistent_readers(&self) -> Vec<PersistentReader> {
         self.shared.readers().all()
+    }
+
+    /// Returns figures for monitoring. It reads no file.
+    pub fn figures(&self) -> LogFigures {
+        self.shared.figures()
     }
 
     /// Removes a persistent reader that will not connect again. Returns whether there was such a reader.

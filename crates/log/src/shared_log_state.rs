@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use parking_lot::{Mutex, MutexGuard};
 use tailwater_wire::gtid::GtidSet;
@@ -15,6 +15,7 @@ use crate::archive::Archive;
 use crate::archive::archive_backed_directory::ArchivedDirectory;
 use crate::control_file::ControlFile;
 use crate::error::LogError;
+use crate::log_figures::SyncDurationCounters;
 use crate::log_options::Retention;
 use crate::log_position::{LogEntry, LogPosition};
 use crate::persistent_readers::PersistentReaders;
@@ -66,7 +67,7 @@ pub(crate) struct LogShared {
     /// receivers are also notified when the state of the log changes.
     written: watch::Sender<LogPosition>,
     tail: Mutex<IndexTail>,
-    segments: Mutex<BTreeMap<u64, SegmentState>>,
+    pub(crate) segments: Mutex<BTreeMap<u64, SegmentState>>,
     poison: OnceLock<String>,
     /// Whether the newest segment has events without checksums. Of such a segment, recovery after a crash
     /// keeps only the events that are in the index.
@@ -78,6 +79,8 @@ pub(crate) struct LogShared {
     /// Locked from the start of an fdatasync until its result is published. If two threads called fdatasync
     /// at once, the kernel would report a failure to only one of them.
     syncing: Mutex<()>,
+    /// How long each fdatasync of a segment took.
+    pub(crate) sync_durations: SyncDurationCounters,
     control: Mutex<ControlFile>,
     /// The retention since [`LogHandle::set_retention`] was called.
     ///
@@ -167,6 +170,7 @@ impl LogShared {
             prompt_sync_requests: AtomicUsize::new(0),
             sync_queue: Arc::default(),
             syncing: Mutex::default(),
+            sync_durations: SyncDurationCounters::default(),
             control: Mutex::new(control),
             retention: Mutex::new(None),
             pins: Mutex::default(),
@@ -351,7 +355,9 @@ impl LogShared {
         let _exclusive = self.syncing.lock();
         self.check()?;
         let path = || self.directory.path_of(&segment_name(segment));
+        let started = Instant::now();
         let result = file.sync().map_err(|error| LogError::write("fdatasync", path(), error));
+        self.sync_durations.add(started.elapsed());
         let result = result.and_then(|()| self.complete(segment, end));
         if let Err(error) = &result
             && error.poisons()

@@ -57,7 +57,7 @@ pub struct SourceStatus {
     pub source: String,
     /// The server that the log follows.
     pub server: String,
-    /// One of [`crate::metrics::CAPTURE_STATES`].
+    /// One of [`super::captures::CAPTURE_STATES`].
     pub state: String,
     /// The activity of the capture, with the reason if it does not stream.
     pub activity: String,

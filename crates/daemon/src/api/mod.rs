@@ -8,6 +8,7 @@
 //!   [`cluster_servers`]: its parts.
 //! - [`daemon_status`]: the same for operators, with what is wrong.
 //! - [`capture_orders`]: orders to the capture of a source, also from another machine.
+//! - [`monitored_results`]: the log's disk, backups, and checks for drift.
 //! - [`manager_requests`]: requests to the manager.
 
 pub mod capture_orders;
@@ -20,3 +21,4 @@ pub mod daemon_requests;
 pub mod daemon_snapshot;
 pub mod daemon_status;
 pub mod manager_requests;
+pub mod monitored_results;
