@@ -90,8 +90,8 @@ pub struct StatusSnapshot {
     pub event_bytes: u64,
     /// The number of semi-sync ACKs sent since the capture started.
     pub acks: u64,
-    /// How often the capture has synced the log for an ACK since it started. `transactions` divided by
-    /// `syncs` is the average size of a commit group.
+    /// The number of times that the capture synced the log for an ACK since it started. `transactions`
+    /// divided by `syncs` is the average size of a commit group.
     pub syncs: u64,
     /// The number of streams opened since the capture started.
     pub connections: u64,

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
     use crate::{Config, parse_toml};
 
-    /// The text with those of the disabled lines that `wanted` accepts.
+    /// Returns the default configuration, in which the disabled lines that `wanted` accepts are enabled.
     fn enabled(wanted: impl Fn(&str) -> bool) -> String {
         let keep = |line: &'static str| match uncommented(line) {
             Some(code) if !line.starts_with('#') || wanted(code) => format!("{code}\n"),

@@ -25,7 +25,7 @@ const MASK: &str = "***";
 pub struct SectionInForce {
     /// The section as the file writes it: `[[source]]`.
     pub section: String,
-    /// Its settings, in the order of `tailwater config default`.
+    /// The settings of the section, in the order of `tailwater config default`.
     pub settings: Vec<SettingInForce>,
     /// The name of the table, as parts: `source`, `orders`.
     #[serde(skip)]

@@ -135,8 +135,8 @@ impl Control {
         ControlSession::new(Arc::clone(self))
     }
 
-    /// Whether all servers and relays of the cluster with that server or source were probed recently. If
-    /// neither is named: of all clusters.
+    /// Whether all servers and relays of the cluster of `server` or `source` were probed recently. If both
+    /// are absent, this is about the servers and relays of all clusters.
     pub fn is_probed(&self, server: Option<&str>, source: Option<&str>) -> bool {
         let observers = self.clusters.iter().map(|cluster| &cluster.observer);
         let mut named = observers.filter(|one| {

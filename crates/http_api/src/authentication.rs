@@ -57,7 +57,7 @@ pub struct AccessControl {
     anonymous: HashSet<AnonymousRequests>,
     sessions: PageSessions,
     audit_log: AuditLog,
-    /// Whether the listener has TLS, so that cookies must not be sent without it.
+    /// Whether the listener uses TLS. If so, browsers must send cookies only over TLS.
     is_tls: bool,
 }
 
@@ -92,8 +92,8 @@ impl AccessControl {
         found.map(|known| self.sessions.start(&known.name, known.role))
     }
 
-    /// Returns the token that matches. Every token is compared, so that the time does not depend on which one it
-    /// is.
+    /// Returns the token for which `is_it` is true. Compares every token, so that the response time does not
+    /// reveal which token matches.
     fn token_that(&self, is_it: impl Fn(&NamedToken) -> bool) -> Option<&NamedToken> {
         self.tokens.iter().fold(None, |found, known| if is_it(known) { Some(known) } else { found })
     }
@@ -142,7 +142,7 @@ impl AccessControl {
             );
             return Some(ApiError::new(StatusCode::FORBIDDEN, message));
         }
-        // A browser sends the cookie also with requests that another site has made it send.
+        // A browser sends the cookie also with requests that a page of another site has caused.
         let header = || request.headers().get(CSRF_HEADER).map_or(&b""[..], HeaderValue::as_bytes);
         let is_forged = is_change(request.method())
             && caller.csrf_token.as_ref().is_some_and(|token| !same(token.as_bytes(), header()));
@@ -161,8 +161,8 @@ fn same(one: &[u8], other: &[u8]) -> bool {
     subtle::ConstantTimeEq::ct_eq(one, other).into()
 }
 
-/// Refuses requests that the caller may not make. Adds the [`Caller`] to the others, and records changes in
-/// the audit log. Runs before every handler.
+/// Refuses requests that the caller is not allowed to make. Adds the [`Caller`] to allowed requests, and
+/// records changes in the audit log. Runs before every handler.
 pub(crate) async fn authorize(
     State(access): State<Arc<AccessControl>>,
     request: Request,

@@ -30,7 +30,7 @@ const CONNECTION_TIME_MAX: Duration = Duration::from_secs(120);
 /// The greatest size of the request line and headers, in bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// Allows a request to last as long as the client is connected. An extension of every request.
+/// Allows a request to last as long as the client is connected. Every request has this value as an extension.
 #[derive(Debug, Clone)]
 pub(crate) struct LongLived {
     is_long_lived: Arc<AtomicBool>,
@@ -38,8 +38,8 @@ pub(crate) struct LongLived {
 }
 
 impl LongLived {
-    /// Removes the time limit of the connection. Returns `None` if too many connections have none. The limit
-    /// counts again when the permit is dropped.
+    /// Removes the time limit of the connection. Returns `None` if too many connections without a time limit
+    /// are open. The connection counts as one of them until the permit is dropped.
     pub fn allow(&self) -> Option<tokio::sync::OwnedSemaphorePermit> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
         self.is_long_lived.store(true, Ordering::Relaxed);
@@ -82,7 +82,7 @@ impl ConnectionServer {
         }
     }
 
-    /// Serves the clients of the control socket, until it is dropped.
+    /// Serves the clients of the control socket. Ends only when the caller drops the future.
     pub async fn serve_unix(self, listener: UnixListener) {
         loop {
             let (stream, _) = accepted(listener.accept().await).await;

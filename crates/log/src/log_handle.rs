@@ -186,8 +186,8 @@ impl LogHandle {
         self.wait_until_durable(written).await
     }
 
-    /// Returns a guard. While the guard exists, the log syncs written bytes at once, even in
-    /// [`AckMode::Received`]. Readers that forward durable bytes without delay use it.
+    /// Returns a guard for a reader that must forward durable bytes without delay. While the guard exists,
+    /// the log syncs written bytes at once, even in [`AckMode::Received`].
     pub fn prompt_sync(&self) -> PromptSyncGuard {
         self.shared.begin_prompt_sync();
         PromptSyncGuard(Arc::clone(&self.shared))
@@ -341,8 +341,8 @@ impl LogHandle {
     }
 
     /// Returns a reader like [`LogHandle::reader`] that also returns entries that are written but not durable
-    /// yet. After a crash of the machine, such entries may be missing. Readers that prepare their work early,
-    /// but act on an entry only when it is [durable](Self::subscribe), use it.
+    /// yet. After a crash of the machine, such entries may be missing. The reader can prepare its work
+    /// early, but must act on an entry only when the entry is [durable](Self::subscribe).
     ///
     /// # Errors
     /// The same as of [`LogHandle::reader`].
@@ -351,8 +351,8 @@ impl LogHandle {
         LogReader::open(Arc::clone(&self.shared.reading), limit, from)
     }
 
-    /// Registers a reader that needs everything from `position` on. A purge keeps it as long as the returned
-    /// pin exists. Messages about a refused purge show `name`.
+    /// Registers a reader that needs everything from `position` on. As long as the returned pin exists, a
+    /// purge keeps the segments that the reader needs. Messages about a refused purge show `name`.
     pub fn register_reader(&self, name: &str, position: LogPosition) -> RetentionPin {
         RetentionPin::register(Arc::clone(&self.shared), name, position, false)
     }

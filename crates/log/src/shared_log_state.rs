@@ -186,7 +186,7 @@ impl LogShared {
         self.durable.subscribe()
     }
 
-    /// Returns whether written bytes survive a crash of the process before they are durable.
+    /// Returns whether bytes that are written but not durable yet survive a crash of the process.
     pub(crate) fn is_kept_once_written(&self) -> bool {
         !self.needs_synced_index.load(Ordering::Acquire)
     }
@@ -292,8 +292,7 @@ impl LogShared {
         tail.gtids = Some(start.gtids);
         tail.last_transaction = start.last_transaction;
         let position = LogPosition { segment: start.segment, offset: start.end };
-        // Publish the position while the lock of the tail is held, so that all positions are published in
-        // order.
+        // Publish the position while `tail` is locked, so that all positions are published in order.
         self.durable.send_modify(|durable| durable.position = position);
         self.advance_written(position);
     }
@@ -311,7 +310,7 @@ impl LogShared {
         }
     }
 
-    /// Moves the written position forward. The caller must hold the lock of the tail.
+    /// Moves the written position forward. The caller must hold the lock of `tail`.
     fn advance_written(&self, position: LogPosition) {
         self.written.send_if_modified(|written| {
             let raised = *written < position;
@@ -324,8 +323,8 @@ impl LogShared {
     /// bytes.
     pub(crate) fn written_entry(&self, position: LogPosition) -> WrittenEntry {
         let tail = self.tail.lock();
-        // The lock is held here, and also when durable entries are removed from the queue. So an entry cannot
-        // leave the queue between these two lines.
+        // `tail` stays locked here, and durable entries leave `tail.pending` only while it is locked. So no
+        // entry becomes durable and leaves the queue between the checks below.
         let durable = self.durable();
         if durable.position > position {
             return WrittenEntry::Durable;
@@ -403,7 +402,7 @@ impl LogShared {
         tail.entries += count as u64;
         for entry in tail.pending.drain(..count) {
             if let (Some(gtid), Some(gtids)) = (&entry.gtid, &mut tail.gtids) {
-                // The writer has already inserted this GTID into its own set, so this cannot fail.
+                // The writer has already inserted this GTID into its own set, so this insertion cannot fail.
                 let _ = gtids.insert(gtid);
             }
             if entry.is_transaction() {

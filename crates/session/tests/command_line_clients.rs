@@ -75,25 +75,26 @@ fn options(flavour: Flavour, credentials: &[Credential]) -> ServerOptions {
     options
 }
 
-/// Checks that a login with the right password succeeds and a login with a wrong password fails.
-async fn logs_in(install: &Install, channel: Channel, served: &Served, what: &str) -> Result<()> {
-    let what = format!("{what}, login with the client of {} over {channel:?}", install.kind());
+/// Checks that a login with the right password succeeds and a login with a wrong password fails. `credential`
+/// names the credential in messages; it must begin with "ed25519" if the client uses that plugin.
+async fn logs_in(install: &Install, channel: Channel, served: &Served, credential: &str) -> Result<()> {
+    let login = format!("login with {credential}, with the client of {} over {channel:?}", install.kind());
     // Log in twice: at the second login the server may have the hash in its cache.
     for _ in 0..2 {
         let printed = run(client(install, channel)?, served, "u", PASSWORD).await?;
-        let printed = printed.map_err(anyhow::Error::msg).with_context(|| what.clone())?;
+        let printed = printed.map_err(anyhow::Error::msg).with_context(|| format!("the {login} failed"))?;
         let expected = if channel == Channel::Tls { "u\ttls\t" } else { "u\tplain\t" };
-        ensure!(printed.starts_with(expected), "{what}: unexpected output: {printed}");
+        ensure!(printed.starts_with(expected), "unexpected output of the {login}: {printed}");
     }
     for (user, password) in [("u", "wrong"), ("nobody", PASSWORD), ("u", ""), ("nobody", "")] {
         let error = run(client(install, channel)?, served, user, password).await?.err();
-        let error = error.with_context(|| format!("{what}: {user} logged in with {password:?}"))?;
+        let error = error.with_context(|| format!("{user} logged in with {password:?} ({login})"))?;
         // With ed25519 the client sends a signature even for an empty password.
-        let used = if password.is_empty() && !what.starts_with("ed25519") { "NO" } else { "YES" };
+        let used = if password.is_empty() && !credential.starts_with("ed25519") { "NO" } else { "YES" };
         let expected = format!("Access denied for user '{user}'@'127.0.0.1' (using password: {used})");
         ensure!(
             error.contains("ERROR 1045 (28000)") && error.contains(&expected),
-            "{what}: unexpected error: {error}"
+            "unexpected error of the {login}: {error}"
         );
     }
     Ok(())
@@ -122,8 +123,7 @@ async fn clients_log_in_with_configured_passwords(kind: ServerKind) -> Result<()
     for flavour in [Flavour::MySql, Flavour::MariaDb] {
         let served = Served::start(options(flavour, &[Credential::password(PASSWORD)])).await?;
         for channel in [Channel::Plain, Channel::Tls] {
-            logs_in(&install, channel, &served, &format!("login with a stored password on {flavour:?}"))
-                .await?;
+            logs_in(&install, channel, &served, &format!("a stored password on {flavour:?}")).await?;
         }
         // Whatever plugin the client uses first, the server requests one that both support.
         let plugins = match kind.flavour() {
@@ -160,8 +160,7 @@ async fn clients_log_in_with_hashes_of_mysql(kind: ServerKind) -> Result<()> {
                 continue;
             }
             let served = Served::start(options(flavour, std::slice::from_ref(&credential))).await?;
-            logs_in(&install, channel, &served, &format!("login with caching_sha2_password on {flavour:?}"))
-                .await?;
+            logs_in(&install, channel, &served, &format!("caching_sha2_password on {flavour:?}")).await?;
             // Now the server knows the fast hash, so the client needs neither TLS nor a key.
             let printed = run(client(&install, Channel::Plain)?, &served, "u", PASSWORD).await?;
             ensure!(printed.map_err(anyhow::Error::msg)?.starts_with("u\tplain"));
@@ -191,7 +190,7 @@ async fn clients_log_in_with_hashes_of_mariadb(kind: ServerKind) -> Result<()> {
         for flavour in [Flavour::MySql, Flavour::MariaDb] {
             let served = Served::start(options(flavour, std::slice::from_ref(&credential))).await?;
             for channel in [Channel::Plain, Channel::Tls] {
-                logs_in(&install, channel, &served, &format!("login with {plugin} on {flavour:?}")).await?;
+                logs_in(&install, channel, &served, &format!("{plugin} on {flavour:?}")).await?;
             }
         }
     }
@@ -232,7 +231,7 @@ async fn hashes_with_more_rounds_are_verified() -> Result<()> {
     ensure!(hash.starts_with("$A$00B$"), "unexpected start of the hash: {:?}", &hash[..7]);
     let credential = Credential::parse_hash(&hash).map_err(anyhow::Error::msg)?;
     let served = Served::start(options(Flavour::MySql, &[credential])).await?;
-    logs_in(&install, Channel::Tls, &served, "11000 rounds").await
+    logs_in(&install, Channel::Tls, &served, "a hash of 11000 rounds").await
 }
 
 /// 32 bytes in base64, as MariaDB writes them.
@@ -274,7 +273,8 @@ async fn mariadb_clients_verify_the_self_signed_certificate_by_password() -> Res
         // Do not use an address: these clients accept any certificate of 127.0.0.1.
         command.args(["--ssl-verify-server-cert", "--host=localhost"]);
         let printed = run(command, &served, "u", PASSWORD).await?.map_err(anyhow::Error::msg);
-        let printed = printed.with_context(|| format!("login with the credential {credential:?}"))?;
+        let printed =
+            printed.with_context(|| format!("the login with the credential {credential:?} failed"))?;
         ensure!(printed.starts_with("u\ttls"), "unexpected output: {printed}");
     }
     Ok(())

@@ -74,7 +74,7 @@ impl Scrape {
     }
 }
 
-/// The metadata of a metric family that has been parsed so far.
+/// The metadata of a metric family, as far as it has been parsed.
 #[derive(Default)]
 struct Family {
     name: String,
@@ -124,7 +124,7 @@ impl Family {
             value.is_finite() && (suffix.is_empty() || value >= 0.0),
             "the value of the sample is not finite, or a count is negative"
         );
-        ensure!(suffix != "_info" || value == 1.0, "the value of an info is always 1");
+        ensure!(suffix != "_info" || value == 1.0, "the value of an info metric must be 1, but is {value}");
         let labels: Vec<_> = labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
         let labels = labels.join(",");
         Ok((if labels.is_empty() { name.to_owned() } else { format!("{name}{{{labels}}}") }, value))

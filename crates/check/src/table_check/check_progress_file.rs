@@ -32,7 +32,7 @@ const FILE_BYTES_MAX: u64 = 4 << 30;
 pub(super) enum StateEntry {
     /// The check began. This is always the first line.
     Begun { format: u32, source: String, target: String },
-    /// A chunk was cut. This entry precedes all entries of later chunks.
+    /// The key range of a chunk was determined. This entry precedes all entries of later chunks.
     Planned { schema: String, table: String, number: u32, range: ChunkRange },
     /// A chunk was compared, with these differences.
     Compared { schema: String, table: String, number: u32, rows: u64, found: Vec<RowDifference> },
@@ -141,7 +141,7 @@ impl CheckState {
         names.into_iter().map(TableFinding::TooMany).collect()
     }
 
-    /// Records that a chunk was cut.
+    /// Records that the key range of a chunk was determined.
     ///
     /// # Errors
     /// [`BulkError::File`]

@@ -95,7 +95,7 @@ pub struct ClusterReport {
     pub waits_after_restart: Option<bool>,
     /// The name of the failover or switchover that is in progress, or else of the last one.
     pub run: Option<String>,
-    /// How that failover or switchover ended, as text; absent while it is in progress.
+    /// How the failover or switchover `run` ended, as text; absent while it is in progress.
     #[serde(default)]
     pub run_end: Option<String>,
 }

@@ -37,8 +37,8 @@ pub enum ControlCommand {
     Tolerate {
         /// The channel's name.
         channel: String,
-        /// Skip such changes up to and including this transaction; if absent, only in the transaction that
-        /// the channel failed at.
+        /// Skip changes that the target already has, up to and including this transaction. If absent, skip
+        /// them only in the transaction that the channel failed at.
         until_gtid: Option<String>,
     },
     /// Stop a channel after its running transactions have committed.
@@ -189,7 +189,8 @@ pub enum ControlAnswer {
 /// A failover or switchover that has started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct StartedFailover {
-    /// Its name. `GET /api/v1/clusters/SOURCE/runs/ID` returns its audit record.
+    /// The name of the failover or switchover. `GET /api/v1/clusters/SOURCE/runs/ID` returns its audit
+    /// record.
     pub id: String,
 }
 

@@ -105,7 +105,7 @@ impl DaemonState {
 }
 
 impl SourceHandle {
-    /// Returns why the log receives nothing from the source; `None` if it receives.
+    /// Returns why the log receives nothing from the source; `None` if the log receives the source's stream.
     fn problem(&self) -> Option<String> {
         let state = self.status.snapshot().state;
         (state != CaptureState::Streaming).then(|| describe(&state))

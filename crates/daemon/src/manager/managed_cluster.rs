@@ -105,8 +105,8 @@ pub struct ManagedCluster<H> {
     /// The failover or switchover in progress, or else the last one.
     run: Mutex<Option<Run>>,
     /// The task that finishes the actions that the last failover or switchover did not complete. It is
-    /// cancelled before another failover or switchover begins, because that one may stop what the task would
-    /// start.
+    /// cancelled before another failover or switchover begins, because the new failover or switchover may
+    /// stop what the task would start.
     finishing: Mutex<Option<AbortHandle>>,
     /// Whether a failover or switchover of this manager was interrupted and has not been examined for
     /// recovery yet.

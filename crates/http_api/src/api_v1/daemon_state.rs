@@ -78,7 +78,7 @@ async fn reload(State(control): State<Arc<Control>>) -> Result<Json<ReloadReport
     }
 }
 
-/// The failure if the daemon's answer does not fit its command.
+/// Returns the error for an answer of the daemon that does not fit the command.
 pub(super) fn unexpected_answer() -> ApiError {
     ApiError::new(
         axum::http::StatusCode::INTERNAL_SERVER_ERROR,

@@ -329,7 +329,7 @@ async fn write(shared: Arc<WatchShared>, primary: ProbeTarget, manager: String, 
     }
 }
 
-/// Records the results of probes that started after the watch.
+/// Records the results of the probes that started after the start of the watch.
 async fn record_probes(
     shared: Arc<WatchShared>,
     mut probes: watch::Receiver<Option<PolledObservation>>,

@@ -310,7 +310,7 @@ async fn other_manager_takes_over(kind: ServerKind) -> Result<()> {
     pair.load.redirect(pair.follower.connect_options());
     pair.wait_for_more_commits().await?;
     let report = pair.load.finish().await;
-    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload failed: {:?}", report.errors);
     check_ledger(&pair.ledger, &pair.follower).await?;
     // Both daemons must report db2 as the primary, and both relays must follow it.
     for http in [&http_one, &http_two] {
@@ -374,7 +374,7 @@ async fn other_manager_rolls_back_a_switchover(kind: ServerKind) -> Result<()> {
     }
     pair.wait_until_observed().await?;
     let report = pair.load.finish().await;
-    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload failed: {:?}", report.errors);
     check_ledger(&pair.ledger, &pair.trial.primary).await?;
     drop(pair.second);
     pair.trial.kill_relay().await
@@ -418,7 +418,7 @@ async fn other_manager_rolls_back_a_failover(kind: ServerKind) -> Result<()> {
     }
     pair.wait_until_observed().await?;
     let report = pair.load.finish().await;
-    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload failed: {:?}", report.errors);
     check_ledger(&pair.ledger, &pair.trial.primary).await?;
     drop(pair.second);
     pair.trial.kill_relay().await
