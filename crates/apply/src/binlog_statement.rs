@@ -128,8 +128,8 @@ impl BinlogStatementEncoder {
     }
 
     /// Appends the statements for `groups` to the output, in order. The tables of the groups must have the
-    /// target's shape ([`MappedTable::same_shape`]). Returns how often the statements open tables, that is,
-    /// the number of scopes.
+    /// target's shape ([`MappedTable::same_shape`]). Returns the number of scopes in the statements; the
+    /// server opens tables once for each scope.
     ///
     /// # Errors
     /// [`ApplyError::TooLarge`] if a row does not fit into one packet of the target (on MariaDB: into two

@@ -113,9 +113,9 @@ pub struct TargetTable {
 
 impl TargetTable {
     /// Returns whether the server opens other tables together with this table (MERGE). Such a table must be
-    /// alone in a statement, or the server loses rows. `Rows_log_event::do_apply_event` of both flavours
-    /// counts the tables below a MERGE table as mapped tables. It then skips the rows of mapped tables beyond
-    /// its count.
+    /// alone in a statement, or the server loses rows. In both flavours, `Rows_log_event::do_apply_event`
+    /// counts the tables below a MERGE table as mapped tables of the statement. The server therefore skips
+    /// the rows of the statement's last mapped tables.
     pub fn opens_others(&self) -> bool {
         self.engine.starts_with("MRG_")
     }

@@ -33,8 +33,8 @@ impl WritesetKey {
 pub struct Access {
     /// The key that is accessed.
     pub key: WritesetKey,
-    /// Whether the access is shared, as a child row's access to its parent's key. Shared accesses do not
-    /// conflict with each other.
+    /// Whether the access is shared, for example a child row's access to its parent's key. Shared accesses do
+    /// not conflict with each other.
     pub shared: bool,
 }
 

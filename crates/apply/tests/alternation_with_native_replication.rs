@@ -107,8 +107,8 @@ async fn a_target_that_lacks_transactions_is_rejected(rig: &Rig) -> Result<()> {
     rig.ensure_equal(&["shop"]).await
 }
 
-/// The channel is stopped in the middle of a load, in independent order. Native replication then applies the
-/// rest of the load.
+/// A channel with independent commit order is stopped while test clients write to the source. Native
+/// replication then applies the remaining transactions of these clients.
 async fn under_load(rig: &Rig) -> Result<()> {
     let mut options = rig.options("turns");
     options.commit_order = CommitOrder::Independent;
@@ -127,14 +127,14 @@ async fn under_load(rig: &Rig) -> Result<()> {
     rig.source.sql("INSERT INTO shop.t (n) VALUES (9)").await?;
     rig.target.sql(start_statement(rig.target.kind().flavour())).await?;
     let report = load.wait().await;
-    ensure!(report.errors.is_empty(), "the clients of the load had errors: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "the test clients had errors: {:?}", report.errors);
     wait_for_native_replication(rig).await?;
     channel.shut_down().await;
     rig.ensure_equal(&["tw_load", "shop"]).await?;
     let compared = ledger.compare_with_server(&rig.target.connect_options()).await?;
     ensure!(
         compared.missing.is_empty() && compared.altered.is_empty(),
-        "rows of the load are missing or altered on the target: {compared:?}"
+        "rows that the test clients wrote are missing or altered on the target: {compared:?}"
     );
     Ok(())
 }
@@ -158,7 +158,8 @@ async fn natively_applied_transactions_are_not_repeated(rig: &Rig) -> Result<()>
     rig.ensure_equal(&["shop"]).await
 }
 
-/// Under the source's GTIDs, a skipped transaction also stays skipped.
+/// The target logs each transaction under its GTID on the source. A transaction that the channel skipped is
+/// then not applied by native replication either.
 async fn under_the_sources_gtids(rig: &Rig) -> Result<()> {
     let flavour = rig.target.kind().flavour();
     let channel = rig.channel(rig.options("turns"));

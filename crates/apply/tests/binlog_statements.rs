@@ -302,7 +302,8 @@ async fn huge_rows_and_cut_statements(kind: ServerKind) -> Result<()> {
     let mut statements = Vec::new();
     encoder.statements(&plan.groups, &mut statements)?;
     let large = statements.iter().filter(|statement| statement.len() > 64 << 10).count();
-    // On MariaDB the largest row needs two statements that each set a variable, and one that executes both.
+    // On MariaDB the largest row needs two statements that each set a user variable. A third statement
+    // executes the content of both variables.
     ensure!(statements.len() > 15 && large == if kind.flavour() == Flavour::MariaDb { 3 } else { 2 });
     connection.execute("BEGIN").await?;
     for statement in &statements {

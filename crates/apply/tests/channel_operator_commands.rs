@@ -155,7 +155,7 @@ impl Load {
             .rows
             .wait_for(|rows| *rows >= wanted)
             .await
-            .context("the load has stopped before it inserted the rows")?)
+            .context("the inserting client stopped before it had inserted the rows")?)
     }
 
     async fn stop(self) -> Result<()> {
@@ -240,7 +240,7 @@ async fn filters_are_edited_under_load(kind: ServerKind) -> Result<()> {
     compare_with_filters(&rig).await
 }
 
-/// Edits the channel under load. No row may be lost or written twice.
+/// Edits the channel's settings while a client inserts rows. No row may be lost or written twice.
 async fn edits_under_load(channel: &Channel, load: &mut Load) -> Result<()> {
     let nothing = ChannelEdit::default();
     for edit in [
@@ -279,8 +279,8 @@ async fn compare_with_filters(rig: &Rig) -> Result<()> {
         );
         ensure!(expected.len() > 100, "the source has too few rows: {}", expected.len());
     }
-    // The target must lack two parts of the rows: one range in the middle, and all rows from the transaction
-    // on at which the last filters take effect.
+    // The target must lack two parts of the rows: one range in the middle, and all rows since the last
+    // filters took effect.
     let all = ids(&rig.source, "shop.a").await?;
     let (named, kept): (Vec<u64>, Vec<u64>) =
         ids(&rig.target, "shop.b").await?.into_iter().partition(|id| *id > 1_000_000);

@@ -80,7 +80,7 @@ impl Rig {
         let target = Server::start(target).await?;
         source.create_replication_user().await?;
         let folder = tempfile::tempdir()?;
-        // The source has no semi-sync, so the relay acknowledges nothing and need not sync for it.
+        // The source has no semi-sync, so the relay sends no ACKs and need not sync the log for them.
         let ack = AckMode::Received;
         Ok(Some(Self { source, target, folder, ack, capture: None, ended: CancellationToken::new() }))
     }

@@ -9,7 +9,7 @@ pub struct Family {
     /// Column definitions, each with its test values, to which NULL is added. A column without values is a
     /// generated column.
     pub columns: Vec<(String, Vec<String>)>,
-    /// Further `SET` clauses, with each of which all rows are updated.
+    /// Further `SET` clauses. The tests run one `UPDATE` of all rows with each clause.
     pub updates: &'static [&'static str],
     /// Further expressions to query for each row, in addition to the column values.
     pub questions: &'static [&'static str],

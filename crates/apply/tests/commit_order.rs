@@ -35,7 +35,7 @@ const BLOCKED_LINK: u64 = 50;
 
 const TRANSACTIONS: u64 = 120;
 
-/// How often to check that no transaction commits too early.
+/// How many times the test checks that no transaction commits too early.
 const CHECKS: usize = 20;
 
 async fn both_orders(kind: ServerKind) -> Result<()> {
@@ -310,7 +310,8 @@ async fn a_blocked_backlog_stops_without_gaps() -> Result<()> {
     };
     in_time("the channel reaches the locked row", is_near).await?;
     let stop = async {
-        // Hold the lock until later batches must yield, and release it then.
+        // Hold the lock until the scheduler asks the batches that wait for the blocked batch to commit in
+        // part. Then release the lock.
         let released = async {
             tokio::time::sleep(Duration::from_millis(1500)).await;
             other.execute("ROLLBACK").await

@@ -36,14 +36,14 @@ async fn applies_load(kind: ServerKind, change: impl Fn(&mut ChannelOptions)) ->
         rig.source.sql("CREATE TABLE shop.b AS SELECT * FROM shop.a").await?;
     }
     let report = load.wait().await;
-    ensure!(report.errors.is_empty(), "the clients of the load had errors: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "the test clients had errors: {:?}", report.errors);
     rig.wait_applied(&channel).await?;
     channel.pause().await?;
     rig.ensure_equal(&["tw_load", "shop"]).await?;
     let compared = ledger.compare_with_server(&rig.target.connect_options()).await?;
     ensure!(
         compared.missing.is_empty() && compared.altered.is_empty(),
-        "rows of the load are missing or altered on the target: {compared:?}"
+        "rows that the test clients wrote are missing or altered on the target: {compared:?}"
     );
     channel.shut_down().await;
     Ok(())

@@ -198,8 +198,8 @@ async fn rows_of_every_image_have_keys(
             conflict(1, 6) && conflict(3, 6),
             "wrong conflicts between transactions with the row image: {image}"
         );
-        // At that time the child row already has another parent. So this conflict matters only where the
-        // source does not log cascades.
+        // Transaction 5 deletes a child row that no longer references the parent row that transaction 6
+        // deletes. So this conflict matters only where the source does not log cascades.
         ensure!(
             conflict(5, 6) || flavour == Flavour::MySql,
             "wrong conflicts between transactions with the row image: {image}"

@@ -143,8 +143,8 @@ async fn commits_only_what_is_durable(kind: ServerKind, order: CommitOrder) -> R
     writer.sync()?;
     until("the second row to commit", async || Ok(committed_and_open(&rig).await? == (2, 0))).await?;
 
-    // These two transactions wait for each other's turn while the channel stops. The channel does not wait
-    // for a disk that hangs.
+    // The channel executes these transactions on the target. They wait to commit, because they are not
+    // durable in the log. A channel that stops must not wait for the log's disk, which may hang.
     flush_two(&mut writer, &rows[2..4])?;
     until("more rows to be written in open transactions", async || Ok(committed_and_open(&rig).await?.1 > 0))
         .await?;

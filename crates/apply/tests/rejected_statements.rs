@@ -314,7 +314,7 @@ async fn nontransactional_tables_are_reported(rig: &Rig, channel: &Channel) -> R
     Ok(())
 }
 
-/// Returns how often the server's sessions have rolled back.
+/// Returns the number of ROLLBACK statements that the server has executed.
 async fn rollbacks(server: &Server) -> Result<u64> {
     let lines = server.sql("SHOW GLOBAL STATUS LIKE 'Com_rollback'").await?;
     let count =

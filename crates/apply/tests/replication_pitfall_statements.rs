@@ -184,8 +184,8 @@ const GENERATED_KEYS: &str = "
 CREATE TABLE t (id INT NOT NULL PRIMARY KEY, a INT, v INT GENERATED ALWAYS AS (a % 10) VIRTUAL, s VARCHAR(20) GENERATED ALWAYS AS (CONCAT('k', a)) STORED, UNIQUE (v), UNIQUE (s));
 INSERT INTO t (id, a) VALUES (1,1),(2,2),(3,NULL); DELETE FROM t WHERE id = 1; INSERT INTO t (id, a) VALUES (4,11); UPDATE t SET a = 3 WHERE id = 4; INSERT INTO t (id, a) VALUES (5,21); BEGIN; UPDATE t SET a = NULL WHERE id = 2; UPDATE t SET a = 12 WHERE id = 5; UPDATE t SET a = 1 WHERE id = 2; COMMIT;";
 
-/// Updates with full images in which most values stay the same. The target must not change the other values,
-/// and its indexes must stay correct.
+/// Updates with full images in which most values stay the same. The target must not change the values that
+/// stay the same on the source, and its indexes must stay correct.
 const PARTLY_CHANGED: &str = "
 CREATE TABLE t (id INT NOT NULL PRIMARY KEY, a INT, b VARCHAR(20), ts TIMESTAMP NULL DEFAULT NULL ON UPDATE CURRENT_TIMESTAMP, dt DATETIME(3) NULL DEFAULT NULL ON UPDATE CURRENT_TIMESTAMP(3),
   bits BIT(11), e ENUM('x','y'), s SET('p','q'), o BLOB, g GEOMETRY, d DECIMAL(20,5), f DOUBLE, z INT NOT NULL DEFAULT 7, KEY (b), KEY (o(3)), KEY (a, z), FULLTEXT (b), CHECK (z > 0));

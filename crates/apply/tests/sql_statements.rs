@@ -164,7 +164,7 @@ async fn across(from: ServerKind, to: ServerKind, workload: &str) -> Result<()> 
         let plan = plan(&changes, PlanOptions::default())?;
         execute_sql(&target.connect_options(), &plan)
             .await
-            .with_context(|| format!("from {from} to {to} with {image} images"))?;
+            .with_context(|| format!("cannot apply rows from {from} to {to} with {image} images"))?;
         let (ours, theirs) = (rows_of(&source, &schema).await?, rows_of(&target, "across_target").await?);
         ensure!(
             ours.len() > 8 && ours.len() == theirs.len(),

@@ -56,8 +56,8 @@ async fn prepare(server: &Server) -> Result<()> {
 fn changes(kind: ServerKind) -> String {
     let mixes = kind.flavour() == Flavour::MariaDb;
     let is_there = |table: &&&str| mixes || !["a1", "a2", "y3", "w1"].contains(*table);
-    // BLACKHOLE keeps no rows, and rows of ARCHIVE cannot be changed. In CSV, MariaDB 10.11 does not find a
-    // row that a row event names (error 1032).
+    // BLACKHOLE keeps no rows, and rows of ARCHIVE cannot be changed. In a CSV table, MariaDB 10.11 does not
+    // find a row that a row event names (error 1032).
     let is_fixed =
         |table: &str| ["b1", "r1"].contains(&table) || table == "c1" && kind == ServerKind::Mariadb1011;
     let mut sql = String::from(
@@ -278,7 +278,8 @@ async fn what_cannot_be_applied_once_is_rejected(rig: &Rig) -> Result<()> {
     rig.ensure_equal(&["mixed"]).await
 }
 
-/// A channel is interrupted between a MyISAM row, which the target has logged, and its progress.
+/// The target has logged a MyISAM row under the source's GTID. The channel is interrupted before it writes
+/// its progress.
 async fn logged_rows_are_not_repeated(rig: &Rig) -> Result<()> {
     let channel = rig.channel(ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("preserved") });
     rig.wait_applied(&channel).await?;

@@ -100,7 +100,8 @@ async fn create_select_is_rejected_under_preserve(rig: &Rig, channel: &Channel) 
     rig.ensure_equal(&["one"]).await
 }
 
-/// The channel ignores these settings of the target, as a server's native replication does.
+/// The target's settings for generated primary keys and for the maximum statement time do not affect the
+/// channel. Native replication ignores them too.
 async fn targets_with_other_settings(rig: &Rig, flavour: Flavour) -> Result<()> {
     let (set, unset) = match flavour {
         Flavour::MySql => (

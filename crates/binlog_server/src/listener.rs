@@ -181,7 +181,7 @@ impl BinlogServer {
     /// Listens and serves immediately.
     ///
     /// # Errors
-    /// The same as of [`BinlogServer::bind`].
+    /// The same errors as [`BinlogServer::bind`].
     pub async fn start(options: ServeOptions, served: ServedLog) -> Result<Self, BinlogServerError> {
         Ok(Self::bind(options).await?.serve(served))
     }

@@ -24,8 +24,8 @@ pub(crate) struct LogSnapshot {
     checksum: ChecksumAlgorithm,
 }
 
-/// Data from the format description event at the beginning of each segment. These events never change, so the
-/// data is kept.
+/// Data from the format description event at the beginning of each segment. These events never change, so
+/// their data is cached.
 #[derive(Debug, Default)]
 pub(crate) struct SegmentHeads {
     known: HashMap<u64, SegmentHead>,

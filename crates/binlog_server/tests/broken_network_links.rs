@@ -67,12 +67,15 @@ async fn broken(kind: ServerKind) -> Result<()> {
         }
         for replica in [&by_gtid, &slow] {
             if let Err(error) = until_it_receives(replica).await {
-                bail!("{error}; streams of the binlog server: {:?}", tailwater.streams().await?);
+                bail!(
+                    "a replica does not receive events: {error}; streams of the binlog server: {:?}",
+                    tailwater.streams().await?
+                );
             }
         }
     }
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "errors of the load: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "the test clients had errors: {:?}", report.errors);
     links[1].set_bandwidth(None);
     for replica in [&by_gtid, &slow] {
         check_equal(replica, &source.server, &source.ledger).await?;

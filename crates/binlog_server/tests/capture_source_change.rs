@@ -24,7 +24,8 @@ async fn stand_in(source: &Source) -> Result<Server> {
     Ok(server)
 }
 
-/// Makes the stand-in the new source, and makes Tailwater capture from it. Returns the former source.
+/// Makes the replica `stand_in` the new source, and makes Tailwater capture from it. Returns the former
+/// source.
 async fn fail_over(source: &mut Source, mut stand_in: Server, tailwater: &mut Tailwater) -> Result<Server> {
     until_in_step(&stand_in, &source.server).await?;
     tailwater.stop().await?;
@@ -65,7 +66,8 @@ async fn moves(kind: ServerKind) -> Result<()> {
     at_end.replicate(&tailwater.replica().start(first)).await?;
     let stand_in = stand_in(&source).await?;
     source.write(40).await?;
-    // When the second source takes over, this replica does not have all transactions of the first source yet.
+    // This replica stops here. So it does not have all transactions of the first source when the second
+    // source takes over.
     until_in_step(&by_position, &source.server).await?;
     by_position.sql(stop_statement(flavour)).await?;
     source.write(40).await?;
@@ -110,7 +112,7 @@ async fn moves(kind: ServerKind) -> Result<()> {
     tailwater.capture.connect = former.replication_options();
     tailwater.open().await?;
     let refusal = tailwater.refusal().await?;
-    ensure!(refusal.code() == "TW-RELAY-0004", "the capture ended with another error: {refusal}");
+    ensure!(refusal.code() == "TW-RELAY-0004", "the capture ended with an unexpected error: {refusal}");
     former.sql("CREATE DATABASE only_on_former_source").await?;
     // The capture has ended with this error, but the binlog server still serves the log.
     ensure!(tailwater.sql("SHOW BINARY LOGS").await?.len() > 1);

@@ -202,7 +202,7 @@ async fn check(kind: ServerKind) -> Result<()> {
             "the statement {statement} was refused: {answer:?}"
         );
         let line = format!("{}\t{statement}", kind.name());
-        ensure!(kept.contains(&normal(&line)), "tests/data/statements.txt has no {line}");
+        ensure!(kept.contains(&normal(&line)), "the file tests/data/statements.txt lacks the line {line}");
     }
     let mut questions = vec![
         "SHOW BINARY LOGS",

@@ -210,7 +210,10 @@ async fn read(kind: ServerKind) -> Result<()> {
             .context("cannot read from the source")?;
         let ours = text(&source.server, tailwater.port(), &question).await?;
         ensure!(ours == theirs, "options {question:?}: {}", first_difference(&ours, &theirs));
-        ensure!(theirs.contains("COMMIT"), "options {question:?}: the output has no transaction");
+        ensure!(
+            theirs.contains("COMMIT"),
+            "with the options {question:?}, the program printed no transaction"
+        );
     }
     let first = source.binlogs().await?[0].0.clone();
     raw(&source, &tailwater, &["--read-from-remote-server", "--to-last-log", &first]).await?;

@@ -72,7 +72,7 @@ async fn follow(kind: ServerKind) -> Result<()> {
     wait_until_acknowledged(&load, 30).await?;
     source.rotate().await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "errors of the load: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "the test clients had errors: {:?}", report.errors);
 
     // The other replicas do not wait for the frozen one.
     for replica in [&replicas.by_gtid, &replicas.with_tls, &replicas.by_position] {
@@ -95,7 +95,7 @@ async fn follow(kind: ServerKind) -> Result<()> {
     // The list lacks the replica with TLS, because that replica is connected to the other binlog server.
     let show = if flavour == Flavour::MySql { "SHOW REPLICAS" } else { "SHOW SLAVE HOSTS" };
     let listed = tailwater.sql(show).await?;
-    ensure!(listed.len() == 3, "not three replicas are listed: {listed:?}");
+    ensure!(listed.len() == 3, "three replicas must be listed, but the list is: {listed:?}");
     tailwater.stop().await
 }
 

@@ -9,8 +9,8 @@ use tailwater_wire::row_event::RowCounter;
 
 use crate::table_stats::{TableNumber, TableRegistry};
 
-/// The maximum size of an event in a compressed transaction that is decompressed, in bytes. It limits the
-/// memory.
+/// The maximum size in bytes of an event inside a compressed transaction. To limit memory, larger events are
+/// not decompressed.
 const UNPACKED_EVENT_BYTES_MAX: u64 = 64 << 20;
 
 /// The maximum size of a table map event in bytes. A table with 4096 columns, each with a name and a set of

@@ -43,8 +43,8 @@ pub fn read_log(
         }
         let file = reader.source().map(|(_, file)| file.to_owned()).unwrap_or_default();
         while let Some(header) = reader.next_event().map_err(failed)? {
-            // A segment may start in the middle of its binlog file, so the offset in the source's file must
-            // be computed from the entry's.
+            // A segment may start in the middle of its binlog file. So compute the event's offset in the
+            // source's file from the entry's offset in that file.
             let inside = reader.event_position().offset - entry.position.offset;
             let place = EventLocation { file: &file, offset: entry.source_start() + inside };
             let at = |cause: WireError| StatsError::event(place.file, place.offset)(cause);

@@ -125,11 +125,11 @@ pub struct TransactionSummary {
     pub seconds: f64,
     /// The size of the transaction in the binlog, in bytes.
     pub bytes: u64,
-    /// The number of its events, including those in a compressed payload.
+    /// The number of the transaction's events, including the events in a compressed payload.
     pub events: u64,
     /// The rows that the transaction changed.
     pub rows: RowCounts,
-    /// The number of its statements that change rows.
+    /// The number of the transaction's statements that change rows.
     pub statements: u64,
     /// The tables that the transaction changed most, ordered by bytes.
     pub tables: Vec<TableShare>,

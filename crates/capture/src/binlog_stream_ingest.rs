@@ -53,8 +53,8 @@ pub(crate) struct StreamIngest<'a> {
     identity: SourceIdentity,
     log: &'a mut LogWriter,
     ack_mode: AckMode,
-    /// The file of the log's newest segment, if the overlap is the beginning of this segment. `None` if the
-    /// overlap is the log's last transaction.
+    /// The file of the log's newest segment, if the stream repeats the beginning of this segment. `None` if
+    /// the stream repeats the log's last transaction.
     head: Option<PathBuf>,
     /// The format description of the source's current binlog file.
     format: Option<FormatDescription>,
@@ -130,8 +130,8 @@ impl<'a> StreamIngest<'a> {
             } else {
                 match self.next_or_sync_due(&mut stream, &mut pacer).await? {
                     Some(chunk) => {
-                        // Record the time of arrival once for all chunks that arrived together. Heartbeats
-                        // count too.
+                        // Record the time of arrival once for all chunks that arrived together, including
+                        // heartbeats.
                         self.status.mark_received();
                         self.log.check()?;
                         chunk

@@ -90,7 +90,7 @@ impl CaptureAcker {
     /// that is already running reconnects.
     ///
     /// # Errors
-    /// Those of [`Self::stop`].
+    /// The errors of [`Self::stop`].
     pub async fn start(&self, token: u64) -> Result<(), CaptureError> {
         self.send_order(CaptureOrder::Start, token).await
     }
@@ -99,8 +99,8 @@ impl CaptureAcker {
     /// stream to start.
     ///
     /// # Errors
-    /// Those of [`Self::stop`]. [`CaptureError::UnknownServer`]. [`CaptureError::NotFollowing`] if the stream
-    /// does not start in time. The capture then continues to try.
+    /// The errors of [`Self::stop`]. [`CaptureError::UnknownServer`]. [`CaptureError::NotFollowing`] if the
+    /// stream does not start in time. The capture then continues to try.
     pub async fn follow(&self, token: u64, server: &str, timeout: Duration) -> Result<(), CaptureError> {
         let is_own = server == self.source;
         if !is_own && !self.servers.iter().any(|known| known == server) {

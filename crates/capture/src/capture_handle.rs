@@ -139,7 +139,7 @@ impl Capture {
     /// Opens the log and starts the capture.
     ///
     /// # Errors
-    /// Those of [`Capture::open`] and [`OpenCapture::start`].
+    /// The errors of [`Capture::open`] and [`OpenCapture::start`].
     pub fn start(
         options: CaptureOptions,
         ended: CancellationToken,

@@ -173,7 +173,7 @@ impl CaptureDriver {
                 {
                     warn!(code = error.code(), "cannot close the log: {error}");
                 }
-                self.status.set_state(CaptureState::Refused(error.to_string()));
+                self.status.set_failed(CaptureState::Refused, &error);
                 return Err(error);
             }
         }
@@ -223,7 +223,7 @@ impl CaptureDriver {
                     }
                     None => debug!(code = error.code(), pause_ms, "capture interrupted: {text}"),
                 }
-                self.status.set_state(CaptureState::Waiting(error.to_string()));
+                self.status.set_failed(CaptureState::Waiting, &error);
                 None
             }
             CaptureRetry::Refuse if self.options.wait_when_refused => {
@@ -240,7 +240,7 @@ impl CaptureDriver {
 
     fn enter_refused(&mut self, error: &CaptureError) {
         self.refused = Some(error.to_string());
-        self.status.set_state(CaptureState::Refused(error.to_string()));
+        self.status.set_failed(CaptureState::Refused, error);
     }
 
     /// Before the first connection, applies the orders that an earlier process persisted.

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use tailwater_session::ConnectOptions;
+use tailwater_session::semi_sync::SemiSyncSource;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 use tracing::warn;
 
+use crate::CaptureError;
 use crate::persisted_manager_orders::{PersistedOrders, StopOrder};
 use crate::semi_sync_monitor::SemiSyncAlarm;
 use crate::source_clock::SourceClock;
@@ -49,6 +51,7 @@ pub struct CaptureStatus {
     /// The heartbeat period in milliseconds: a healthy source sends something at least this often.
     heartbeat_ms: AtomicU64,
     connections: AtomicU64,
+    commits_without_ack: AtomicU64,
     clock: SharedSourceClock,
     detail: Mutex<CaptureDetail>,
     /// Notified at every change of the state.
@@ -58,8 +61,10 @@ pub struct CaptureStatus {
 #[derive(Debug, Default)]
 struct CaptureDetail {
     state: Option<CaptureState>,
+    fault_code: Option<&'static str>,
     last_failure: Option<CaptureFailure>,
     alarms: Vec<SemiSyncAlarm>,
+    semi_sync: Option<SemiSyncSource>,
     source_variables: BTreeMap<String, String>,
     orders: PersistedOrders,
     followed: Option<ConnectOptions>,
@@ -85,16 +90,24 @@ pub struct StatusSnapshot {
     pub event_bytes: u64,
     /// The number of semi-sync ACKs sent since the capture started.
     pub acks: u64,
-    /// How often the capture has synced the log for an ACK since it started. `transactions` divided by
-    /// `syncs` is the average size of a commit group.
+    /// The number of times that the capture synced the log for an ACK since it started. `transactions`
+    /// divided by `syncs` is the average size of a commit group.
     pub syncs: u64,
     /// The number of streams opened since the capture started.
     pub connections: u64,
     /// Why the capture last stopped. `None` if it has never stopped. The value stays the same when the
     /// capture runs again.
     pub last_failure: Option<CaptureFailure>,
+    /// The stable code of the error after which the capture waits, or for which it refuses its source.
+    pub fault_code: Option<&'static str>,
     /// The alarms of the last semi-sync check.
     pub alarms: Vec<SemiSyncAlarm>,
+    /// The source's semi-sync settings and counters in that check; `None` before the first check, or if the
+    /// plugin is not loaded.
+    pub semi_sync: Option<SemiSyncSource>,
+    /// The number of commits that the source acknowledged to clients without an ACK, as all checks together
+    /// have counted them since the capture started.
+    pub commits_without_ack: u64,
 }
 
 impl CaptureStatus {
@@ -110,7 +123,10 @@ impl CaptureStatus {
             syncs: self.syncs.load(Ordering::Relaxed),
             connections: self.connections.load(Ordering::Relaxed),
             last_failure: detail.last_failure.clone(),
+            fault_code: detail.fault_code,
             alarms: detail.alarms.clone(),
+            semi_sync: detail.semi_sync.clone(),
+            commits_without_ack: self.commits_without_ack.load(Ordering::Relaxed),
         }
     }
 
@@ -190,6 +206,7 @@ impl CaptureStatus {
         self.received_ms.store(0, Ordering::Relaxed);
         let mut detail = self.detail();
         detail.alarms.clear();
+        detail.semi_sync = None;
         detail.followed = followed;
     }
 
@@ -198,7 +215,20 @@ impl CaptureStatus {
     }
 
     pub(crate) fn set_state(&self, state: CaptureState) {
+        self.change_state(state, None);
+    }
+
+    /// Enters a state in which the capture does not run because of that error.
+    pub(crate) fn set_failed(&self, state: impl FnOnce(String) -> CaptureState, error: &CaptureError) {
+        self.change_state(state(error.to_string()), Some(error.code()));
+    }
+
+    fn change_state(&self, state: CaptureState, fault_code: Option<&'static str>) {
         let mut detail = self.detail();
+        // A new attempt says nothing about the error of the last one.
+        if fault_code.is_some() || state != CaptureState::Connecting {
+            detail.fault_code = fault_code;
+        }
         if let CaptureState::Waiting(message) | CaptureState::Refused(message) = &state {
             detail.last_failure = Some(CaptureFailure { message: message.clone(), at: SystemTime::now() });
         }
@@ -207,8 +237,15 @@ impl CaptureStatus {
         self.changes.notify_waiters();
     }
 
-    pub(crate) fn set_alarms(&self, alarms: Vec<SemiSyncAlarm>) {
-        self.detail().alarms = alarms;
+    /// Records the result of a semi-sync check.
+    pub(crate) fn set_semi_sync(&self, semi_sync: Option<SemiSyncSource>, alarms: Vec<SemiSyncAlarm>) {
+        for alarm in &alarms {
+            if let SemiSyncAlarm::CommitsWithoutAck(count) = alarm {
+                self.commits_without_ack.fetch_add(*count, Ordering::Relaxed);
+            }
+        }
+        let mut detail = self.detail();
+        (detail.semi_sync, detail.alarms) = (semi_sync, alarms);
     }
 
     pub(crate) fn count_connection(&self) {

@@ -262,24 +262,24 @@ impl CaptureError {
     /// Whether a retry can help.
     pub fn retry(&self) -> CaptureRetry {
         match self {
+            Self::Event { error: WireError::Unsupported { .. }, .. } => CaptureRetry::Refuse,
             // If an event was damaged in transit, a new connection delivers it correctly. If it is damaged on
             // the source, each attempt fails again. Then the capture retries less and less often, and reports
             // each failure.
-            Self::Event { error: WireError::Unsupported { .. }, .. } => CaptureRetry::Refuse,
             Self::Event { .. } | Self::Stream { .. } | Self::Gap { .. } => CaptureRetry::Reconnect,
             Self::Diverged { .. }
             | Self::Rewound { .. }
             | Self::Purged { .. }
             | Self::WrongFlavour { .. }
             | Self::StartRefused { .. }
-            // Of these errors, only `UnknownServer` can end a capture. The other errors are returned to the
-            // sender of the order.
+            // The errors from here to `OrderNotTaken` are about orders. Only `UnknownServer` can end a
+            // capture. The others are returned to the sender of the order.
             | Self::StaleOrder { .. }
             | Self::UnknownServer { .. }
             | Self::NotFollowing { .. }
             | Self::OrderNotTaken { .. } => CaptureRetry::Refuse,
-            // An operator may be about to correct the cause of these errors, or the source may still be
-            // starting.
+            // Retry after the following errors, because an operator may be about to correct the cause, or the
+            // source may still be starting.
             Self::NoBinlog
             | Self::SemiSyncOff
             | Self::Answer { .. }
@@ -291,8 +291,8 @@ impl CaptureError {
             Self::Log(LogError::FlavourMismatch { .. }) => CaptureRetry::Refuse,
             Self::Log(_) | Self::Runtime { .. } => CaptureRetry::Fatal,
             // An operator must correct a wrong password or a missing privilege. Because the capture retries,
-            // the operator need not restart the daemon. The error of a refused stream is not among these
-            // errors, because the capture has already converted it.
+            // the operator need not restart the daemon. A refused stream is not a `Session` error here,
+            // because the capture has already converted it to another error.
             Self::Session(_) => CaptureRetry::Reconnect,
         }
     }
@@ -361,8 +361,8 @@ mod tests {
         }
         assert_eq!(
             page.matches("\n| TW-RELAY-").count(),
-            // The page has one more code: TW-RELAY-0014 belongs to the binlog server, and this crate does not
-            // use it.
+            // The error reference page has one more code with this prefix: TW-RELAY-0014 belongs to the
+            // binlog server, and this crate does not use it.
             codes.len() + 1,
             "docs/reference/errors.md documents codes that no error has"
         );

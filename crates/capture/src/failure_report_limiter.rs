@@ -17,7 +17,7 @@ const KINDS_MAX: usize = 8;
 struct ReportedFailure {
     text: String,
     at: Instant,
-    /// How often the failure has occurred since it was last logged.
+    /// The number of times that the failure has occurred since it was last logged.
     repeated: u64,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct FailureLog {
 }
 
 impl FailureLog {
-    /// Records a failure. If it must be logged now, returns how often it has occurred without being logged.
+    /// Records a failure. If it must be logged now, returns how many earlier occurrences were not logged.
     pub(crate) fn record(&mut self, text: &str, now: Instant) -> Option<u64> {
         if let Some(reported) = self.reported.iter_mut().find(|reported| reported.text == text) {
             if now.saturating_duration_since(reported.at) < REPORT_INTERVAL {

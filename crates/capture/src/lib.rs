@@ -44,5 +44,5 @@ pub mod source_queries;
 
 pub use capture_control::CaptureAcker;
 pub use capture_handle::{Capture, CaptureOptions, OpenCapture};
-pub use capture_status::{CaptureState, CaptureStatus};
+pub use capture_status::{CaptureState, CaptureStatus, StatusSnapshot};
 pub use error::{CaptureError, CaptureRetry, ServerIdHolder};

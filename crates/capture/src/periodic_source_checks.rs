@@ -117,7 +117,7 @@ pub(crate) async fn check_source_periodically(
             info!("semi-sync works as required again");
         }
         history.reported = alarms.clone();
-        status.set_alarms(alarms);
+        status.set_semi_sync(now.source.clone(), alarms);
         history.before = Some(now);
     }
 }

@@ -11,8 +11,8 @@
 /// adjusts slowly (slewing) moves far less between two checks.
 const STEP_MIN_US: i64 = 1_000_000;
 
-/// An estimate of the source's clock. All times are in microseconds. The source's times count from 1970,
-/// those of the monotonic clock from any fixed moment.
+/// An estimate of the source's clock. All times are in microseconds. The source's times count from 1970, the
+/// times of the monotonic clock from any fixed moment.
 #[derive(Debug, Clone, Copy)]
 pub struct SourceClock {
     /// The source's time minus the time of the monotonic clock.
@@ -94,8 +94,8 @@ mod tests {
     }
 
     proptest! {
-        /// The source's clock drifts, or a time daemon slews it by at most a twelfth. The prediction follows
-        /// without reporting a step. Its error is at most the time that an answer took.
+        /// The source's clock drifts, or a time daemon changes its speed by at most one twelfth. The
+        /// prediction follows without reporting a step. Its error is at most the time that an answer took.
         #[test]
         fn a_slewed_source_clock_is_followed(
             per_million in -83_333i64..=83_333,

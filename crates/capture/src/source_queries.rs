@@ -95,7 +95,7 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Queries the source's binlog files and their sizes in bytes, oldest first.
 ///
 /// # Errors
-/// Those of [`query_state`]; [`CaptureError::Answer`] if the source does not answer in time, see
+/// The errors of [`query_state`]; [`CaptureError::Answer`] if the source does not answer in time, see
 /// [`crate::resume_position`].
 pub async fn query_binlogs(connection: &mut Connection) -> Result<Vec<(String, u64)>, CaptureError> {
     let wrong = |detail: &str| CaptureError::Answer { what: "its binlog files", detail: detail.into() };
@@ -112,7 +112,7 @@ pub async fn query_binlogs(connection: &mut Connection) -> Result<Vec<(String, u
 /// the id of the capture.
 ///
 /// # Errors
-/// Those of [`query_binlogs`].
+/// The errors of [`query_binlogs`].
 pub async fn query_current_binlog(
     connection: &mut Connection,
     connect: &ConnectOptions,
@@ -155,7 +155,7 @@ pub async fn query_current_binlog(
 /// Queries the source's time, in microseconds since 1970.
 ///
 /// # Errors
-/// Those of [`query_semi_sync`].
+/// The errors of [`query_semi_sync`].
 pub async fn query_clock(connection: &mut Connection) -> Result<i64, CaptureError> {
     // `@@timestamp` is the only expression that has fractions of a second and does not depend on the time
     // zone.

@@ -75,7 +75,8 @@ impl Source {
         self.folder.path().join(name)
     }
 
-    /// Creates the tables for a load. With semi-sync, the statements wait for an acker.
+    /// Creates the tables to which the test clients write. With semi-sync, the CREATE statements wait for an
+    /// ACK.
     pub async fn prepare(&self) -> Result<()> {
         Ok(prepare(&self.server.connect_options()).await?)
     }
@@ -274,22 +275,22 @@ pub fn compare(directory: &Path, data: &Path) -> Result<()> {
         let end = start + ours.len() - from;
         ensure!(
             end <= theirs.len(),
-            "{name}: the log has {end} bytes of this file, but the source has {}",
+            "the log has {end} bytes of the binlog file {name}, but the source has {}",
             theirs.len()
         );
         ensure!(
             last || end == theirs.len(),
-            "{name}: the log ends at offset {end} of this file, but the source at {}",
+            "the log ends at offset {end} of the binlog file {name}, but the source at {}",
             theirs.len()
         );
         if let Some(at) = (start..end).find(|&at| ours[from + at - start] != theirs[at]) {
-            bail!("{name}: the log and the source differ at offset {at}");
+            bail!("the log and the source differ at offset {at} of the binlog file {name}");
         }
     }
     Ok(())
 }
 
-/// Waits until clients of the load have got acknowledgements for this many more commits.
+/// Waits until the clients of `load` have got acknowledgements for this many more commits.
 pub async fn wait_until_acknowledged(load: &Workload, commits: u64) -> Result<()> {
     let wanted = load.counters().snapshot().acknowledged + commits;
     let begin = Instant::now();

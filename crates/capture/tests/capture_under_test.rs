@@ -1,4 +1,5 @@
-//! Helpers for the tests of the capture: semi-sync sources, purges, orders, and checks of the log.
+//! Helpers for the tests of the capture: semi-sync sources, purges of binlog files, orders to the capture,
+//! and checks of the log.
 
 use std::fs;
 use std::path::{Path, PathBuf};

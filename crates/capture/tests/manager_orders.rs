@@ -98,7 +98,7 @@ async fn stops_permanently(kind: ServerKind) -> Result<()> {
     ensure!(code(acker.start(4).await)? == "TW-RELAY-0015");
     ensure!(code(acker.stop(4).await)? == "TW-RELAY-0015");
     ensure!(code(acker.follow(6, "nobody", PATIENCE).await)? == "TW-RELAY-0016");
-    ensure!(acker.read()? == stopped, "the capture has other orders: {:?}", acker.read()?);
+    ensure!(acker.read()? == stopped, "the orders to the capture have changed: {:?}", acker.read()?);
     // After a second order to stop, the recorded stop time is still that of the first order.
     let again = acker.stop(6).await?;
     ensure!(
@@ -113,7 +113,7 @@ async fn stops_permanently(kind: ServerKind) -> Result<()> {
     ensure!(acker.stop(6).await? == again);
     ensure!(matches!(capture.status.snapshot().state, CaptureState::StoppedByOrder(stop) if stop.token == 6));
     ensure!(capture.status.snapshot().connections == 0 && streams(&source.server).await? == 0);
-    ensure!(acker.read()? == again, "the capture has other orders: {:?}", acker.read()?);
+    ensure!(acker.read()? == again, "the orders to the capture have changed: {:?}", acker.read()?);
     until_waiting(&source.server).await?;
     ensure!(capture.status.snapshot().acks == 0);
     check_acknowledged_commits(&source)?;
@@ -227,7 +227,8 @@ async fn follows(kind: ServerKind) -> Result<()> {
     by_gtid.replicate(&tailwater.replica()).await?;
     source.write(40).await?;
 
-    // One commit of the old primary gets no ACK. The stand-in may have received this commit, and may keep it.
+    // One commit of the old primary gets no ACK. The replica that becomes primary may have received this
+    // commit, and may keep it.
     let acker = tailwater.running()?.acker();
     let stopped: AckerState = acker.stop(1).await?;
     let pending = source.load(1, None);

@@ -81,7 +81,7 @@ async fn a_dump_under_writes_and_ddl_equals_the_source_at_one_point_in_time(kind
             tokio::time::timeout(PATIENCE, dumping).await.context("the dump did not finish in time")??;
         ensure!(
             writers.committed() > committed,
-            "seed {seed}: the writers committed nothing during the dump"
+            "with seed {seed}, the writers committed nothing during the dump"
         );
         let [point] = report.manifest.snapshots.as_slice() else {
             anyhow::bail!("the dump does not have one snapshot: {:?}", report.manifest.snapshots)

@@ -259,12 +259,12 @@ async fn an_unreadable_table_is_reported(kind: ServerKind) -> Result<()> {
         let found: Vec<_> = report.differences.iter().map(|difference| difference.table.as_str()).collect();
         ensure!(
             found == ["first", "last"],
-            "{digests:?}: the differences of the readable tables are not found: {report:#?}"
+            "with digests {digests:?}, the differences of the readable tables are not found: {report:#?}"
         );
         let texts: Vec<_> = report.findings.iter().map(|finding| format!("{finding:?}")).collect();
         ensure!(
             texts.len() == 2 && !report.is_equal(),
-            "{digests:?}: the two unreadable tables are not reported: {texts:#?}"
+            "with digests {digests:?}, the two unreadable tables are not reported: {texts:#?}"
         );
         ensure!(
             texts.iter().any(|text| text.contains("gone") && text.contains("on the target: error")),

@@ -82,7 +82,7 @@ async fn global_server_settings_have_no_effect(kind: ServerKind) -> Result<()> {
     for digests in [Digests::OnServers, Digests::Quick { seed: 3 }, Digests::Client { seed: 3 }] {
         ensure!(
             differences(&source, &target, digests).await? == 0,
-            "{digests:?}: the check finds differences between equal servers"
+            "with digests {digests:?}, the check finds differences between equal servers"
         );
     }
     reset_odd_settings(&target).await?;
@@ -97,7 +97,7 @@ async fn global_server_settings_have_no_effect(kind: ServerKind) -> Result<()> {
     for digests in [Digests::OnServers, Digests::Quick { seed: 3 }, Digests::Client { seed: 3 }] {
         let found = differences(&source, &target, digests).await?;
         // One of the differing rows is in table `two`. The cascade from table `one` has deleted it.
-        ensure!(found == 5, "{digests:?}: {found} rows differ");
+        ensure!(found == 5, "with digests {digests:?}, {found} rows differ, expected 5");
     }
     let options = RepairOptions::new(check_options(&source, &target, Digests::Quick { seed: 3 }));
     let report =

@@ -67,9 +67,9 @@ async fn hidden_objects_are_an_error(kind: ServerKind) -> Result<()> {
     let error = async |user: &str, selection: Selection| {
         let refused = attempt(user, selection, "refused").await;
         let folder = temporary.path().join("refused");
-        ensure!(!folder.exists(), "{user}: the refused dump created its folder");
+        ensure!(!folder.exists(), "as user {user}, the refused dump created its folder");
         Ok::<_, anyhow::Error>(
-            refused.err().with_context(|| format!("{user}: the dump was not refused"))?.to_string(),
+            refused.err().with_context(|| format!("as user {user}, the dump was not refused"))?.to_string(),
         )
     };
     let everything = Selection::default;
@@ -138,7 +138,7 @@ async fn checks_that_see_nothing(on_source: &Server, on_target: &Server) -> Resu
         );
     }
     let seen = compare("seen_all", "seen_all", selection(&["seen"], &[], &[])).await?;
-    ensure!(seen.tables == 2 && seen.is_equal(), "the check does not compare both tables as equal: {seen:?}");
+    ensure!(seen.tables == 2 && seen.is_equal(), "the check does not report both tables as equal: {seen:?}");
     let seen = compare("seen_table", "seen_table", selection(&[], &[("seen", "t")], &[])).await?;
     ensure!(
         seen.tables == 1 && seen.is_equal(),

@@ -109,7 +109,10 @@ async fn texts_of_old_character_sets_are_repaired(kind: ServerKind) -> Result<()
     servers.target.sql("SET GLOBAL max_error_count = 64").await?;
     let report = servers.repair().await?;
     for table in ["texts", "named", "plain"] {
-        ensure!(reasons(&report, table).is_empty(), "{table}: some rows were not repaired: {report:#?}");
+        ensure!(
+            reasons(&report, table).is_empty(),
+            "some rows of table {table} were not repaired: {report:#?}"
+        );
     }
     let cut = reasons(&report, "cut");
     ensure!(
@@ -264,7 +267,10 @@ async fn a_partial_state_is_repaired(kind: ServerKind) -> Result<()> {
         "the check does not find the differences, or reports values: {found:#?}"
     );
     let shown = run(&CheckOptions { state: None, show_values: true, ..options.clone() }).await?;
-    ensure!(shown.differences.iter().all(has_values), "the check does not report the values: {shown:#?}");
+    ensure!(
+        shown.differences.iter().all(has_values),
+        "the check does not report the values of the differing rows: {shown:#?}"
+    );
 
     let of = |tables: &[&str], except: &[&str], check: &CheckOptions| {
         let names = |names: &[&str]| names.iter().map(|name| TableName::new("apart", *name)).collect();

@@ -63,7 +63,10 @@ async fn single_bit_changes_are_found_and_repaired_during_writes(kind: ServerKin
     let writers = Writers::start(&servers.source, plan.rows).await?;
     let options = servers.options();
     let report = run(&options).await?;
-    ensure!(report.is_equal(), "seed {seed}: the check finds differences before any change: {report:#?}");
+    ensure!(
+        report.is_equal(),
+        "with seed {seed}, the check finds differences before any change: {report:#?}"
+    );
     ensure!(
         report.tables == 5 && report.rows >= 4 * plan.rows as u64,
         "the check has compared only {} rows",
@@ -104,7 +107,7 @@ async fn single_bit_changes_are_found_and_repaired_during_writes(kind: ServerKin
     let report = run_repair(&RepairOptions::new(options.clone())).await?;
     let remains: Vec<_> =
         report.rows.iter().filter(|(_, outcome)| matches!(outcome, RepairOutcome::Remains(_))).collect();
-    ensure!(report.is_equal(), "seed {seed}: some differences remain after the repair: {remains:#?}");
+    ensure!(report.is_equal(), "with seed {seed}, some differences remain after the repair: {remains:#?}");
     for action in [RepairAction::Insert, RepairAction::Update, RepairAction::Delete] {
         ensure!(
             report.rows.iter().any(|(_, outcome)| *outcome == RepairOutcome::Done(action)),
@@ -112,12 +115,16 @@ async fn single_bit_changes_are_found_and_repaired_during_writes(kind: ServerKin
         );
     }
     let report = run(&options).await?;
-    ensure!(report.is_equal(), "seed {seed}: the servers differ after the repair: {:#?}", report.differences);
+    ensure!(
+        report.is_equal(),
+        "with seed {seed}, the servers differ after the repair: {:#?}",
+        report.differences
+    );
     writers.stop().await?;
     let report = run(&options).await?;
     ensure!(
         report.is_equal(),
-        "seed {seed}: the servers differ after the last write: {:#?}",
+        "with seed {seed}, the servers differ after the last write: {:#?}",
         report.differences
     );
     let is_clean = has_no_errant_transactions(&servers, kind).await?;
@@ -171,7 +178,7 @@ async fn differences_do_not_cancel_in_sums(kind: ServerKind) -> Result<()> {
         let report = run(&options).await?;
         ensure!(
             report.is_equal() && report.tables == 6,
-            "{digests:?}: the servers differ before any change: {report:#?}"
+            "with digests {digests:?}, the servers differ before any change: {report:#?}"
         );
         // The target computes no sum for two of the six tables: the table without a key, and the table for
         // whose sum the source gives a warning.
@@ -186,7 +193,7 @@ async fn differences_do_not_cancel_in_sums(kind: ServerKind) -> Result<()> {
         let found = (log.count("BIT_XOR(CRC32(").await?, log.count("SHA2(").await?);
         ensure!(
             found == wanted,
-            "{digests:?}: the numbers of queries for sums and for row hashes are {found:?}"
+            "with digests {digests:?}, the numbers of queries for sums and for row hashes are {found:?}"
         );
     }
     let changes = [
@@ -238,7 +245,7 @@ async fn differences_do_not_cancel_in_sums(kind: ServerKind) -> Result<()> {
             };
             if found != count {
                 missed.push(format!(
-                    "{digests:?}: {table}, {change}: the check found {found} of {count} differences"
+                    "with digests {digests:?}, the check found {found} of {count} differences in table {table} ({change})"
                 ));
             }
             connection.execute(&format!("DELETE FROM summed.{table}")).await?;
@@ -303,11 +310,14 @@ async fn different_declarations_give_equal_sums(kind: ServerKind) -> Result<()> 
         let found: Vec<_> = report.differences.iter().map(table_key_and_what).collect();
         ensure!(
             found == [("bits".into(), "1".into(), "n,w".into())],
-            "{digests:?}: other differences than the one in the table bits are found: {found:?}"
+            "with digests {digests:?}, other differences than the one in the table bits are found: {found:?}"
         );
         let (sums, hashes) = (log.count("BIT_XOR(CRC32(").await?, log.count("SHA2(").await?);
         let are_summed = matches!(digests, Digests::Quick { .. });
-        ensure!(sums == if are_summed { 3 } else { 0 }, "{digests:?}: the servers computed {sums} sums");
+        ensure!(
+            sums == if are_summed { 3 } else { 0 },
+            "with digests {digests:?}, the servers computed {sums} sums"
+        );
         ensure!(!are_summed || hashes == 1, "the check compared {hashes} tables by row hashes, expected 1");
     }
     Ok(())
@@ -392,7 +402,7 @@ async fn all_types_are_the_same_in_both_families() -> Result<()> {
             let report = run(&CheckOptions { digests, ..options.clone() }).await?;
             ensure!(
                 report.tables > 10 && report.is_equal(),
-                "{digests:?}: rows differ between the server families: {report:#?}"
+                "with digests {digests:?}, rows differ between the server families: {report:#?}"
             );
         }
     }
@@ -473,7 +483,7 @@ async fn objects_of_one_side_only_are_reported(kind: ServerKind) -> Result<()> {
         let found: Vec<_> = report.differences.iter().map(table_key_and_what).collect();
         ensure!(
             found == [("t".into(), "1".into(), "c7".into())],
-            "{digests:?}: the difference in the long row is not found: {found:?}"
+            "with digests {digests:?}, the difference in the long row is not found: {found:?}"
         );
     }
 

@@ -24,8 +24,8 @@ pub struct ServeConfig {
     /// Whether connections are encrypted.
     #[serde(default)]
     pub tls: ServeTlsConfig,
-    /// PEM file with the certificate and its chain. If absent, a self-signed certificate is created at the
-    /// start.
+    /// PEM file with the certificate and its chain. If absent, a self-signed certificate is created when the
+    /// daemon starts.
     pub tls_certificate: Option<PathBuf>,
     /// PEM file with the key of `tls_certificate`.
     pub tls_key: Option<PathBuf>,

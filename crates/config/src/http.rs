@@ -51,7 +51,7 @@ pub struct HttpTokenConfig {
 pub enum HttpRole {
     /// Read the state of the daemon, without row values.
     ReadOnly,
-    /// Also change the state, and read row values in the errors of channels.
+    /// Like `ReadOnly`; also change the state of the daemon, and read row values in the errors of channels.
     Operator,
 }
 

@@ -10,6 +10,7 @@ mod cluster_server;
 mod default_config;
 mod http;
 mod manager;
+mod monitored_result;
 mod overrides;
 mod relay;
 mod setting_names;
@@ -30,10 +31,11 @@ pub use cluster_server::MemberConfig;
 pub use default_config::DEFAULT_CONFIG;
 pub use http::{AnonymousRequests, HttpConfig, HttpRole, HttpTokenConfig};
 pub use manager::{HookConfig, LeaseConfig, ManagerConfig};
+pub use monitored_result::{BackupConfig, DriftCheckConfig};
 pub use overrides::{Overrides, SettingOrigin};
 pub use relay::RelayConfig;
 pub use server_connection::{ServerAddress, TlsConfig};
-pub use settings_in_force::{SectionInForce, SettingInForce, settings_in_force};
+pub use settings_in_force::{LoadedConfig, SectionInForce, SettingChange, SettingInForce, settings_in_force};
 pub use toml_parser::parse_toml;
 
 /// A checked configuration file.
@@ -61,6 +63,35 @@ pub struct Config {
     pub relays: Vec<RelayConfig>,
     /// The HTTP listener; no listener if absent.
     pub http: Option<HttpConfig>,
+    /// What the daemon logs.
+    #[serde(default)]
+    pub messages: MessagesConfig,
+    /// The folders of dumps whose age is monitored.
+    #[serde(default, rename = "backup")]
+    pub backups: Vec<BackupConfig>,
+    /// The checks for drift whose result is monitored.
+    #[serde(default, rename = "check")]
+    pub drift_checks: Vec<DriftCheckConfig>,
+}
+
+/// `[messages]`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MessagesConfig {
+    /// Which messages the daemon logs: a level, also for single parts. The environment variable
+    /// `TAILWATER_LOG` takes precedence.
+    #[serde(default = "default_level")]
+    pub level: String,
+}
+
+impl Default for MessagesConfig {
+    fn default() -> Self {
+        Self { level: default_level() }
+    }
+}
+
+fn default_level() -> String {
+    "info".to_owned()
 }
 
 /// `[log]`
@@ -309,6 +340,12 @@ impl Config {
         if let Some(http) = &mut config.http {
             http.rebase(base);
         }
+        for backup in &mut config.backups {
+            backup.rebase(base);
+        }
+        for check in &mut config.drift_checks {
+            check.rebase(base);
+        }
         Ok(config)
     }
 
@@ -353,6 +390,7 @@ impl Config {
         let ids: Vec<_> = self.sources.iter().map(|source| (&source.name, source.server_id)).collect();
         relay::check(&self.relays, &ids)?;
         self.http.as_ref().map_or(Ok(()), HttpConfig::check)?;
+        monitored_result::check(&self.backups, &self.drift_checks)?;
         self.log.check()
     }
 }
@@ -641,6 +679,25 @@ mod tests {
         assert_eq!((tokens[0].role, tokens[0].file.is_absolute()), (HttpRole::ReadOnly, true));
         check(&http(&token("")), "1 to 64 characters");
         check(&http(&token("grafana").repeat(2)), "\"grafana\" is given twice");
+    }
+
+    #[test]
+    fn monitored_backups_and_checks_are_checked() {
+        let backup = "[[backup]]\nname = 'nightly'\nfolder = 'dumps'\n";
+        let check = "[[check]]\nname = 'db2'\nstate_file = 'db2.check'\n";
+        let config = load(&format!("{GOOD}\n{backup}{check}")).unwrap();
+        assert_eq!((config.backups[0].age_hours_max, config.drift_checks[0].age_hours_max), (26, 192));
+        assert!(config.backups[0].folder.is_absolute() && config.drift_checks[0].state_file.is_absolute());
+        for (more, expected) in [
+            (format!("{backup}{backup}"), "given twice"),
+            (format!("{check}{check}"), "given twice"),
+            (format!("{backup}age_hours_max = 0"), "at least 1"),
+            (check.replace("db2'", "'"), "give a name"),
+            (backup.replace("'dumps'", "'s3://bucket/dumps'"), "local folder"),
+        ] {
+            let (message, code) = complaint(&format!("{GOOD}\n{more}"));
+            assert!(code == "TW-CFG-0003" && message.contains(expected), "{message}");
+        }
     }
 
     #[test]

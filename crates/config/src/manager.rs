@@ -60,8 +60,8 @@ pub struct ManagerConfig {
     pub etcd_user: Option<String>,
     /// A file whose first line is the password of `etcd_user`.
     pub etcd_password_file: Option<PathBuf>,
-    /// PEM file of the certificate authorities for etcd's certificates; those of the operating system if
-    /// absent.
+    /// PEM file of the certificate authorities for etcd's certificates. If absent, the certificate
+    /// authorities of the operating system are used.
     pub etcd_ca_file: Option<PathBuf>,
     /// The prefix of all keys that the managers store in etcd.
     #[serde(default = "default_etcd_prefix")]

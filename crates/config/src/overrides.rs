@@ -8,8 +8,8 @@ use super::default_config::OLD_SPELLINGS;
 use super::setting_names::{SettingNames, SettingPath, VARIABLE_PREFIX, table_at_mut};
 use super::suggestion::nearest;
 
-/// Variables with other meanings: of connections, of hooks (docs/reference/hooks.md), of the developers'
-/// tests. They set no key. An entry that ends with `_` is a prefix.
+/// Environment variables that begin with `TAILWATER_` but set no key: variables for connections, for hooks
+/// (docs/reference/hooks.md) and for the developers' tests. An entry that ends with `_` is a prefix.
 const OTHER_VARIABLES: [&str; 38] = [
     "TAILWATER_LOG",
     "TAILWATER_PASSWORD",
@@ -51,7 +51,8 @@ const OTHER_VARIABLES: [&str; 38] = [
     "TAILWATER_BUILD_",
 ];
 
-/// Settings that take precedence over the file. The later ones win: first the environment, then `--set`.
+/// Settings that take precedence over the file. Later settings win: first the environment is applied, then
+/// `--set`.
 #[derive(Debug, Clone, Default)]
 pub struct Overrides {
     variables: Vec<(String, OsString)>,
@@ -109,11 +110,11 @@ impl Overrides {
         self.variables.is_empty() && self.flags.is_empty()
     }
 
-    /// Sets the settings in a document. The later one of two for the same setting wins.
+    /// Applies the settings to a document. Of two values for the same setting, the later value wins.
     ///
     /// # Errors
-    /// A name that is no setting, with the nearest name; a value of another type. The message does not
-    /// contain the value.
+    /// A name that is not a setting, with the nearest name as a suggestion; a value of a wrong type. The
+    /// message does not contain the value.
     pub(super) fn apply(&self, document: &mut Table) -> Result<Vec<OverriddenSetting>, String> {
         let names = SettingNames::of(document);
         let mut applied = Vec::new();
@@ -142,7 +143,7 @@ impl Overrides {
     }
 }
 
-/// The only setting of a name; otherwise the number of settings with that name.
+/// Returns the only setting with this name; otherwise the number of settings with this name.
 fn only(paths: Option<&Vec<SettingPath>>) -> Result<&SettingPath, usize> {
     match paths.map(Vec::as_slice).unwrap_or_default() {
         [path] => Ok(path),
@@ -161,7 +162,7 @@ fn no_setting<'a>(
     }
     let suggestion = match name.strip_prefix(VARIABLE_PREFIX) {
         Some(own) => {
-            // Names are compared without what all of them have in common.
+            // Names are compared without the prefix `TAILWATER_`, which all of them have.
             let known: Vec<String> = known
                 .filter_map(|known| known.strip_prefix(VARIABLE_PREFIX))
                 .map(str::to_lowercase)

@@ -21,7 +21,8 @@ pub struct RelayConfig {
     /// file.
     pub token_file: PathBuf,
     /// PEM file of the certificate authorities for the relay's certificate, if `url` begins with https. If
-    /// absent, those of the operating system. Relative to the configuration file.
+    /// absent, the certificate authorities of the operating system are used. The path is relative to the
+    /// configuration file.
     pub ca_file: Option<PathBuf>,
     /// The `server_id` of the source in the relay's configuration, under which the relay registers with the
     /// primary.

@@ -42,7 +42,8 @@ impl LocatedTable {
         variable_name(self.full_name(), key)
     }
 
-    fn full_name(&self) -> &[String] {
+    /// The full name, as parts.
+    pub(super) fn full_name(&self) -> &[String] {
         self.names.first().map_or(&[], Vec::as_slice)
     }
 }
@@ -71,7 +72,7 @@ pub(super) struct SettingPath {
     pub(super) example: Option<Value>,
 }
 
-/// The settings by their names. A name of several settings is ambiguous.
+/// The settings by their names. A name that several settings share is ambiguous.
 #[derive(Debug, Default)]
 pub(super) struct SettingNames {
     /// By environment variable.
@@ -102,8 +103,8 @@ impl SettingNames {
     }
 }
 
-/// The tables of a section: one, which may be absent; or those of the document if the section may be
-/// repeated.
+/// Returns the tables of a section. If the section may be repeated, these are all its tables in the document.
+/// Otherwise this is one table, which the document may lack.
 pub(super) fn tables_of(document: &Table, section: &str, keys: &[ListedKey]) -> Vec<LocatedTable> {
     let mut tables = vec![LocatedTable { steps: Vec::new(), names: vec![Vec::new()] }];
     let mut around = String::new();
@@ -135,7 +136,8 @@ fn repeated_tables(document: &Table, table: &LocatedTable, part: &str) -> Vec<Lo
 }
 
 impl LocatedTable {
-    /// A table in this one. `endings` are its names within this table.
+    /// Returns a table that is inside this table. `endings` are the names of the inner table within this
+    /// table.
     fn inner(&self, name: &str, index: Option<usize>, endings: &[Vec<String>]) -> Self {
         let step = TableStep { name: name.to_owned(), index };
         let names = self
@@ -146,7 +148,7 @@ impl LocatedTable {
     }
 }
 
-/// The table at the end of the steps, if the document has it.
+/// Returns the table to which the path `steps` leads, if the document has it.
 pub(super) fn table_at<'a>(document: &'a Table, steps: &[TableStep]) -> Option<&'a Table> {
     steps.iter().try_fold(document, |table, step| match (table.get(&step.name)?, step.index) {
         (Value::Table(table), None) => Some(table),
@@ -155,7 +157,7 @@ pub(super) fn table_at<'a>(document: &'a Table, steps: &[TableStep]) -> Option<&
     })
 }
 
-/// The table at the end of the steps. Absent tables are added, except in arrays.
+/// Returns the table to which the path `steps` leads. Absent tables are added, except in arrays.
 pub(super) fn table_at_mut<'a>(document: &'a mut Table, steps: &[TableStep]) -> Option<&'a mut Table> {
     steps.iter().try_fold(document, |table, step| match step.index {
         None => table.entry(&step.name).or_insert_with(|| Value::Table(Table::new())).as_table_mut(),

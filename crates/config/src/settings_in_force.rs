@@ -1,6 +1,6 @@
 //! The settings in force, and where each comes from.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::path::Path;
 
 use serde::Serialize;
@@ -14,20 +14,26 @@ use super::{Config, ConfigError};
 /// Keys whose values are secrets, or help to guess secrets.
 const SECRET_KEYS: [&str; 2] = ["password", "hash"];
 
+/// A section that is in force also if the file does not have it.
+const SECTION_WITH_DEFAULTS: &str = "messages";
+
 /// What is shown instead of a secret.
 const MASK: &str = "***";
 
 /// One section of the settings in force.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct SectionInForce {
     /// The section as the file writes it: `[[source]]`.
     pub section: String,
-    /// Its settings, in the order of `tailwater config default`.
+    /// The settings of the section, in the order of `tailwater config default`.
     pub settings: Vec<SettingInForce>,
+    /// The name of the table, as parts: `source`, `orders`.
+    #[serde(skip)]
+    path: Vec<String>,
 }
 
 /// A setting in force.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct SettingInForce {
     /// The name for `--set`: `source.orders.host`.
     pub name: String,
@@ -48,10 +54,92 @@ pub struct SettingInForce {
 /// # Errors
 /// The same as for [`Config::load_with`].
 pub fn settings_in_force(path: &Path, overrides: &Overrides) -> Result<Vec<SectionInForce>, ConfigError> {
-    Config::load_with(path, overrides)?;
-    let mut document: Table = super::read_document(path)?;
-    let applied = overrides.apply(&mut document).map_err(|reason| ConfigError::of_override(path, reason))?;
-    Ok(sections(&document, &applied))
+    let LoadedConfig { mut sections, .. } = LoadedConfig::load(path, overrides)?;
+    for setting in sections.iter_mut().flat_map(|section| &mut section.settings) {
+        setting.value = setting.value.as_ref().map(|value| masked(&setting.key, value));
+    }
+    Ok(sections)
+}
+
+/// A configuration with the values of all its settings, to compare it with another one.
+#[derive(Clone)]
+pub struct LoadedConfig {
+    /// The configuration.
+    pub config: Config,
+    sections: Vec<SectionInForce>,
+}
+
+// Written by hand, because the values contain secrets.
+impl fmt::Debug for LoadedConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoadedConfig").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// A setting or section that two configurations do not have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingChange {
+    /// The name, as for `--set`: `channel.reports.workers`; `channel.reports` for a whole section.
+    pub name: String,
+    /// The section without brackets: `channel`.
+    pub section: String,
+    /// The name of the section's object, if the section may be repeated: `reports`.
+    pub object: Option<String>,
+    /// The key; `None` if only one configuration has the section.
+    pub key: Option<String>,
+}
+
+impl LoadedConfig {
+    /// Reads and checks a configuration.
+    ///
+    /// # Errors
+    /// The same as for [`Config::load_with`].
+    pub fn load(path: &Path, overrides: &Overrides) -> Result<Self, ConfigError> {
+        let config = Config::load_with(path, overrides)?;
+        let mut document: Table = super::read_document(path)?;
+        let applied =
+            overrides.apply(&mut document).map_err(|reason| ConfigError::of_override(path, reason))?;
+        Ok(Self { config, sections: sections(&document, &applied) })
+    }
+
+    /// What is different in `other`: changed settings, and sections that only one of the two has.
+    pub fn changes_to(&self, other: &Self) -> Vec<SettingChange> {
+        let find = |of: &Self, path: &[String]| of.sections.iter().position(|section| section.path == path);
+        let mut changes: Vec<SettingChange> = Vec::new();
+        for (one, another) in [(self, other), (other, self)] {
+            for section in &one.sections {
+                let is_inner = |change: &SettingChange| {
+                    change.key.is_none() && section.path.join(".").starts_with(&format!("{}.", change.name))
+                };
+                if find(another, &section.path).is_none() && !changes.iter().any(is_inner) {
+                    changes.push(section.change(None));
+                }
+            }
+        }
+        for section in &self.sections {
+            let same = find(other, &section.path).and_then(|index| other.sections.get(index));
+            let Some(same) = same else { continue };
+            for setting in &section.settings {
+                let new = same.settings.iter().find(|one| one.key == setting.key);
+                if new.is_some_and(|new| new.value != setting.value) {
+                    changes.push(section.change(Some(setting)));
+                }
+            }
+        }
+        changes
+    }
+}
+
+impl SectionInForce {
+    fn change(&self, setting: Option<&SettingInForce>) -> SettingChange {
+        let is_repeated = self.section.starts_with("[[") || self.path.len() > self.section.split('.').count();
+        SettingChange {
+            name: setting.map_or_else(|| self.path.join("."), |setting| setting.name.clone()),
+            section: self.section.trim_matches(['[', ']']).to_owned(),
+            object: self.path.get(1).filter(|_| is_repeated).cloned(),
+            key: setting.map(|setting| setting.key.clone()),
+        }
+    }
 }
 
 fn sections(document: &Table, applied: &[OverriddenSetting]) -> Vec<SectionInForce> {
@@ -65,7 +153,11 @@ fn sections(document: &Table, applied: &[OverriddenSetting]) -> Vec<SectionInFor
             tables_of(document, section, &keys).into_iter().filter(|table| is_present(document, table));
         for table in present {
             let settings = keys_of_section.iter().map(|key| setting(document, &table, key, applied));
-            sections.push(SectionInForce { section: header.clone(), settings: settings.collect() });
+            sections.push(SectionInForce {
+                section: header.clone(),
+                settings: settings.collect(),
+                path: table.full_name().to_vec(),
+            });
         }
     }
     sections
@@ -75,6 +167,7 @@ fn sections(document: &Table, applied: &[OverriddenSetting]) -> Vec<SectionInFor
 fn is_present(document: &Table, table: &LocatedTable) -> bool {
     let around = table.steps.split_last().filter(|(_, around)| !around.is_empty());
     table_at(document, &table.steps).is_some()
+        || table.steps.iter().any(|step| step.name == SECTION_WITH_DEFAULTS)
         || around.is_some_and(|(_, around)| table_at(document, around).is_some())
 }
 
@@ -96,7 +189,7 @@ fn setting(
     };
     let default_text = key.default_text();
     let value = match given {
-        Some(given) => Some(masked(key.key, given)),
+        Some(given) => Some(given.clone()),
         None if default_text.is_none() && !key.is_required() => key.value(),
         None => None,
     };
@@ -209,6 +302,38 @@ mod tests {
             .flat_map(|section| &section.settings)
             .find(|one| one.name.ends_with("orders.host"));
         assert_eq!(host.map(|one| one.variable.as_str()), Some("TAILWATER_SOURCE_ORDERS_HOST"));
+    }
+
+    #[test]
+    fn changes_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tailwater.toml");
+        let load = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            LoadedConfig::load(&path, &Overrides::default()).unwrap()
+        };
+        let one = load(FILE);
+        assert_eq!(one.changes_to(&load(&FILE.replace("watch_ms", "semi_sync_check_ms"))), []);
+        let channel = "[[channel]]\nname = 'reports'\nsource = 'orders'\nport = 1\n[channel.filters]\ninclude = ['a.*']\n";
+        let other = load(&format!(
+            "{}{channel}[http]\nlisten = '127.0.0.1:1'",
+            FILE.replace("p4711'\n", "other'\n").replace("db1", "db9")
+        ));
+        let names =
+            |changes: Vec<SettingChange>| changes.into_iter().map(|change| change.name).collect::<Vec<_>>();
+        let expected = ["channel.reports", "http", "source.orders.host", "serve.1.user.repl.password"];
+        let found = names(one.changes_to(&other));
+        assert_eq!(found, expected);
+        assert!(!format!("{one:?}").contains("\"p4711\""));
+        let filtered = load(&format!("{FILE}{}", channel.replace("a.*", "b.*")));
+        let changes = load(&format!("{FILE}{channel}")).changes_to(&filtered);
+        let change = SettingChange {
+            name: "channel.reports.filters.include".into(),
+            section: "channel.filters".into(),
+            object: Some("reports".into()),
+            key: Some("include".into()),
+        };
+        assert_eq!(changes, [change]);
     }
 
     #[test]

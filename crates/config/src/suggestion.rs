@@ -20,7 +20,8 @@ pub(super) fn with_suggestion(message: &str) -> String {
     }
 }
 
-/// The name that differs from `unknown` by the fewest typing errors, if these are at most a third of it.
+/// Returns the name that differs from `unknown` by the fewest typing errors. Returns `None` if the errors are
+/// more than a third of the letters.
 pub(super) fn nearest<'a>(unknown: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let unknown = unknown.to_lowercase().replace('-', "_");
     let errors = |name: &str| strsim::damerau_levenshtein(&unknown, &name.replace('-', "_"));

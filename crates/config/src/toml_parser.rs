@@ -13,10 +13,10 @@ pub fn parse_toml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| explain(text, &error))
 }
 
-/// Reads a value from a document that is not a text.
+/// Converts an already parsed TOML document to a value.
 ///
 /// # Errors
-/// The error, without a line.
+/// The error, without a line number.
 pub(super) fn from_document<T: DeserializeOwned>(document: toml::Table) -> Result<T, String> {
     document.try_into().map_err(|error: toml::de::Error| reason_of(&error))
 }

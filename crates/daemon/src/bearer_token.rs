@@ -81,14 +81,14 @@ impl BearerToken {
         format!("Bearer {}", self.0)
     }
 
-    /// Whether a header `Authorization` carries this token. The comparison takes the same time wherever the
-    /// two differ.
+    /// Whether a header `Authorization` carries this token. The comparison takes the same time whichever
+    /// characters differ.
     pub fn is_in(&self, header: &[u8]) -> bool {
         let Some((scheme, token)) = header.split_at_checked("Bearer ".len()) else { return false };
         scheme.eq_ignore_ascii_case(b"Bearer ") && self.is(token)
     }
 
-    /// Whether a text is this token. The comparison takes the same time wherever the two differ.
+    /// Whether a text is this token. The comparison takes the same time whichever characters differ.
     pub fn is(&self, text: &[u8]) -> bool {
         bool::from(text.ct_eq(self.0.as_bytes()))
     }

@@ -11,7 +11,7 @@ mod daemon_state;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -23,10 +23,13 @@ use tokio::task::JoinSet;
 use crate::api::captures::{CaptureSnapshot, FollowedServer};
 use crate::api::channels::ChannelSnapshot;
 use crate::api::clusters::{ClusterSnapshot, ClusterView, ManagerSnapshot};
-use crate::api::daemon_requests::{CommandError, ControlAnswer, ControlCommand};
+use crate::api::configuration_reloads::ReloadReport;
+use crate::api::daemon_requests::{CommandError, CommandErrorKind, ControlAnswer, ControlCommand};
 use crate::api::daemon_snapshot::DaemonSnapshot;
 use crate::cluster_prober::ClusterObserver;
+use crate::configuration_reload::ConfigurationReload;
 use crate::manager::manager_startup::OWN_RELAY;
+use crate::monitoring::Readings;
 use crate::options_from_config;
 
 pub use control_session::ControlSession;
@@ -55,6 +58,8 @@ pub struct Control {
     changes: ChangeCounter,
     /// When the daemon started.
     started: Option<Instant>,
+    /// Reloads the configuration; empty in tests.
+    configuration: OnceLock<Arc<ConfigurationReload>>,
     /// Tasks that count the changes of channels.
     _tasks: JoinSet<()>,
 }
@@ -92,7 +97,14 @@ impl Control {
         }
         let clusters =
             observers.into_iter().map(|observer| ObservedCluster { observer, tree: Mutex::new(None) });
-        Self { state, clusters: clusters.collect(), changes, started: Some(Instant::now()), _tasks: tasks }
+        Self {
+            state,
+            clusters: clusters.collect(),
+            changes,
+            started: Some(Instant::now()),
+            configuration: OnceLock::new(),
+            _tasks: tasks,
+        }
     }
 
     /// Returns the present state. It queries no server; [`Control::keep_probed`] requests probes.
@@ -100,7 +112,8 @@ impl Control {
         let (captures, channels) = (self.state.captures(), self.state.channels());
         let clusters =
             self.clusters.iter().map(|cluster| cluster.snapshot(&self.state, &captures, &channels));
-        DaemonSnapshot { clusters: clusters.collect(), captures, channels }
+        let Readings { log_disk, backups, drift_checks } = self.state.monitor.readings();
+        DaemonSnapshot { clusters: clusters.collect(), captures, channels, log_disk, backups, drift_checks }
     }
 
     /// Returns the number of changes so far: probes of servers and relays, and changes of channels. The
@@ -122,8 +135,8 @@ impl Control {
         ControlSession::new(Arc::clone(self))
     }
 
-    /// Whether all servers and relays of the cluster with that server or source were probed recently. If
-    /// neither is named: of all clusters.
+    /// Whether all servers and relays of the cluster of `server` or `source` were probed recently. If both
+    /// are absent, this is about the servers and relays of all clusters.
     pub fn is_probed(&self, server: Option<&str>, source: Option<&str>) -> bool {
         let observers = self.clusters.iter().map(|cluster| &cluster.observer);
         let mut named = observers.filter(|one| {
@@ -141,6 +154,26 @@ impl Control {
         let fresh = async { while !self.is_probed(server, source) && changes.changed().await.is_ok() {} };
         // A server whose probe takes longer counts as not probed.
         let _ = tokio::time::timeout(max, fresh).await;
+    }
+
+    /// Sets how the configuration is reloaded. Only the first call counts.
+    pub fn set_reload(&self, reload: ConfigurationReload) {
+        let _ = self.configuration.set(Arc::new(reload));
+    }
+
+    /// Reads the configuration again, and applies what can change live.
+    ///
+    /// # Errors
+    /// If the new configuration is refused; the present settings then stay.
+    pub async fn reload(&self) -> Result<ReloadReport, CommandError> {
+        match self.configuration.get() {
+            Some(reload) => reload.reload(self).await,
+            None => Err(CommandError {
+                kind: CommandErrorKind::Failed,
+                code: None,
+                message: "this daemon has no configuration file to reload".to_owned(),
+            }),
+        }
     }
 
     /// Returns the time since the daemon started.

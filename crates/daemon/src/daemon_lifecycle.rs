@@ -2,9 +2,11 @@
 //! ended.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use anyhow::Context;
+use parking_lot::Mutex;
 use tailwater_apply::channel::SourceTime;
 use tailwater_apply::{Channel, ChannelOptions};
 use tailwater_binlog_server::{BinlogServer, StreamReaders};
@@ -17,14 +19,16 @@ use tracing::{error, info, warn};
 
 use crate::bearer_token::NamedToken;
 use crate::cluster_prober::ClusterObserver;
+use crate::configuration_reload::{ConfigurationReload, ReloadSource};
 use crate::control_api::{ChangeCounter, Control, DaemonState, SourceHandle};
 use crate::control_socket::DirectoryLock;
 use crate::manager::manager_startup::LocalCapture;
 use crate::manager::promotable_channel_targets::{ApplyChannelControl, ChannelControls};
+use crate::monitoring::Monitor;
 use crate::options_from_config::{ConfigurationRefused, ResolvedConfig};
 use crate::service_manager::ServiceManager;
 use crate::{manager, options_from_config, segment_archiver};
-use tailwater_config::Config;
+use tailwater_config::{Config, LoadedConfig};
 
 /// A running capture: the source's name, the capture, and the token that is cancelled when the capture ends.
 type RunningCapture = (String, Capture, CancellationToken);
@@ -49,11 +53,12 @@ pub trait FrontEnd {
 /// If a capture refuses its source (for example because the source lacks transactions that the log has), only
 /// this capture stops. If the configuration names other servers of the cluster, the capture waits for an
 /// order of the manager instead. If a log cannot be written, the process ends: the capture could no longer
-/// acknowledge only what the log holds.
+/// acknowledge only what the log holds. SIGHUP reloads the configuration from `reload`.
 ///
 /// # Errors
 /// If the configuration or a log cannot be opened, or the first error that ended a capture.
-pub fn run(config: &Config, front_end: &mut dyn FrontEnd) -> anyhow::Result<()> {
+pub fn run(loaded: LoadedConfig, reload: ReloadSource, front_end: &mut dyn FrontEnd) -> anyhow::Result<()> {
+    let config = &loaded.config.clone();
     // This runtime runs the binlog servers, the managers and the HTTP API. They must answer even if the disk
     // is slow.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -63,13 +68,15 @@ pub fn run(config: &Config, front_end: &mut dyn FrontEnd) -> anyhow::Result<()> 
         tokio::runtime::Builder::new_multi_thread().thread_name("replay").enable_all().build()?;
     // The signal handlers are installed before the first capture starts, because from then on a signal must
     // close the log properly.
-    let signals = runtime.block_on(async { Signals::new() })?;
+    let (signals, hangup) =
+        runtime.block_on(async { anyhow::Ok((Signals::new()?, signal(SignalKind::hangup())?)) })?;
     let service_manager = ServiceManager::from_environment();
     service_manager.starting("opening the logs");
     let resolved = ResolvedConfig::of(config).map_err(ConfigurationRefused::mark)?;
     let ResolvedConfig { captures: mut options, channels, serves, tokens } = resolved;
     let _lock = DirectoryLock::take(&config.log.directory)?;
     let (archived, schedule) = options_from_config::archiving(config, &mut options)?;
+    let schedule = Arc::new(Mutex::new(schedule));
     let mut opened = Vec::new();
     for options in options {
         let name = options.name.clone();
@@ -91,7 +98,7 @@ pub fn run(config: &Config, front_end: &mut dyn FrontEnd) -> anyhow::Result<()> 
         captures.push((name, capture, ended));
     }
     if !archived.is_empty() {
-        segment_archiver::start(archived, schedule).context("cannot start the archiving")?;
+        segment_archiver::start(archived, Arc::clone(&schedule)).context("cannot start the archiving")?;
     }
     let mut servers = Vec::new();
     let mut readers = BTreeMap::<String, Vec<StreamReaders>>::new();
@@ -105,6 +112,7 @@ pub fn run(config: &Config, front_end: &mut dyn FrontEnd) -> anyhow::Result<()> 
     }
     let control =
         runtime.block_on(async { start(config, channels, readers, &captures, apply_runtime.handle()) })?;
+    control.set_reload(ConfigurationReload::new(reload, loaded, schedule));
     let clients = runtime.block_on(async { front_end.serve(config, &control) })?;
     runtime.block_on(async {
         service_manager.ready(&control);
@@ -119,6 +127,7 @@ pub fn run(config: &Config, front_end: &mut dyn FrontEnd) -> anyhow::Result<()> 
         tokio::select! {
             ended = supervised => ended,
             never = service_manager.keep_informed(&control) => match never {},
+            never = reload_on_hangup(hangup, &control, &service_manager) => match never {},
         }
     })
 }
@@ -137,7 +146,7 @@ fn start(
 ) -> anyhow::Result<Arc<Control>> {
     let changes = ChangeCounter::default();
     let observers = ClusterObserver::start_all(config, &changes)?;
-    let mut state = DaemonState::default();
+    let mut state = DaemonState { monitor: Monitor::start(config), ..DaemonState::default() };
     let mut channel_controls = ChannelControls::new();
     for (source, options, stopped) in channels {
         let capture = captures.iter().find(|(name, ..)| *name == source);
@@ -194,6 +203,23 @@ fn start_channel(
     let _runtime = apply_runtime.enter();
     let channel = Channel::start_unless_stopped(options, capture.log(), source_time, conflict.or(stopped));
     Ok(Arc::new(channel))
+}
+
+/// Reloads the configuration after each SIGHUP. The reload logs its result.
+async fn reload_on_hangup(
+    mut hangup: Signal,
+    control: &Control,
+    service_manager: &ServiceManager,
+) -> Infallible {
+    loop {
+        if hangup.recv().await.is_none() {
+            return std::future::pending().await;
+        }
+        info!("reloading the configuration after SIGHUP");
+        service_manager.reloading();
+        let _ = control.reload().await;
+        service_manager.ready(control);
+    }
 }
 
 /// The signals that stop the process.

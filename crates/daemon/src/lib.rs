@@ -5,11 +5,13 @@
 //! - [`daemon_lifecycle`]: starts the parts that the configuration names, and supervises them until a signal.
 //! - [`control_api`]: the interface between the daemon and its front ends: snapshots, changes, commands.
 //!   [`api`]: the types that clients see.
+//! - [`configuration_reload`]: applies a changed configuration while the daemon runs.
 //! - [`control_socket`]: the client's side of the control socket. [`bearer_token`]: the tokens of HTTP
-//!   clients. The crate `http_api` has the listeners. [`metrics`]: metrics for Prometheus.
+//!   clients. The crate `http_api` has the listeners and the metrics.
 //! - [`cluster_prober`]: probes the servers and relays of a cluster once for all readers.
 //!   [`server_role_check`]: checks whether a server is the primary or a usable replica.
-//! - `status`: what is wrong and what to do, for `tailwater status`.
+//! - `status`: what is wrong and what to do, for `tailwater status`. `monitoring`: reads what only metrics
+//!   and the status show.
 //! - [`manager`]: watches each source's cluster and runs failovers, switchovers and rejoins.
 //! - `segment_archiver`: uploads sealed segments to the archive.
 //! - [`service_manager`]: reports readiness, status and watchdog to systemd.
@@ -18,12 +20,13 @@
 pub mod api;
 pub mod bearer_token;
 pub mod cluster_prober;
+pub mod configuration_reload;
 pub mod control_api;
 pub mod control_socket;
 pub mod daemon_lifecycle;
 pub mod error_chain;
 pub mod manager;
-pub mod metrics;
+mod monitoring;
 pub mod options_from_config;
 mod segment_archiver;
 pub mod server_role_check;

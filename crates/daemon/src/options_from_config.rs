@@ -51,8 +51,8 @@ impl fmt::Display for ConfigurationRefused {
 }
 
 impl ConfigurationRefused {
-    /// Marks an error of [`ResolvedConfig::of`], unless it is about a file in the log's folder: its disk may
-    /// not be mounted yet.
+    /// Marks an error of [`ResolvedConfig::of`], unless it is about a file in the log's folder: the disk of
+    /// this folder is perhaps not mounted yet.
     pub fn mark(error: anyhow::Error) -> anyhow::Error {
         let is_of_log = |cause: &(dyn std::error::Error + 'static)| {
             cause.is::<CaptureError>()
@@ -212,11 +212,21 @@ pub fn archiving(
             jobs.push(ArchiveJob { directory: capture.directory.clone(), archive });
         }
     }
-    let schedule = Schedule {
-        interval: Duration::from_millis(config.log.archive_interval_ms),
-        retention: config.log.archive_retention_hours_max.map(hours),
-    };
+    let schedule = archive_schedule(&config.log);
     Ok((jobs, schedule))
+}
+
+/// Returns how often segments are archived, and how long archived segments are kept.
+pub fn archive_schedule(config: &LogConfig) -> Schedule {
+    Schedule {
+        interval: Duration::from_millis(config.archive_interval_ms),
+        retention: config.archive_retention_hours_max.map(hours),
+    }
+}
+
+/// Returns how long and up to which size segments are kept.
+pub fn retention(config: &LogConfig) -> Retention {
+    Retention { time_max: config.retention_hours_max.map(hours), bytes_max: config.retention_bytes_max }
 }
 
 fn hours(hours: u64) -> Duration {
@@ -230,10 +240,7 @@ fn log_options(config: &LogConfig, source: &SourceConfig) -> LogOptions {
             AckConfig::Received => AckMode::Received,
         },
         preallocate_bytes: config.preallocate_bytes,
-        retention: Retention {
-            time_max: config.retention_hours_max.map(hours),
-            bytes_max: config.retention_bytes_max,
-        },
+        retention: retention(config),
         ..LogOptions::default()
     }
 }

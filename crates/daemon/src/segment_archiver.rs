@@ -2,9 +2,11 @@
 //! that are too old.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
+use parking_lot::Mutex;
 use tailwater_log::archive::ArchiveOptions;
 use tailwater_log::{Archive, LogDir, LogError};
 use tracing::{info, warn};
@@ -25,29 +27,46 @@ pub struct Schedule {
     pub retention: Option<Duration>,
 }
 
+/// How often the archiver looks whether its interval was changed.
+const SCHEDULE_CHECK: Duration = Duration::from_secs(1);
+
 /// Starts a thread that archives until the process ends. The process may end at any time, because a partial
-/// upload leaves no object in the archive.
+/// upload leaves no object in the archive. Changes of the schedule are in force within a second.
 ///
 /// # Errors
 /// If the thread cannot be started.
-pub fn start(jobs: Vec<ArchiveJob>, schedule: Schedule) -> std::io::Result<()> {
+pub fn start(jobs: Vec<ArchiveJob>, schedule: Arc<Mutex<Schedule>>) -> std::io::Result<()> {
     let archive_all = move || {
         loop {
+            let Schedule { interval, retention } = *schedule.lock();
             for job in &jobs {
-                if let Err(error) = job.run(schedule.retention) {
+                if let Err(error) = job.run(retention) {
                     let source = job.archive.source();
                     warn!(
                         source,
                         code = error.code(),
                         "archiving failed; trying again in {} s: {error}",
-                        schedule.interval.as_secs()
+                        interval.as_secs()
                     );
                 }
             }
-            thread::sleep(schedule.interval);
+            sleep(&schedule);
         }
     };
     thread::Builder::new().name("archiver".into()).spawn(archive_all).map(drop)
+}
+
+/// Sleeps for the interval, also if it is changed meanwhile.
+fn sleep(schedule: &Mutex<Schedule>) {
+    let began = Instant::now();
+    loop {
+        let interval = schedule.lock().interval;
+        let left = interval.saturating_sub(began.elapsed());
+        if left.is_zero() {
+            return;
+        }
+        thread::sleep(left.min(SCHEDULE_CHECK));
+    }
 }
 
 impl ArchiveJob {

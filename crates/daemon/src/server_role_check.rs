@@ -2,8 +2,8 @@
 //! function of a snapshot.
 //!
 //! The primary is the server that the log follows, whatever a server reports about itself: a former primary
-//! that returns and accepts writes does not count. While a manager's order has stopped the log there is no
-//! primary: every failover begins with that order.
+//! that returns and accepts writes does not count. While the log is stopped by an order of a manager, no
+//! server counts as the primary: every failover begins with such an order.
 
 use tailwater_topology::{Cluster, NodeRole, ProblemCode, TopologyNode};
 

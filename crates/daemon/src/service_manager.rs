@@ -53,6 +53,17 @@ impl ServiceManager {
         self.report(&status_of(control), Some(NotifyState::Ready));
     }
 
+    /// Reports that the daemon reads its configuration again (`Type=notify-reload`). [`Self::ready`] ends
+    /// that.
+    pub fn reloading(&self) {
+        match NotifyState::monotonic_usec_now() {
+            Ok(now) => {
+                self.send(&[NotifyState::Reloading, now, NotifyState::Status("reloading the configuration")])
+            }
+            Err(error) => warn!("the clock for the service manager cannot be read: {error}"),
+        }
+    }
+
     /// Reports that the daemon is stopping, and why. Later reports do not change the status line.
     pub fn stopping(&self, status: &str) {
         if self.reported.lock().is_stopping {

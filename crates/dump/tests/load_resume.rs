@@ -127,9 +127,10 @@ async fn existing_tables_keep_their_rows_and_indexes(kind: ServerKind) -> Result
     load_into(folder, &LoadOptions::new(target.connect_options())).await?;
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
     let noted = target.sql("SELECT merged FROM tailwater.loads").await?;
-    ensure!(noted == ["0"], "the record of an earlier version has another value: {noted:?}");
+    ensure!(noted == ["0"], "expected merged = 0 for tables that the load created, found {noted:?}");
     target.sql("ALTER TABLE tailwater.loads DROP COLUMN merged").await?;
-    let again = load_into(folder, &resumed).await.context("resuming the load of an earlier version")?;
+    let again =
+        load_into(folder, &resumed).await.context("the load of an earlier version could not be resumed")?;
     ensure!(again.chunks_loaded == 0, "the finished load has loaded files again: {again:?}");
     Ok(())
 }
@@ -211,7 +212,7 @@ async fn time_limits_do_not_end_a_long_load(kind: ServerKind) -> Result<()> {
     load_into(folder.path(), &LoadOptions { merge: true, ..LoadOptions::new(target.connect_options()) })
         .await?;
     let seen = target.sql("SELECT DISTINCT idle, others FROM shop.t").await?;
-    ensure!(seen == ["2147483\t0"], "the session has other time limits: {seen:?}");
+    ensure!(seen == ["2147483\t0"], "the session does not have the time limits of a load: {seen:?}");
     Ok(())
 }
 

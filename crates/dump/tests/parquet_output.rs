@@ -145,7 +145,7 @@ fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Rows> {
         let names = reader.metadata().file_metadata().schema_descr().columns().to_vec();
         let names: Vec<_> = names.iter().map(|column| column.name()).collect();
         let wanted: Vec<_> = entry.columns.iter().map(|column| &*column.name).collect();
-        ensure!(names == wanted, "the columns of the file are {names:?}");
+        ensure!(names == wanted, "the file does not have the columns of the manifest, but {names:?}");
         for row in reader {
             let row = row?;
             rows.push(row.get_column_iter().map(|(_, field)| field_text(field)).collect::<Result<Vec<_>>>()?);
@@ -289,7 +289,10 @@ async fn row_groups_are_limited_by_bytes(kind: ServerKind) -> Result<()> {
                 });
             }
         }
-        ensure!(entry.chunks.len() == 1 && groups == rows, "{table}: the row groups have {groups:?} rows");
+        ensure!(
+            entry.chunks.len() == 1 && groups == rows,
+            "the row groups of {table} have the wrong numbers of rows: {groups:?}"
+        );
         let same = |length| Some((length, true));
         let wanted = [same(1), same(20_000_000), same(17_000_000), same(1), None];
         ensure!(

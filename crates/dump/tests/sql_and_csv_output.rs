@@ -128,7 +128,11 @@ async fn files_of_statements_load_one_by_one(kind: ServerKind) -> Result<()> {
     for table in &manifest.tables {
         run_script(&target, &read(&table.file)?)?;
         for chunk in &table.chunks {
-            ensure!(chunk.file.ends_with(".sql.zst"), "the data file has another extension: {}", chunk.file);
+            ensure!(
+                chunk.file.ends_with(".sql.zst"),
+                "the data file does not end in .sql.zst: {}",
+                chunk.file
+            );
             let script = zstd::decode_all(&read(&chunk.file)?[..])?;
             let written = chunk.written.context("the manifest has a chunk that is not written")?;
             ensure!((script.len() as u64, crc32fast::hash(&script)) == (written.bytes, written.crc32));
@@ -159,7 +163,7 @@ async fn csv_is_readable_by_other_programs(kind: ServerKind) -> Result<()> {
         1,\"a\"\"b,\u{fc}\",\"00FF\",\"2026-01-02 03:04:05\",\"\u{e4}\",0.5\r\n\
         2,,\"\",,,\r\n\
         3,\"\",,\"0000-00-00 00:00:00\",\"\",-1\r\n";
-    ensure!(text == wanted, "the CSV file has other contents: {text}");
+    ensure!(text == wanted, "the CSV file does not have the expected contents: {text}");
     Ok(())
 }
 

@@ -144,10 +144,13 @@ async fn a_resumed_dump_keeps_its_selection(kind: ServerKind) -> Result<()> {
     );
     let manifest = dumped(resumed()).await?.manifest;
     let names: Vec<_> = manifest.tables.iter().map(|entry| entry.table.as_str()).collect();
-    ensure!(names == ["wanted"] && manifest.is_complete(), "the resumed dump has the tables {names:?}");
+    ensure!(
+        names == ["wanted"] && manifest.is_complete(),
+        "the resumed dump is incomplete or has the wrong tables: {names:?}"
+    );
     ensure!(
         manifest.accounts.iter().any(|account| account.user == "app"),
-        "the resumed dump has other accounts: {:?}",
+        "the resumed dump lacks the account app: {:?}",
         manifest.accounts
     );
     ensure!(DumpFolder::read(&folder)? == manifest);
@@ -179,7 +182,7 @@ async fn history_is_not_dumped_as_rows(kind: ServerKind) -> Result<()> {
     let report = dumped(options(server.connect_options(), &folder)).await?;
     for table in ["parted", "plain"] {
         let ids = first_fields(&folder, &report.manifest, table)?;
-        ensure!(ids == ["1", "3"], "the dump of {table} has the rows {ids:?}");
+        ensure!(ids == ["1", "3"], "expected the rows 1 and 3 in the dump of {table}, found {ids:?}");
         let left_out = Omission { of: format!("shop.{table}"), what: OmissionKind::History };
         ensure!(
             report.left_out.contains(&left_out),
@@ -231,7 +234,7 @@ async fn hidden_keys_are_dumped(kind: ServerKind) -> Result<()> {
     let manifest = dumped(small).await?.manifest;
     let hidden = table(&manifest, "hidden")?;
     let columns: Vec<_> = hidden.columns.iter().map(|column| column.name.as_str()).collect();
-    ensure!(columns == ["my_row_id", "a", "b"], "the dumped columns are {columns:?}");
+    ensure!(columns == ["my_row_id", "a", "b"], "the dump has the wrong columns: {columns:?}");
     ensure!(std::fs::read_to_string(folder.join(&hidden.file))?.contains("`my_row_id`"));
     ensure!(first_fields(&folder, &manifest, "hidden")? == ["1", "2"]);
     let sparse = table(&manifest, "sparse")?;

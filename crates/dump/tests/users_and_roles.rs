@@ -107,7 +107,7 @@ async fn accounts_are_loaded_and_existing_accounts_stay(kind: ServerKind) -> Res
     let done = report.accounts.unwrap_or_default();
     ensure!(
         done.kept.len() == 1 && done.kept[0].starts_with("root@"),
-        "the load has kept other accounts: {done:?}"
+        "the load did not keep exactly the expected accounts: {done:?}"
     );
     ensure!(
         account_definitions(&target, &["taken"]).await? == account_definitions(&source, &["taken"]).await?

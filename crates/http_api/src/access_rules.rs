@@ -1,21 +1,22 @@
-//! What a request needs: nothing, a role, or to be allowed without a token. Has no side effects.
+//! Decides which access a request needs: none, a role, or a role unless `http.anonymous` allows the request
+//! without a token. Has no side effects.
 
 use axum::http::Method;
 use tailwater_config::{AnonymousRequests, HttpRole};
 
-/// What a request needs.
+/// The access that a request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequiredAccess {
     /// Nothing.
     Nothing,
-    /// The role of a reader, unless `http.anonymous` names these requests.
+    /// The role of a reader, unless `http.anonymous` allows requests of this kind without a token.
     ReaderUnlessAnonymous(AnonymousRequests),
     /// At least this role.
     Role(HttpRole),
 }
 
-/// Returns what a request needs. Every path that is not listed needs a role, so that a new path is never open
-/// by accident.
+/// Returns the access that a request needs. Every path that is not listed here needs a role, so that a new
+/// path is never open by accident.
 pub(crate) fn required_access(method: &Method, path: &str) -> RequiredAccess {
     let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     let mut segments = path.trim_start_matches('/').split('/');
@@ -38,12 +39,12 @@ pub(crate) fn required_access(method: &Method, path: &str) -> RequiredAccess {
     }
 }
 
-/// Whether a request changes something, so that the audit log records it.
+/// Returns whether a request changes something. The audit log records such requests.
 pub(crate) fn is_change(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
-/// Whether a path belongs to programs, which get failures as JSON. The other paths belong to the page.
+/// Returns whether a path is for programs, which receive errors as JSON. Other paths are for the web page.
 pub(crate) fn is_of_programs(path: &str) -> bool {
     let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
     matches!(first, "api" | "acker" | "primary" | "replica" | "metrics" | "status" | "healthz")

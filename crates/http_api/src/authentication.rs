@@ -57,7 +57,7 @@ pub struct AccessControl {
     anonymous: HashSet<AnonymousRequests>,
     sessions: PageSessions,
     audit_log: AuditLog,
-    /// Whether the listener has TLS, so that cookies must not be sent without it.
+    /// Whether the listener uses TLS. If so, browsers must send cookies only over TLS.
     is_tls: bool,
     /// Whether there is a page, whose visitors are sent to its login.
     has_page: bool,
@@ -145,7 +145,7 @@ impl AccessControl {
             );
             return Some(ApiError::new(StatusCode::FORBIDDEN, message));
         }
-        // A browser sends the cookie also with requests that another site has made it send.
+        // A browser sends the cookie also with requests that a page of another site has caused.
         let header = || request.headers().get(CSRF_HEADER).map_or(&b""[..], HeaderValue::as_bytes);
         let is_forged = is_change(request.method())
             && caller.csrf_token.as_ref().is_some_and(|token| !same(token.as_bytes(), header()));
@@ -164,8 +164,8 @@ fn same(one: &[u8], other: &[u8]) -> bool {
     subtle::ConstantTimeEq::ct_eq(one, other).into()
 }
 
-/// Refuses requests that the caller may not make. Adds the [`Caller`] to the others, and records changes in
-/// the audit log. Runs before every handler.
+/// Refuses requests that the caller is not allowed to make. Adds the [`Caller`] to allowed requests, and
+/// records changes in the audit log. Runs before every handler.
 pub(crate) async fn authorize(
     State(access): State<Arc<AccessControl>>,
     request: Request,

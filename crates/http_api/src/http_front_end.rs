@@ -92,7 +92,8 @@ impl FrontEnd for HttpFrontEnd {
 
 /// Creates the control socket.
 fn bind_socket(socket: &Path) -> anyhow::Result<UnixListener> {
-    // A daemon that was killed may have left the socket. A running daemon would hold the folder's lock.
+    // A killed daemon may have left its socket here. No running daemon uses it, because only one daemon can
+    // hold the lock of the folder.
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(error).with_context(|| format!("cannot remove {}", socket.display()));

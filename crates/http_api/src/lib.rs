@@ -8,6 +8,7 @@
 //! - `api_v1`: the paths below `/api/v1`. [`openapi`]: their description.
 //! - `request_routes`, `request_handler`, `remote_manager_orders`: the paths of load balancers, monitoring
 //!   and other managers.
+//! - [`metrics`]: the text for Prometheus.
 //! - [`api_error`]: failures as responses.
 
 mod access_rules;
@@ -17,6 +18,7 @@ mod audit_log;
 pub mod authentication;
 mod http_front_end;
 mod listener;
+pub mod metrics;
 pub mod openapi;
 pub mod page_sessions;
 mod remote_manager_orders;

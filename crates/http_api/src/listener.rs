@@ -30,7 +30,7 @@ const CONNECTION_TIME_MAX: Duration = Duration::from_secs(120);
 /// The greatest size of the request line and headers, in bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// Allows a request to last as long as the client is connected. An extension of every request.
+/// Allows a request to last as long as the client is connected. Every request has this value as an extension.
 #[derive(Debug, Clone)]
 pub(crate) struct LongLived {
     is_long_lived: Arc<AtomicBool>,
@@ -82,7 +82,7 @@ impl ConnectionServer {
         }
     }
 
-    /// Serves the clients of the control socket, until it is dropped.
+    /// Serves the clients of the control socket. Ends only when the caller drops the future.
     pub async fn serve_unix(self, listener: UnixListener) {
         loop {
             let (stream, _) = accepted(listener.accept().await).await;

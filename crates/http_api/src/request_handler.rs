@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use tailwater_daemon::api::clusters::ClusterView;
 use tailwater_daemon::api::daemon_requests::{CommandError, CommandErrorKind, ControlAnswer, ControlCommand};
 use tailwater_daemon::control_api::Control;
-use tailwater_daemon::metrics;
 use tailwater_manager::FailoverReadiness;
 
 use crate::api_error::ApiError;
+use crate::metrics;
 use crate::remote_manager_orders;
 use crate::request_routes::{Route, RouteError, route};
 

@@ -83,7 +83,7 @@ fn measure(
         writer.append(&EventHeader::parse(&event)?, &event, true, true)?;
     }
     // The transactions are generated before the measurement, so that only the log is measured. A few
-    // different ones are enough.
+    // different transactions are enough.
     let numbers = 1..=16.min(count) as u64;
     let transactions = numbers.map(|number| transaction(&mut source, number, statement_bytes));
     let transactions = transactions.collect::<Result<Vec<_>, _>>()?;

@@ -13,6 +13,7 @@ use crate::archive::archive_backed_directory::ArchivedDirectory;
 use crate::archive::{self, Archive, ArchiveExpiry, ArchiveOptions, ArchiveProgress, ArchiveReport};
 use crate::control_file::{self, ControlFile};
 use crate::error::LogError;
+use crate::log_figures::LogFigures;
 use crate::log_options::{AckMode, Retention};
 use crate::log_position::{LogEntry, LogPosition, SourceIdentity};
 use crate::log_reader::{LogReader, ReadLimit};
@@ -185,8 +186,8 @@ impl LogHandle {
         self.wait_until_durable(written).await
     }
 
-    /// Returns a guard. While the guard exists, the log syncs written bytes at once, even in
-    /// [`AckMode::Received`]. Readers that forward durable bytes without delay use it.
+    /// Returns a guard for a reader that must forward durable bytes without delay. While the guard exists,
+    /// the log syncs written bytes at once, even in [`AckMode::Received`].
     pub fn prompt_sync(&self) -> PromptSyncGuard {
         self.shared.begin_prompt_sync();
         PromptSyncGuard(Arc::clone(&self.shared))
@@ -340,8 +341,8 @@ impl LogHandle {
     }
 
     /// Returns a reader like [`LogHandle::reader`] that also returns entries that are written but not durable
-    /// yet. After a crash of the machine, such entries may be missing. Readers that prepare their work early,
-    /// but act on an entry only when it is [durable](Self::subscribe), use it.
+    /// yet. After a crash of the machine, such entries may be missing. The reader can prepare its work
+    /// early, but must act on an entry only when the entry is [durable](Self::subscribe).
     ///
     /// # Errors
     /// The same as of [`LogHandle::reader`].
@@ -350,8 +351,8 @@ impl LogHandle {
         LogReader::open(Arc::clone(&self.shared.reading), limit, from)
     }
 
-    /// Registers a reader that needs everything from `position` on. A purge keeps it as long as the returned
-    /// pin exists. Messages about a refused purge show `name`.
+    /// Registers a reader that needs everything from `position` on. As long as the returned pin exists, a
+    /// purge keeps the segments that the reader needs. Messages about a refused purge show `name`.
     pub fn register_reader(&self, name: &str, position: LogPosition) -> RetentionPin {
         RetentionPin::register(Arc::clone(&self.shared), name, position, false)
     }
@@ -372,6 +373,11 @@ impl LogHandle {
         self.shared.readers().all()
     }
 
+    /// Returns figures for monitoring. It reads no file.
+    pub fn figures(&self) -> LogFigures {
+        self.shared.figures()
+    }
+
     /// Removes a persistent reader that will not connect again. Returns whether there was such a reader.
     ///
     /// # Errors
@@ -382,6 +388,14 @@ impl LogHandle {
         let known = readers.forget(name);
         readers.write(self.shared.directory.as_ref(), true)?;
         Ok(known)
+    }
+
+    /// Sets the limits of [`LogHandle::purge`], in place of [`LogOptions::retention`], for all handles of
+    /// this log in this process.
+    ///
+    /// [`LogOptions::retention`]: crate::LogOptions::retention
+    pub fn set_retention(&self, retention: Retention) {
+        self.shared.set_retention(retention);
     }
 
     /// Purges the oldest sealed segments that exceed the limits of [`LogOptions::retention`]. Keeps every
@@ -395,7 +409,8 @@ impl LogHandle {
     ///
     /// [`LogOptions::retention`]: crate::LogOptions::retention
     pub fn purge(&self, now: SystemTime) -> Result<Purge, LogError> {
-        purge_policy::purge(&self.shared, self.retention, now)
+        let retention = self.shared.retention().unwrap_or(self.retention);
+        purge_policy::purge(&self.shared, retention, now)
     }
 
     /// Purges either all segments that exceed an operator's limit, or none. Never purges the newest segment.

@@ -41,9 +41,9 @@ pub struct LogOptions {
     /// The maximum number of unsynced bytes of whole transactions. At this limit, appending waits for an
     /// fdatasync.
     pub unsynced_bytes_max: u64,
-    /// With [`AckMode::Received`]: how long written bytes wait at most for their fdatasync. The log syncs
-    /// them at once while a caller [waits](crate::LogHandle::wait_until_durable) for the fdatasync or holds a
-    /// [guard](crate::LogHandle::prompt_sync).
+    /// With [`AckMode::Received`]: the maximum time that written bytes wait for their fdatasync. The log
+    /// syncs them at once while a caller [waits](crate::LogHandle::wait_until_durable) for the fdatasync or
+    /// holds a [guard](crate::LogHandle::prompt_sync).
     pub sync_interval: Duration,
     /// Which segments [`LogHandle::purge`](crate::LogHandle::purge) keeps.
     pub retention: Retention,

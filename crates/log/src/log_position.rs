@@ -5,7 +5,7 @@ use std::fmt;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::Gtid;
 
-/// A position in the log: an offset in one of its segments. Positions have the order of the log.
+/// A position in the log: an offset in one of its segments. Positions compare in the order of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogPosition {
     /// The number of the segment, from 1. The number 0 is before every entry, also in an empty log.

@@ -445,8 +445,9 @@ impl LogReader {
     }
 }
 
-/// Returns whether a segment is the newest, so that its index may grow. For a reader in the writer's process
-/// the answer is no, because it has not reached the durable position.
+/// Returns whether a segment is the newest, so that its index may grow. Returns false for a reader in the
+/// writer's process (`durable` is set): that reader reads only index entries before the durable position,
+/// which are complete.
 fn is_newest(
     directory: &dyn Directory,
     segment: u64,

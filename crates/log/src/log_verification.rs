@@ -351,8 +351,8 @@ impl LogVerifier<'_> {
             }
             return;
         }
-        // If the log was captured from another server after that, the other server may have transactions that
-        // the log never had.
+        // If this segment comes from another server than the segment before it, that server may have
+        // transactions that the log never had.
         let same_source = self.source.as_ref().is_none_or(|source| *source == header.source);
         if same_source
             && !before.is_subset_of(running)

@@ -379,7 +379,8 @@ impl LogWriter {
         checked
     }
 
-    /// Updates the state of the log for an event of special type or format.
+    /// Refuses a format description event of the other flavour. Makes the log sync its index with every sync
+    /// if events have no checksums. Adds the GTIDs that the event lists.
     fn check_event(&mut self, header: &EventHeader, chunk: &[u8]) -> Result<(), LogError> {
         let Some(active) = &self.active else { return Ok(()) };
         let Some(format) = active.framing().format() else { return Ok(()) };

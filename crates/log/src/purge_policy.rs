@@ -179,8 +179,8 @@ impl SegmentInventory {
 pub(crate) fn purge(shared: &LogShared, retention: Retention, now: SystemTime) -> Result<Purge, LogError> {
     let mut inventory = inventory(shared);
     let archived = shared.archive.is_some();
-    // With an archive, a disconnected reader does not prevent a purge, because it can read the segments from
-    // the archive.
+    // With an archive, a disconnected reader does not prevent a purge, because the reader can read the
+    // segments from the archive.
     let holds = |reader: &PersistentReader| {
         !archived && now.duration_since(reader.seen).is_ok_and(|away| away <= READER_AWAY_MAX)
     };

@@ -53,7 +53,7 @@ impl PooledBuffer {
         &mut self.bytes
     }
 
-    /// Returns the first `length` bytes of the buffer, which the read filled.
+    /// Returns the first `length` bytes of the buffer. A read of the file has filled them.
     pub(crate) fn filled(mut self, length: usize) -> Bytes {
         self.bytes.truncate(length);
         Bytes::from_owner(self)

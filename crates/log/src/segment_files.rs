@@ -157,8 +157,8 @@ impl EventScanner {
         Ok(ScanItem::Event(ScannedEvent { offset, header, first_chunk: &self.window[start..end] }))
     }
 
-    /// Verifies the checksum of the current event. The first bytes of the event are in the window. Returns a
-    /// description of the fault, or `None`.
+    /// Verifies the checksum of the current event. The first bytes of the event are in the scan
+    /// window. Returns a description of the fault, or `None`.
     fn checksum_fault(&self, length: u64) -> Result<Option<String>, LogError> {
         let mut checker = match ChecksumChecker::new(length) {
             Ok(checker) => checker,
@@ -181,14 +181,14 @@ impl EventScanner {
         Ok(checker.finish().err().map(|error| error.to_string()))
     }
 
-    /// Returns the bytes of the window from the current offset on, at most `length`.
+    /// Returns the bytes of the scan window from the current offset on, at most `length`.
     fn buffered(&self, length: u64) -> &[u8] {
         let held = &self.window[(self.offset - self.window_offset) as usize..];
         &held[..held.len().min(usize::try_from(length).unwrap_or(usize::MAX))]
     }
 
-    /// Fills the window with `length` bytes from the current offset on, or as many as the window can hold and
-    /// the file has.
+    /// Fills the scan window with `length` bytes from the current offset on, or as many as the window can
+    /// hold and the file has.
     fn fill(&mut self, length: u64) -> Result<(), LogError> {
         let held = (self.window_offset + self.window.len() as u64).saturating_sub(self.offset);
         let wanted = length.min(SCAN_WINDOW_BYTES as u64).min(self.end - self.offset);
@@ -218,8 +218,8 @@ fn parse_format_description(event: &[u8]) -> Result<FormatDescription, String> {
         Some(ChecksumAlgorithm::Crc32) => Ok(format),
         // With checksums off, some servers change this event for the stream without updating its checksum. So
         // a wrong checksum proves nothing. There are two exceptions. If the checksum is valid for the same
-        // event with checksums on, the server wrote the event so, and a bit has changed later. If the
-        // checksum is all zeros, the end of the event was not written.
+        // event with checksums on, the server wrote the event with checksums on, and a bit has changed later.
+        // If the checksum is all zeros, the end of the event was not written.
         Some(ChecksumAlgorithm::Off) => {
             if event.ends_with(&[0; CHECKSUM_BYTES]) {
                 return Err("the end of the format description event is missing".into());

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use parking_lot::{Mutex, MutexGuard};
 use tailwater_wire::gtid::GtidSet;
@@ -15,6 +15,8 @@ use crate::archive::Archive;
 use crate::archive::archive_backed_directory::ArchivedDirectory;
 use crate::control_file::ControlFile;
 use crate::error::LogError;
+use crate::log_figures::SyncDurationCounters;
+use crate::log_options::Retention;
 use crate::log_position::{LogEntry, LogPosition};
 use crate::persistent_readers::PersistentReaders;
 use crate::purge_policy::ReaderPin;
@@ -65,7 +67,7 @@ pub(crate) struct LogShared {
     /// receivers are also notified when the state of the log changes.
     written: watch::Sender<LogPosition>,
     tail: Mutex<IndexTail>,
-    segments: Mutex<BTreeMap<u64, SegmentState>>,
+    pub(crate) segments: Mutex<BTreeMap<u64, SegmentState>>,
     poison: OnceLock<String>,
     /// Whether the newest segment has events without checksums. Of such a segment, recovery after a crash
     /// keeps only the events that are in the index.
@@ -77,7 +79,13 @@ pub(crate) struct LogShared {
     /// Locked from the start of an fdatasync until its result is published. If two threads called fdatasync
     /// at once, the kernel would report a failure to only one of them.
     syncing: Mutex<()>,
+    /// How long each fdatasync of a segment took.
+    pub(crate) sync_durations: SyncDurationCounters,
     control: Mutex<ControlFile>,
+    /// The retention since [`LogHandle::set_retention`] was called.
+    ///
+    /// [`LogHandle::set_retention`]: crate::LogHandle::set_retention
+    retention: Mutex<Option<Retention>>,
     pins: Mutex<BTreeMap<u64, ReaderPin>>,
     readers: Mutex<PersistentReaders>,
 }
@@ -122,6 +130,15 @@ pub(crate) struct TailStart {
 }
 
 impl LogShared {
+    /// The retention that was set last; `None` if it was never set.
+    pub(crate) fn retention(&self) -> Option<Retention> {
+        *self.retention.lock()
+    }
+
+    pub(crate) fn set_retention(&self, retention: Retention) {
+        *self.retention.lock() = Some(retention);
+    }
+
     pub(crate) fn new(
         directory: Arc<dyn Directory>,
         control: ControlFile,
@@ -153,7 +170,9 @@ impl LogShared {
             prompt_sync_requests: AtomicUsize::new(0),
             sync_queue: Arc::default(),
             syncing: Mutex::default(),
+            sync_durations: SyncDurationCounters::default(),
             control: Mutex::new(control),
+            retention: Mutex::new(None),
             pins: Mutex::default(),
             readers: Mutex::new(readers),
         }
@@ -167,7 +186,7 @@ impl LogShared {
         self.durable.subscribe()
     }
 
-    /// Returns whether written bytes survive a crash of the process before they are durable.
+    /// Returns whether bytes that are written but not durable yet survive a crash of the process.
     pub(crate) fn is_kept_once_written(&self) -> bool {
         !self.needs_synced_index.load(Ordering::Acquire)
     }
@@ -273,8 +292,7 @@ impl LogShared {
         tail.gtids = Some(start.gtids);
         tail.last_transaction = start.last_transaction;
         let position = LogPosition { segment: start.segment, offset: start.end };
-        // Publish the position while the lock of the tail is held, so that all positions are published in
-        // order.
+        // Publish the position while `tail` is locked, so that all positions are published in order.
         self.durable.send_modify(|durable| durable.position = position);
         self.advance_written(position);
     }
@@ -292,7 +310,7 @@ impl LogShared {
         }
     }
 
-    /// Moves the written position forward. The caller must hold the lock of the tail.
+    /// Moves the written position forward. The caller must hold the lock of `tail`.
     fn advance_written(&self, position: LogPosition) {
         self.written.send_if_modified(|written| {
             let raised = *written < position;
@@ -305,8 +323,8 @@ impl LogShared {
     /// bytes.
     pub(crate) fn written_entry(&self, position: LogPosition) -> WrittenEntry {
         let tail = self.tail.lock();
-        // The lock is held here, and also when durable entries are removed from the queue. So an entry cannot
-        // leave the queue between these two lines.
+        // `tail` stays locked here, and durable entries leave `tail.pending` only while it is locked. So no
+        // entry becomes durable and leaves the queue between the checks below.
         let durable = self.durable();
         if durable.position > position {
             return WrittenEntry::Durable;
@@ -336,7 +354,9 @@ impl LogShared {
         let _exclusive = self.syncing.lock();
         self.check()?;
         let path = || self.directory.path_of(&segment_name(segment));
+        let started = Instant::now();
         let result = file.sync().map_err(|error| LogError::write("fdatasync", path(), error));
+        self.sync_durations.add(started.elapsed());
         let result = result.and_then(|()| self.complete(segment, end));
         if let Err(error) = &result
             && error.poisons()
@@ -382,7 +402,7 @@ impl LogShared {
         tail.entries += count as u64;
         for entry in tail.pending.drain(..count) {
             if let (Some(gtid), Some(gtids)) = (&entry.gtid, &mut tail.gtids) {
-                // The writer has already inserted this GTID into its own set, so this cannot fail.
+                // The writer has already inserted this GTID into its own set, so this insertion cannot fail.
                 let _ = gtids.insert(gtid);
             }
             if entry.is_transaction() {

@@ -100,8 +100,8 @@ fn lost_and_damaged_indexes_are_rebuilt() {
         assert_eq!(writer.recovery().indexes_rebuilt, [1, 2, 3]);
         drop(writer);
         for (number, before) in (1..=3).zip(&before) {
-            // The second index has no header any more, so it is derived from the end of the first segment.
-            // That also gives the server, which has no UUID here.
+            // The header of the second index is lost, so recovery derives the header from the end of the
+            // first segment. The header then also names the right server. The server has no UUID here.
             assert!(&fs::read(index(number)).unwrap() == before, "the rebuilt index {number} differs");
         }
         assert!(read_all(directory.path()) == transactions);

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use tailwater_log::{LogDir, LogError, LogHandle, LogOptions, LogPosition, LogWriter, PurgeLimit, Retention};
+use tailwater_log::{
+    LogDir, LogError, LogFigures, LogHandle, LogOptions, LogPosition, LogWriter, PurgeLimit, Retention,
+};
 use tailwater_wire::Flavour;
 
 use crate::support::binlog_generator::Source;
@@ -86,6 +88,39 @@ fn pinned_segments_are_kept_until_the_reader_advances_or_ends() {
     drop(watermark);
     let purge = handle.purge(SystemTime::now()).unwrap();
     assert_eq!((purge.segments.as_slice(), purge.pinned_by), ([4].as_slice(), None));
+}
+
+#[test]
+fn figures_count_the_bytes_that_a_reader_has_not_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let (writer, _) = five_segments(directory.path(), Retention { bytes_max: Some(0), time_max: None });
+    let handle = writer.handle();
+    let lengths: Vec<u64> = handle.segments().iter().map(|segment| segment.bytes).collect();
+    let end = handle.durable().position;
+    for (name, position) in [
+        ("old", LogPosition { segment: 1, offset: 4 }),
+        ("channel a", LogPosition { segment: 4, offset: 1_000 }),
+        ("channel b", end),
+    ] {
+        drop(handle.register_persistent_reader(name, position));
+    }
+    let figures = handle.figures();
+    assert_eq!((figures.segments, figures.bytes), (5, lengths.iter().sum()));
+    let behind = |figures: &LogFigures| -> Vec<(String, u64)> {
+        figures.readers.iter().map(|reader| (reader.name.clone(), reader.bytes)).collect()
+    };
+    let a = lengths[3] - 1_000 + lengths[4];
+    let all = lengths.iter().sum::<u64>() - 4;
+    assert_eq!(behind(&figures), [("channel a".into(), a), ("channel b".into(), 0), ("old".into(), all)]);
+    assert!(figures.syncs.counts.iter().sum::<u64>() >= 5 && figures.syncs.sum_seconds > 0.0, "{figures:?}");
+    // What was purged does not count.
+    assert!(handle.forget_reader("old").unwrap());
+    drop(handle.register_persistent_reader("channel a", end));
+    handle.purge_to(3).unwrap();
+    drop(handle.register_persistent_reader("old", LogPosition { segment: 1, offset: 4 }));
+    let figures = handle.figures();
+    assert_eq!((figures.segments, figures.bytes), (3, lengths[2..].iter().sum()));
+    assert_eq!(behind(&figures)[2], ("old".into(), lengths[2..].iter().sum()));
 }
 
 #[test]

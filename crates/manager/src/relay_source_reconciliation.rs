@@ -70,8 +70,8 @@ impl PrimaryRecord {
     }
 
     /// Whether at least one relay was repointed to this server in this lease term. Without such a relay the
-    /// audit records may be outdated: other managers may have acted since, and their relays may not report
-    /// terms, or may use another name for the server.
+    /// audit records may be outdated: other managers may have acted since, and the relays may be of a version
+    /// that does not report lease terms, or may use another name for the server.
     pub fn is_confirmed<'a>(&self, relays: impl IntoIterator<Item = &'a RelayAssignment>) -> bool {
         relays
             .into_iter()

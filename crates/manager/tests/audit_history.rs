@@ -29,7 +29,7 @@ fn the_last_failover_that_replaced_a_server_decides() {
     let accepted = |id: &str| Replacement::LossAccepted(id.to_owned());
     let first = lossy(change("1", "db1", "db2"));
     assert_eq!(of("db1", "db2", std::slice::from_ref(&first)), accepted("1"));
-    // A failover or switchover that replaced no primary does not count.
+    // A failover or switchover that replaced no primary is ignored.
     assert_eq!(of("db1", "db2", &[refused("2"), first.clone()]), accepted("1"));
     let back = change("3", "db2", "db1");
     assert_eq!(of("db2", "db1", &[back.clone(), first.clone()]), Replacement::Lossless);

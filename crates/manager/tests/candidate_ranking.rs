@@ -144,7 +144,7 @@ fn the_configured_preference_counts_more_than_the_received_transactions() {
     check(&[wish("a", Promotion::PreferNot, "old:1-10"), replica("b", "old:1-2")], Ok("b"));
     check(&[wish("a", Promotion::PreferNot, "old:1-10")], Ok("a"));
     check(&[wish("a", Promotion::MustNot, "old:1-10")], Err("must_not"));
-    // The preference does not count for a server that needs an hour to catch up.
+    // The preference is ignored for a server that needs an hour to catch up.
     let slow = CandidateServer { catch_up_ms: Some(3_600_000), ..preferred };
     let choice = check(&[slow, replica("a", "old:1-10")], Ok("a"));
     assert!(choice.ranked[1].against.contains(&Drawback::Slow { ms: 3_600_000 }));
@@ -352,7 +352,8 @@ fn an_observation_is_converted_to_a_candidate() {
     assert_eq!(caught_up.catch_up_ms, Some(0));
     let error = ThreadError { number: 1062, message: "duplicate".to_owned() };
     check(&[seen(&look_at("old:1-5", "old:4-9", Some(error)), None)], Err("1062 duplicate"));
-    // The GTIDs of a channel target itself show nothing; the progress of the channel counts.
+    // The GTIDs of a channel target itself show nothing. The progress of the channel shows which
+    // transactions the target has.
     let target = seen(&look_at("other:1-5", "", None), Some(&mysql("old:1-7")));
     assert_eq!((target.feed, target.executed.clone()), (ReplicationKind::Channel, Some(mysql("old:1-7"))));
     check(&[target], Ok("a"));

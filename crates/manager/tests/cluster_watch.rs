@@ -42,7 +42,7 @@ fn primary(clients: u32, timeout_ms: u64) -> ClusterEvent {
     primary_with(clients, timeout_ms, &[])
 }
 
-/// The primary, with these `server_id`s in its list of replicas.
+/// An observation of the primary, whose list of replicas contains the `server_id`s in `ids`.
 fn primary_with(clients: u32, timeout_ms: u64, ids: &[u32]) -> ClusterEvent {
     let replicas =
         ids.iter().map(|id| ConnectedReplica { server_id: *id, host: String::new(), port: 0, uuid: None });
@@ -103,7 +103,7 @@ fn settled(ack_policies: Option<&AckPolicyHistory>) -> bool {
     })
 }
 
-/// Returns the failure codes at that moment, each with whether a failover follows.
+/// Returns the failure codes at `now_ms`, each with whether a failover follows.
 fn codes(cluster_state: &ClusterState, now_ms: u64) -> Vec<(FailureCode, bool)> {
     let findings = cluster_state.findings(&FailoverGuard::default(), now_ms);
     findings.iter().map(|finding| (finding.code, finding.action == FindingAction::FailOver)).collect()
@@ -148,7 +148,7 @@ fn a_relay_that_follows_another_server_gives_no_information_on_the_primary() {
     );
     assert_eq!(codes(&astray, 40), [], "a relay that starts or changes its source is not a failure");
     assert_eq!(codes(&astray, 3_010), [(FailureCode::RelayDetached, false)]);
-    // What this relay receives does not show that the primary is alive ...
+    // This relay streams from db3, so its stream does not show that the primary is alive.
     astray.apply(1_000, ping(Err(ProbeFailure::Refused)));
     astray.apply(1_100, relay_that_follows("db3", true, 0));
     assert!(
@@ -165,8 +165,8 @@ fn a_relay_that_follows_another_server_gives_no_information_on_the_primary() {
         "wrong findings: {:?}",
         codes(&hears, 1_110)
     );
-    // ... and if it loses its stream, that does not confirm the death of a primary that is only silent to the
-    // manager.
+    // If a relay that streams from db3 loses its stream, that does not confirm the death of the primary,
+    // which is only silent to the manager.
     let mut silent = watched("db3");
     silent.apply(1_000, ping(Err(ProbeFailure::TimedOut)));
     silent.apply(4_900, relay_that_follows("db3", false, 4_000));
@@ -357,7 +357,7 @@ fn a_relay_that_has_just_lost_its_stream_does_not_count_as_an_unconfigured_repli
     assert_eq!(unconfigured_replicas(&weakest_of), Some(1));
     weakest_of.apply(40, primary_with(1, u64::MAX, &[7, 8]));
     assert_eq!(unconfigured_replicas(&weakest_of), Some(1));
-    // If the relay's connection closes, an unconfigured replica that was connected before still counts.
+    // If the relay's connection closes, an unconfigured replica that was connected before is still counted.
     let mut both = streaming(2);
     both.apply(20, relay(false, 0));
     both.apply(30, primary_with(1, u64::MAX, &[7]));

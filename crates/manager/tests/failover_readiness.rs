@@ -37,7 +37,7 @@ fn reports(names: &[&str], holds: u64) -> Reports {
     names.iter().map(report).collect()
 }
 
-/// Returns the failover request of the model. The primary of the request waits for ACKs as the argument says.
+/// Returns the failover request of the model. `change` sets how the primary of the request waits for ACKs.
 fn waiting(
     ackers: &[&str],
     unconfigured_replicas: u32,
@@ -71,7 +71,7 @@ fn waiting(
     }
 }
 
-/// Checks that this rule refuses, and that the reason contains each of these words.
+/// Checks that `rule` refuses the rehearsed failover, and that the reason contains each of `words`.
 #[track_caller]
 fn refused(readiness: &FailoverReadiness, rule: &str, words: &[&str]) {
     let FailoverReadiness::NotReady { rule: found, reason } = readiness else {

@@ -84,7 +84,7 @@ fn every_failure_code_has_a_section_in_the_docs() {
     );
 }
 
-/// Returns the findings at each question of a scenario, as text.
+/// Returns the findings at each `?` line of a scenario, as text.
 fn tell(input: &str) -> Result<String> {
     let mut members = ClusterMembers {
         primary: "db1".into(),

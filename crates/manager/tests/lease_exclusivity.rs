@@ -298,8 +298,7 @@ async fn a_lock_file_is_locked_by_one_manager_and_names_it() -> anyhow::Result<(
     until(&first.handle(), is_active).await?;
     let token = first.handle().check()?;
     let second = LeaseTask::start(FileLease::new(&path, "second", terms.ttl_ms), terms);
-    let waits =
-        |now: &LeaseStatus| matches!(now, LeaseStatus::Waiting(reason) if reason.contains("first (process"));
+    let waits = |now: &LeaseStatus| matches!(now, LeaseStatus::HeldByOther { holder } if holder.contains("first (process"));
     until(&second.handle(), waits).await?;
     let refused = second.handle().check().expect_err("the first manager holds the lease");
     assert_eq!(refused.code(), "TW-MGR-0046");
@@ -384,11 +383,8 @@ async fn etcd_that_hangs_or_restarts_never_makes_two_managers_active() -> anyhow
     until(&first.handle(), is_active).await?;
     let token = first.handle().check()?;
     let second = LeaseTask::start(in_etcd(&etcd.endpoint(), "second", terms)?, terms);
-    until(
-        &second.handle(),
-        |now| matches!(now, LeaseStatus::Waiting(reason) if reason == "first holds the lease"),
-    )
-    .await?;
+    until(&second.handle(), |now| matches!(now, LeaseStatus::HeldByOther { holder } if holder == "first"))
+        .await?;
     let watching = tokio::spawn(watch([first.handle(), second.handle()]));
 
     // No manager can renew the lease. The holder stops by itself, and no other manager begins.

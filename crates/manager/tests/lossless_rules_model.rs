@@ -43,7 +43,7 @@ enum Broken {
     UnconfiguredReplicaNotObserved,
     /// The number of ACKs is lowered before the weaker policy is recorded.
     LoweredBeforeRecorded,
-    /// After the number of ACKs is raised, the new number counts at once, also for transactions that were
+    /// After the number of ACKs is raised, the new number applies at once, also for transactions that were
     /// acknowledged before.
     EarlierPolicyDropped,
     /// The manager still records observations while it stops ackers.
@@ -191,7 +191,7 @@ impl Explorer {
         }
     }
 
-    /// Returns the ack policies after an observation with these values.
+    /// Returns the ack policies after an observation with the given values.
     fn look(&mut self, old: Option<u16>, acks: u8, executed: u8, durable: [u8; ACKERS_MAX]) -> u16 {
         let key = (old.unwrap_or(u16::MAX), acks, executed, durable);
         if let Some(known) = self.looks.get(&key) {

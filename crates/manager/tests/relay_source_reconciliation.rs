@@ -105,7 +105,8 @@ fn a_relay_that_a_failover_has_stopped_is_not_started_before_the_failover_has_en
 fn an_audit_record_that_no_relay_confirms_counts_as_outdated() {
     let decision = PrimaryRecord { term: LeaseToken(7), server: "db2".to_owned() };
     assert!(decision.is_confirmed(&[assignment(6, "db1", 6), assignment(8, "db2", 7)]));
-    // These relays were repointed by hand within the lease term, or by an older version in a later term.
+    // An operator repointed these relays by hand in the same lease term, or a manager of an older version
+    // repointed them in a later term.
     assert!(!decision.is_confirmed(&[
         assignment(7, "db1", 7),
         assignment(8, "db2", 0),

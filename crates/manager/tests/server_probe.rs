@@ -123,7 +123,7 @@ async fn the_topology_of_real_servers_is_observed(kind: ServerKind) -> Result<()
         primary.role == NodeRole::Primary && primary.writable == Some(true),
         "wrong state of the primary: {primary:#?}"
     );
-    // With sync_binlog off, a crash may lose commits. No other problem may be reported.
+    // With sync_binlog off, a crash may lose commits. The topology must report this problem and no other.
     ensure!(
         primary.problems.iter().all(|problem| problem.code == ProblemCode::NotDurable),
         "wrong state of the primary: {primary:#?}"

@@ -81,7 +81,7 @@ fn a_primary_that_is_alive_is_switched_over() {
         Some(RunOutcome::Promoted { server: "s0".to_owned(), left: Vec::new() }),
         "{audit}"
     );
-    // Pause, wait, stop, semi-sync, repoint and writable take 2 ms each.
+    // The actions that pause writes, wait, stop, enable semi-sync, repoint and make writable take 2 ms each.
     assert_eq!((world.captures_from("s0"), audit.pause_ms), (2, Some(12)), "{audit}");
     let text = audit.to_string();
     for part in

@@ -32,7 +32,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 const REQUEST_MAX: Duration = Duration::from_secs(120);
 
-/// How often and for how long a request is repeated after a failure of the network or the server.
+/// How many times, and for how long, a request is repeated after a failure of the network or the server.
 const RETRIES_MAX: usize = 5;
 const RETRY_MAX: Duration = Duration::from_secs(15);
 

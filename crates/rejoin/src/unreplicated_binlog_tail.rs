@@ -30,7 +30,7 @@ pub struct TailTransaction {
     pub events: Bytes,
 }
 
-/// Collects the transactions of the tail from a stream of complete events.
+/// Reads a stream of complete binlog events, and collects the transactions for a [`BinlogTail`].
 #[derive(Debug)]
 pub struct TailReader {
     flavour: Flavour,
@@ -160,13 +160,13 @@ impl BinlogTail {
         self.transactions.iter().map(text).collect()
     }
 
-    /// Writes the tail to a binlog file that `mysqlbinlog` can read, and syncs the file.
+    /// Writes the transactions to a binlog file that `mysqlbinlog` can read, and syncs the file.
     ///
     /// # Errors
     /// File system errors.
     pub fn save(&self, path: &Path) -> io::Result<()> {
-        // Give the file the same access mode as the files of the log, because it contains row values that not
-        // every user may read.
+        // Give the file the same access mode as the files of the log. It contains row values, so only its
+        // owner and group can read it.
         let mut file = tailwater_files::create_replacing(path, 0o640)?;
         file.write_all(&BINLOG_MAGIC)?;
         file.write_all(&self.description)?;

@@ -162,7 +162,10 @@ async fn rows_of_every_type_are_undone(kind: ServerKind) -> Result<()> {
         rig.gtids().await?
     );
     // The undone transactions must be saved as a binlog file.
-    ensure!(std::fs::read(&options.tail_file)?.starts_with(b"\xfebin"), "the tail file is not a binlog file");
+    ensure!(
+        std::fs::read(&options.tail_file)?.starts_with(b"\xfebin"),
+        "the file of undone transactions is not a binlog file"
+    );
     // A second repair must find nothing to do.
     let again = repair(&options, &rig.log_dir()?).await?;
     ensure!(

@@ -73,7 +73,7 @@ async fn proofs_hold(kind: ServerKind, proofs: &[&str]) -> Result<()> {
         server.kill().await?;
         server.start_again().await?;
         let kept = server.sql(&format!("SELECT COUNT(*) FROM d.t WHERE id = {id}")).await?;
-        ensure!(kept == ["1"], "{kind} has lost commits from before {statement}");
+        ensure!(kept == ["1"], "{kind} lost commits that it made before {statement}");
     }
     Ok(())
 }

@@ -437,7 +437,8 @@ async fn end(servers: &[DetachedServer], how: StopMode) {
     }
 }
 
-/// Starts all servers, or the named ones, whose process has ended. They use the same data, ports and options.
+/// Starts all servers, or the named ones, whose process has ended. The restarted servers use their previous
+/// data, ports and options.
 ///
 /// # Errors
 /// [`SandboxError::WrongState`] if a name is unknown or its server is running; [`SandboxError::PortTaken`].

@@ -58,12 +58,12 @@ pub enum SandboxError {
         tail: String,
     },
     /// A server did not become ready, or did not stop, within the time limit.
-    #[error("{name} was not {what} within {seconds} s; the end of {log}:\n{tail}", log = .log.display())]
+    #[error("{name} was not {state} within {seconds} s; the end of {log}:\n{tail}", log = .log.display())]
     TimedOut {
         /// Name of the server.
         name: String,
         /// The state that the server did not reach, such as "ready".
-        what: &'static str,
+        state: &'static str,
         /// The time limit in seconds.
         seconds: u64,
         /// Error log of the server.
@@ -105,7 +105,7 @@ pub enum SandboxError {
         /// The requested port.
         port: u16,
     },
-    /// There are fewer TCP ports after the first one than servers.
+    /// Not every server can get a port, because TCP ports end at 65535.
     #[error(
         "{count} servers need ports from {first} on, but the last TCP port is 65535: choose a lower --port"
     )]
@@ -175,7 +175,7 @@ mod tests {
             SandboxError::Install { kind, reason: text() },
             SandboxError::Spawn { program: text(), source: source() },
             SandboxError::EndedEarly { name: text(), status: text(), log: path(), tail: text() },
-            SandboxError::TimedOut { name: text(), what: "ready", seconds: 1, log: path(), tail: text() },
+            SandboxError::TimedOut { name: text(), state: "ready", seconds: 1, log: path(), tail: text() },
             SandboxError::WrongState { name: text(), state: "running", action: "start it" },
             SandboxError::Client { program: text(), status: text(), message: text() },
             SandboxError::NoFreePort { tries: 1 },

@@ -1,9 +1,9 @@
 //! A disk that becomes full and gets free space again while a server runs on it.
 //!
 //! A resource limit of a process ([`crate::ServerSpec::file_kib_max`]) applies as long as the process lives,
-//! and a server that reaches it may not treat it as a full disk. So a small library is compiled on demand and
-//! preloaded into the server. While the disk is [filled](FullDisk::fill), each call that would make a file
-//! grow fails with `ENOSPC`.
+//! and a server does not necessarily treat the limit as a full disk. So a small library is compiled on demand
+//! and preloaded into the server. While the disk is [filled](FullDisk::fill), each call that would make a
+//! file grow fails with `ENOSPC`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ impl FullDisk {
         std::fs::write(&self.marker, "").on_path("write", &self.marker)
     }
 
-    /// Makes free space.
+    /// Ends the simulation: the disk has free space again.
     ///
     /// # Errors
     /// [`SandboxError`] if the control file cannot be removed.

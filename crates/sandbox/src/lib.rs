@@ -9,6 +9,7 @@
 //! - [`background_servers`]: servers that keep running after the command that started them.
 //! - [`external_program`]: other programs that must not outlive the process that started them.
 //! - [`etcd_process`]: the lease store of several managers. [`haproxy_process`]: a load balancer.
+//!   `prometheus_process`: scrapes metrics and evaluates alert rules.
 //! - [`replication_setup`]: the replication account and semi-sync; [`native_replica`]: native replicas.
 //! - [`network_link`]: a network link that can be made slow or broken; [`slow_fsync`]: slow fsync;
 //!   [`full_disk`]: a disk that is temporarily full; [`stepped_clock`]: a wall clock that jumps. The last
@@ -34,6 +35,7 @@ pub mod ledger;
 pub mod native_replica;
 pub mod network_link;
 mod preload_library;
+mod prometheus_process;
 pub mod replication_setup;
 pub mod sandbox_server;
 mod server_files_and_launch;
@@ -57,6 +59,7 @@ pub use install::{Install, TestSuites};
 pub use ledger::{BinlogCheck, Ledger, LedgerCheck, LedgerReport};
 pub use native_replica::{ReplicaOf, ReplicaStart, ReplicaStatus};
 pub use network_link::Link;
+pub use prometheus_process::Prometheus;
 pub use replication_setup::SemiSyncStatus;
 pub use sandbox_server::{Server, ServerSpec};
 pub use server_kind::ServerKind;

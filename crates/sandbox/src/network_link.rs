@@ -181,7 +181,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // The connections are tasks of a set that is dropped with the acceptor.
+        // The acceptor task owns the tasks of all connections, so aborting it also closes the connections.
         self.acceptor.abort();
     }
 }

@@ -8,7 +8,8 @@ use crate::sandbox_server::{Server, ServerSpec};
 
 /// User name of the account with which Tailwater and native replicas connect.
 pub const REPLICATION_USER: &str = "tailwater";
-/// Password of that account. The servers listen only on the loopback address and contain only test data.
+/// Password of [`REPLICATION_USER`]. The servers listen only on the loopback address and contain only test
+/// data.
 pub const REPLICATION_PASSWORD: &str = "sandbox-tailwater";
 
 /// How long a commit waits for an ACK before the server disables semi-sync, in milliseconds: 23 days, so it

@@ -185,10 +185,10 @@ impl Layout {
         }
     }
 
-    pub(crate) fn timed_out(&self, name: &str, what: &'static str, seconds: u64) -> SandboxError {
+    pub(crate) fn timed_out(&self, name: &str, state: &'static str, seconds: u64) -> SandboxError {
         SandboxError::TimedOut {
             name: name.to_owned(),
-            what,
+            state,
             seconds,
             log: self.error_log.clone(),
             tail: tail_of(&self.error_log),

@@ -83,7 +83,7 @@ async fn survives_a_kill(kind: ServerKind, options: &[&str]) -> Result<()> {
         "wrong number of rows: {on_server:?}"
     );
     let sum = server.sql("SELECT SUM(balance) FROM tw_load.accounts").await?;
-    ensure!(sum == ["1000000000"], "transfers must not change the sum, but it is {sum:?}");
+    ensure!(sum == ["1000000000"], "transfers changed the sum of all balances to {sum:?}");
 
     let in_log = check_binlogs(&server, &ledger).await?;
     ensure!(in_log.is_ok() && in_log.unlisted == 0, "the binlog differs from the ledger: {in_log:?}");

@@ -1,5 +1,5 @@
 //! Extracts the statements of a `mysqltest` file, without its control flow, variables and other connections.
-//! The statements are used for mixes, and for files that the suites' client cannot run.
+//! The trial runs these statements in random mixes, and for files that the suites' client cannot run.
 
 /// First words of lines that are `mysqltest` commands and not SQL statements.
 const COMMANDS: &[&str] = &[

@@ -11,11 +11,12 @@ use tailwater_wire::gtid::{Gtid, GtidSet};
 
 use super::test_servers::TestServers;
 
-/// The trial gives up after both followers have made no progress for this time.
+/// The trial gives up after both followers (the native replica and the channel) have made no progress for
+/// this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The trial gives up after this number of stops of only one follower, because further stops show nothing
-/// new.
+/// The trial gives up after this number of transactions at which only one follower (the native replica or the
+/// channel) stopped. Further stops show nothing new.
 const STOPS_OF_ONE_MAX: usize = 8;
 
 /// Which follower stopped at a transaction: the native replica, the channel, or both.
@@ -43,7 +44,7 @@ pub struct ApplyStop {
     pub channel: String,
 }
 
-/// What one follower has applied, and whether it has stopped.
+/// What one follower (the native replica or the channel) has applied, and whether it has stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FollowerState {
     has: GtidSet,
@@ -59,7 +60,8 @@ enum CatchUpStep {
     Skip(StoppedFollower),
 }
 
-/// Decides which follower skips the transaction at which it stopped. This function does no I/O.
+/// Decides which follower, the native replica or the channel, skips the transaction at which it stopped. This
+/// function does no I/O.
 fn decide(wanted: &GtidSet, native: &FollowerState, channel: &FollowerState) -> CatchUpStep {
     let (native_done, channel_done) = (wanted.is_subset_of(&native.has), wanted.is_subset_of(&channel.has));
     match (&native.stopped, &channel.stopped) {
@@ -88,7 +90,8 @@ fn decide(wanted: &GtidSet, native: &FollowerState, channel: &FollowerState) -> 
 /// Why the followers cannot be used any more.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CatchUpFailure {
-    /// One follower stopped too often. Each stop is reported. Later stops may be consequences of the first.
+    /// One follower stopped too many times. Each stop is reported. Later stops may be consequences of the
+    /// first.
     TooManyStops(String),
     /// The native replica is still applying, so the result of the file says nothing about the channel.
     Slow(String),
@@ -103,7 +106,8 @@ pub struct CatchUpReport {
     pub wanted: String,
     /// Transactions that were skipped.
     pub stops: Vec<ApplyStop>,
-    /// Why the followers did not reach the same GTID set. The servers must then be started from scratch.
+    /// Why the native replica and the channel did not reach the same GTID set. The servers must then be
+    /// started from scratch.
     pub stuck: Option<CatchUpFailure>,
     /// Time that the native replica needed.
     pub native: Duration,
@@ -186,7 +190,7 @@ pub async fn catch_up(servers: &mut TestServers) -> anyhow::Result<CatchUpReport
     }
 }
 
-/// Whether the same follower has already stopped at this transaction.
+/// Whether the same follower (the native replica or the channel) has already stopped at this transaction.
 fn stopped_there_before(stops: &[ApplyStop], stop: &ApplyStop) -> bool {
     stops
         .iter()
@@ -231,8 +235,8 @@ async fn native_state(servers: &mut TestServers, flavour: Flavour) -> anyhow::Re
         let error = format!("{}: {}", text("Last_SQL_Errno"), text("Last_SQL_Error"));
         let at = match flavour {
             Flavour::MySql => gtid_in(flavour, &error),
-            // The last error in the log may belong to an earlier stop, so a transaction that is already
-            // applied does not count.
+            // The last error in the log may belong to an earlier stop. So ignore its transaction if the
+            // replica has already applied it.
             Flavour::MariaDb => last_gtid_of_log(&servers.native).filter(|at| !has.contains(at)),
         };
         (at, error)

@@ -1,6 +1,6 @@
 //! A proxy between the client of the test suites and the primary. It holds statements that drop objects until
-//! the followers have been compared, refuses statements that would break the trial, and records all
-//! statements.
+//! the native replica and the channel's target have been compared. It refuses statements that would break the
+//! trial, and records all statements.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -23,8 +23,8 @@ const INSPECTED_BYTES_MAX: usize = 1 << 20;
 pub enum StatementAction {
     /// The statement is passed to the server.
     Pass,
-    /// The statement is passed to the server after the followers have been compared, because it drops an
-    /// object that can be compared.
+    /// The statement is passed to the server after the native replica and the channel's target have been
+    /// compared, because it drops an object that can be compared.
     Hold,
     /// The statement is not passed to the server.
     Refuse,

@@ -1,4 +1,5 @@
-//! Runs the files one after another. For each file: run it, wait for the followers, compare them, clean up.
+//! Runs the test files one after another. For each file: runs it on the primary, waits for the native replica
+//! and the channel, compares their servers, and cleans up.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -174,11 +175,14 @@ impl Runner {
         let caught_up = catch_up(&mut servers).await?;
         anyhow::ensure!(
             caught_up.stops.is_empty() && caught_up.stuck.is_none(),
-            "the followers of new servers do not catch up: {caught_up:?}"
+            "the native replica and the channel of new servers do not catch up: {caught_up:?}"
         );
         let (native, target) = servers.states().await?;
         let found = differences(&native, &target, None);
-        anyhow::ensure!(found.is_empty(), "the contents of new servers differ: {found:?}");
+        anyhow::ensure!(
+            found.is_empty(),
+            "native replica and target already differ on new servers: {found:?}"
+        );
         servers.baseline = native;
         self.set = Some(ServerSet { servers, proxy, var, rotation, files: 1, _folder: folder });
         Ok(())
@@ -289,7 +293,7 @@ async fn run_client(
             () = tokio::time::sleep_until(deadline) => {
                 running.kill();
                 end = Some(ClientEnd::TimedOut);
-                // Gives the proxy time to read what the client has already sent.
+                // Give the proxy time to read what the client has already sent.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
@@ -297,7 +301,7 @@ async fn run_client(
     // A statement that is still held belongs to a client that has ended. It is not executed.
     while proxy.held.try_recv().is_ok() {}
     anyhow::ensure!(servers.trial.primary.is_running(), "the primary has ended");
-    end.context("the client of the test suites has no result")
+    end.context("the client of the test suites ended without a result")
 }
 
 /// Runs statements in one session, and ignores their errors.
@@ -339,8 +343,8 @@ async fn run_statements(
     Ok(())
 }
 
-/// Waits for both followers, and compares their contents. During a file, it compares only if the last
-/// comparison is not recent.
+/// Waits for both followers (the native replica and the channel), and compares their contents. During a file,
+/// it compares only if the last comparison is not recent.
 async fn compare(
     servers: &mut TestServers,
     inject: bool,
@@ -389,9 +393,9 @@ async fn compare(
     Ok(())
 }
 
-/// Returns the contents of both followers after they have applied everything. If a transaction was committed
-/// on the primary in the meantime, tries again. Such commits are possible: a statement of a killed client may
-/// still run, and other connections may run statements while one statement is held.
+/// Returns the contents of native replica and target after both have applied everything. If a transaction was
+/// committed on the primary in the meantime, tries again. Such commits are possible: a statement of a killed
+/// client may still run, and other connections may run statements while one statement is held.
 async fn caught_up_contents(
     servers: &mut TestServers,
     progress: &mut FileProgress,
@@ -484,8 +488,8 @@ fn record_difference(progress: &mut FileProgress, what: &str, native: String, ta
     progress.tainted = true;
 }
 
-/// Records that a follower does not work any more. This always counts as a difference, even after a skipped
-/// transaction.
+/// Records that the native replica or the channel does not work any more. This always counts as a difference,
+/// even after a skipped transaction.
 fn record_failure(progress: &mut FileProgress, text: String) {
     progress.tainted = false;
     record_difference(progress, "following", String::new(), text);

@@ -134,8 +134,8 @@ struct Exclusions {
 pub struct KnownRefusal {
     /// Code of the channel's error.
     pub code: String,
-    /// Text that the error's message must contain. It is set if the code also covers refusals that are
-    /// faults.
+    /// Text that the error's message must contain. Needed if the channel uses the same error code for
+    /// refusals that are faults.
     pub message: Option<String>,
     /// Why the refusal is not a fault.
     pub reason: String,

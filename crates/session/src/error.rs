@@ -260,7 +260,7 @@ pub enum SessionError {
         /// The cause, with the name of the file.
         reason: String,
     },
-    /// The account may not set a session variable that changes results.
+    /// The account lacks the privilege to set a session variable that changes results.
     #[error(
         "{endpoint} has a value of {variable} that would make results or definitions wrong, and this user may not set \
          it to {wanted} in the session: {error}; run there: SET GLOBAL {variable} = {wanted}, or grant the user \

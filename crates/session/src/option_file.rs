@@ -349,7 +349,7 @@ impl ClientOptions {
                 *option = over;
             }
         }
-        // A host replaces the socket of an earlier source, and a socket replaces the host.
+        // A host replaces the socket that an earlier option source sets, and a socket replaces the host.
         if over.host.is_some() && over.socket.is_none() {
             self.socket = None;
         }
@@ -362,7 +362,7 @@ impl ClientOptions {
         take(&mut self.user, over.user);
         take(&mut self.password, over.password);
         take(&mut self.database, over.database);
-        // A TLS mode replaces the option `ssl-verify-server-cert` of an earlier source.
+        // A TLS mode replaces the option `ssl-verify-server-cert` that an earlier option source sets.
         if over.tls_mode.is_some() {
             self.tls_verify = None;
         }

@@ -150,8 +150,8 @@ pub async fn check_privileges(
     Err(SessionError::MissingGrant { user, missing, purpose: purpose.name(), statement })
 }
 
-/// Checks that the account of `connection` may load a MySQL plugin, which the server records in
-/// `mysql.plugin`. If semi-sync is not loaded, [`AccountPurpose::Failover`] also needs INSERT on that table.
+/// Checks that the account of `connection` has the privilege to load a MySQL plugin: INSERT on the table
+/// `mysql.plugin`. [`AccountPurpose::Failover`] needs this privilege if semi-sync is not loaded.
 ///
 /// # Errors
 /// The same as for [`check_privileges`].
@@ -177,9 +177,9 @@ async fn own_account(connection: &mut Connection) -> Result<String, SessionError
     Ok(quoted_account(account))
 }
 
-/// Whether the lines of `SHOW GRANTS` may grant INSERT on `mysql.plugin`. Three kinds of grants count: a
-/// global grant that is not revoked for the schema `mysql`; a grant on a schema whose name or pattern
-/// matches; a grant on the table.
+/// Whether the lines of `SHOW GRANTS` probably grant INSERT on `mysql.plugin`. Three kinds of grants count: a
+/// global grant that is not revoked for the schema `mysql`; a grant on the schema `mysql` or on a
+/// schema pattern with `%`; a grant on the table.
 fn may_load_plugins<'a>(grants: impl Iterator<Item = &'a str>) -> bool {
     let (mut everywhere, mut revoked) = (false, false);
     for grant in grants {

@@ -15,9 +15,11 @@ pub const SEMI_SYNC_TIMEOUT_MS_MIN: u64 = 86_400_000;
 /// At which point a commit waits for its ACK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitPoint {
-    /// Before the engine commits. Other sessions see the commit only after the ACK.
+    /// A commit waits for its ACK before the storage engine commits. Other sessions see the commit only
+    /// after the ACK.
     AfterSync,
-    /// After the engine has committed. Other sessions see the commit before the ACK.
+    /// A commit waits for its ACK after the storage engine has committed. Other sessions see the commit
+    /// before the ACK.
     AfterCommit,
 }
 

@@ -1,7 +1,7 @@
 //! The privileges of a connection's account on databases and tables, read from `SHOW GRANTS`.
 //!
-//! A server's lists (such as `information_schema`) omit the objects that the account may not see, without an
-//! error. Callers that need complete lists check the privileges first.
+//! A server's lists (such as `information_schema`) omit, without an error, the objects that the account lacks
+//! the privilege to see. Callers that need complete lists check the privileges first.
 
 use crate::connection::Connection;
 use crate::error::SessionError;

@@ -32,7 +32,7 @@ fn to_the_end(start: DumpStart) -> DumpRequest {
     DumpRequest { non_blocking: true, ..DumpRequest::new(server_id(), start) }
 }
 
-/// The binlog file that the server writes now, and the file's size.
+/// Returns the name of the binlog file to which the server writes now.
 async fn current(server: &Server) -> Result<String> {
     let mut connection = Connection::connect(&server.connect_options()).await?;
     let sql = match server.kind().flavour() {
@@ -40,7 +40,7 @@ async fn current(server: &Server) -> Result<String> {
         Flavour::MariaDb => "SHOW MASTER STATUS",
     };
     let status = connection.query(sql).await?;
-    Ok(status.scalar().context("the server must write a binlog")?.to_owned())
+    Ok(status.scalar().context("the server has no current binlog file")?.to_owned())
 }
 
 /// Reads a stream to the end of its first binlog file. Returns the bytes of all events except artificial
@@ -70,8 +70,8 @@ async fn streams_have_the_bytes_of_the_binlog_files(kind: ServerKind) -> Result<
     let mut connection = Connection::connect(&server.connect_options()).await?;
     connection.execute("CREATE DATABASE bytes").await?;
     connection.execute("CREATE TABLE bytes.t (a INT PRIMARY KEY, b LONGBLOB)").await?;
-    // The events of these values have about the size at which the stream cuts an event into chunks, or at
-    // which the server splits a packet.
+    // Insert values of these lengths. Some events then have about the size at which the stream cuts an event
+    // into chunks, or at which the server splits a packet.
     for (index, length) in [0, 100, 1 << 20, 0xff_ffff - 70, 0xff_ffff, 2 * 0xff_ffff + 9].iter().enumerate()
     {
         connection.execute(&format!("INSERT INTO bytes.t VALUES ({index}, REPEAT('x', {length}))")).await?;

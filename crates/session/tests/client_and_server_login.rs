@@ -138,7 +138,11 @@ async fn clients_use_tls_with_the_operators_certificate() -> Result<()> {
         options.endpoint = Endpoint::tcp("localhost", served.address.port());
         options.tls = TlsOptions { mode, ca: Some(ca), ..TlsOptions::default() };
         let connected = Connection::connect(&options).await;
-        ensure!(connected.is_ok() == trusted, "TLS mode {mode:?}, unexpected result: {:?}", connected.err());
+        ensure!(
+            connected.is_ok() == trusted,
+            "the login with TLS mode {mode:?} ended with: {:?}",
+            connected.err()
+        );
     }
     ensure!(
         matches!(served.refusal().await?, SessionError::Tls { .. }),

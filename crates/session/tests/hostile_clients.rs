@@ -109,9 +109,9 @@ async fn random_bytes_at_every_stage_of_the_login_are_rejected() -> Result<()> {
             }
         }
         client.stream.shutdown().await?;
-        until_closed(&mut client.stream)
-            .await
-            .with_context(|| format!("login with random bytes, round {round}, seed {SEED}"))?;
+        until_closed(&mut client.stream).await.with_context(|| {
+            format!("the server did not close a login with random bytes (round {round}, seed {SEED})")
+        })?;
     }
     // Some clients logged in, because a changed byte in the attributes or capabilities does no harm. The
     // server refused all other clients.
@@ -289,7 +289,11 @@ async fn failed_logins_delay_later_logins_from_the_address() -> Result<()> {
         let started = Instant::now();
         let connected = Connection::connect(&served.connect_options().password(password)).await;
         ensure!(connected.is_ok() == (password != "wrong"));
-        ensure!(started.elapsed() >= DELAY, "the answer to the login came after {:?}", started.elapsed());
+        ensure!(
+            started.elapsed() >= DELAY,
+            "the answer to the login came too early: after {:?}",
+            started.elapsed()
+        );
     }
     Ok(())
 }

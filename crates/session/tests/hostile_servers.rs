@@ -229,7 +229,10 @@ async fn query_against(payload: &'static [u8]) -> Result<(SessionError, Vec<u8>)
         anyhow::bail!("the query succeeded, but it must fail")
     };
     let next = connection.ping().await.err();
-    ensure!(matches!(next, Some(SessionError::OutOfStep)), "the next call returned {next:?}");
+    ensure!(
+        matches!(next, Some(SessionError::OutOfStep)),
+        "the next call on the unusable connection returned {next:?}"
+    );
     drop(connection);
     Ok((error, task.await??))
 }
@@ -339,12 +342,12 @@ async fn endless_answers_end_at_the_size_limit() -> Result<()> {
                     | SessionError::Protocol { source: WireError::TooLarge { .. }, .. }
             )
         );
-        ensure!(limited, "endless {flood_of} ended with {error:?}");
+        ensure!(limited, "a query with an endless answer ({flood_of}) ended with {error:?}");
         drop(connection);
         let sent = task.await??;
         ensure!(
             sent < options.rows_bytes_max as u64 + KERNEL_BYTES_MAX,
-            "endless {flood_of}: the server could send {sent} bytes"
+            "endless answer ({flood_of}): the server could send {sent} bytes"
         );
     }
     Ok(())

@@ -282,7 +282,7 @@ async fn split_events_with_wrong_packets_are_refused() -> Result<()> {
         let error = loop {
             match stream.next().await {
                 Ok(Some(_)) => {}
-                Ok(None) => anyhow::bail!("{about}: the stream ended without an error"),
+                Ok(None) => anyhow::bail!("the stream ended without the error {about:?}"),
                 Err(error) => break error,
             }
         };

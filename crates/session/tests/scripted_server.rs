@@ -113,8 +113,8 @@ impl Peer {
         self.send(&payload).await
     }
 
-    /// Reads one packet and returns its payload. The next packet that the fake server sends gets the
-    /// following number.
+    /// Reads one packet and returns its payload. The next packet that the fake server sends gets the packet
+    /// number after that of the read packet.
     pub async fn read(&mut self) -> Result<Vec<u8>> {
         let mut header = [0; PACKET_HEADER_BYTES];
         self.stream.read_exact(&mut header).await?;

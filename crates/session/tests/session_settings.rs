@@ -123,8 +123,8 @@ async fn unusual_global_settings_do_not_reach_a_session(kind: ServerKind) -> Res
     Ok(())
 }
 
-/// Connecting fails if a variable has another value than the setting and the account may not set it. This
-/// holds only for sessions that need the variable.
+/// Connecting fails if the session needs a variable, the variable does not have the value that Tailwater
+/// needs, and the account lacks the privilege to set the variable.
 async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Result<()> {
     let server = Server::start(ServerSpec::new(kind)).await?;
     server.sql("CREATE USER low@'%' IDENTIFIED BY 'pw'").await?;
@@ -139,7 +139,8 @@ async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Re
         server.sql("SET GLOBAL init_connect = 'SET sql_select_limit = 1, sql_mode = ORACLE'").await?;
         let mut connection = Connection::connect(&definitions).await?;
         ensure!(connection.query("SELECT 1 UNION SELECT 2").await?.rows.len() == 2);
-        // This variable is the exception. On hosted servers its value is InnoDB, and no account may set it.
+        // MariaDB does not let every account set `enforce_storage_engine`. On hosted servers its value is
+        // InnoDB, and no account can set it.
         server.sql("SET GLOBAL enforce_storage_engine = InnoDB").await?;
         Connection::connect(&definitions).await?;
         server.sql("SET GLOBAL enforce_storage_engine = Aria").await?;

@@ -202,7 +202,7 @@ async fn only_modes_that_allow_it_connect_to_a_server_without_tls() -> Result<()
                     !connects && matches!(error, SessionError::TlsNotOffered { .. }),
                     "TLS mode {mode:?}, unexpected error: {error}"
                 );
-                ensure!(task.await??.is_empty(), "{mode:?}: the client sent bytes without TLS");
+                ensure!(task.await??.is_empty(), "with TLS mode {mode:?}, the client sent bytes without TLS");
             }
         }
     }

@@ -102,9 +102,9 @@ async fn replicas_log_in(kind: ServerKind) -> Result<()> {
         connection.execute(&change).await?;
         connection.execute(start).await?;
         let first = seen.recv().await.context("no replica logged in")?;
-        ensure!(first.tls == *tls, "login of a replica {way}: {first:?}");
+        ensure!(first.tls == *tls, "login of a replica with the options {way}: {first:?}");
         let asks = matches!(ClientCommand::parse(&first.first)?, ClientCommand::Query(_));
-        ensure!(asks, "first command of a replica {way}: {}", first.first.escape_ascii());
+        ensure!(asks, "first command of a replica with the options {way}: {}", first.first.escape_ascii());
         connection.execute(stop).await?;
         only_breaks_off(&served)?;
     }

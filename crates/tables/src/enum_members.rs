@@ -45,7 +45,8 @@ fn declared(column_type: &str) -> Option<Vec<String>> {
 /// Returns a text of zeros that is equal to no member in any collation, and that servers read as index 0 of
 /// an ENUM. If every such text may be a member, returns a text that servers reject.
 fn zeros(members: &[String]) -> String {
-    // Digits of other scripts may compare equal to ASCII digits, so their members count, too.
+    // A collation may treat digits of other scripts as equal to ASCII digits. So members that consist of such
+    // digits are compared, too.
     let lengths: Vec<_> = members
         .iter()
         .map(|member| member.trim())
@@ -75,7 +76,8 @@ pub fn selected(column: &ColumnInfo) -> Option<String> {
     }
 }
 
-/// Returns the text that represents index 0 of an ENUM (see the module); `None` for other types.
+/// Returns the text that represents index 0 of an ENUM, see the documentation of this module. `None` for
+/// other types.
 pub fn index_zero(data_type: &str, column_type: &str) -> Option<String> {
     let members = declared(column_type).filter(|_| data_type == "enum")?;
     Some(zeros(&members))

@@ -338,7 +338,7 @@ pub enum BulkError {
         format: &'static str,
     },
     /// The dump of another tool has contents that `load` does not support.
-    #[error("{}: a dump of {tool}: {reason}", path.display())]
+    #[error("{}: this dump of {tool} cannot be loaded: {reason}", path.display())]
     ForeignDump {
         /// The folder or a file of it.
         path: PathBuf,
@@ -479,13 +479,13 @@ pub enum BulkError {
         count: u64,
     },
     /// The state file for a new check already exists.
-    #[error("{}: has the state of a check already; continue that check with --resume, or use another file", path.display())]
+    #[error("{} already contains the state of a check; continue that check with --resume, or use another file", path.display())]
     StateFileExists {
         /// The file.
         path: PathBuf,
     },
     /// The state file belongs to another check.
-    #[error("{}: has the state of another check: {reason}; use another file", path.display())]
+    #[error("{} contains the state of another check: {reason}; use another file", path.display())]
     StateMismatch {
         /// The file.
         path: PathBuf,

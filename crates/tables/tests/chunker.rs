@@ -192,7 +192,7 @@ async fn every_row_is_in_one_chunk(kind: ServerKind) -> Result<()> {
 
 async fn check_case(connection: &mut Connection, case: &Case) -> Result<()> {
     let name = format!("`chunks`.`{}`", case.name.replace('`', "``"));
-    // This column has the number of the row. No key contains it.
+    // The column `row_n` stores the number of the row. No key contains this column.
     let sql = match case.definition.strip_suffix(" COMMENT=('") {
         Some(definition) => format!("CREATE TABLE {name} (row_n INT, {definition}"),
         None => format!("CREATE TABLE {name} (row_n INT, {})", case.definition),

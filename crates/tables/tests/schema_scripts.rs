@@ -138,7 +138,7 @@ async fn definitions_recreate_their_objects(kind: ServerKind) -> Result<()> {
         run_script(&server, script)?;
     }
     let (again, after) = scripts(&mut connection, &Selection::default()).await?;
-    ensure!(again == found, "the scripts have created other objects: {again:#?}");
+    ensure!(again == found, "the scripts created other objects than before: {again:#?}");
     for (before, after) in before.iter().zip(&after) {
         let (before, after) = (String::from_utf8_lossy(before), String::from_utf8_lossy(after));
         ensure!(before == after, "a definition has changed:\n{before}\n{after}");

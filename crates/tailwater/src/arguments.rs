@@ -23,6 +23,7 @@ mod channel;
 mod check;
 mod copy;
 mod dump;
+mod init;
 mod log;
 mod manager;
 mod shell_integration;
@@ -33,6 +34,7 @@ pub use copy::{
     CloneArgs, CopyArgs, CopyBinaryArgs, CopyHowArgs, DeferIndexesArg, SourceServerArgs, TargetServerArgs,
 };
 pub use dump::{CompressionArg, DumpArgs, FormatArg, LoadArgs};
+pub use init::InitArgs;
 pub use log::{ArchiveArgs, CatArgs, LogCommand, LogSource, PurgeArgs, StatsArgs, TimeArgs};
 pub use manager::{
     DowntimeArgs, FailoverArgs, ManagerCommand, ManagerScope, RaiseTermsArgs, RejoinArgs, SwitchoverArgs,
@@ -75,8 +77,12 @@ pub enum Command {
     /// Start and stop MariaDB and MySQL test servers on this machine.
     #[command(subcommand)]
     Sandbox(SandboxCommand),
+    /// Prepare a primary for capture: find its replicas, create an account, and write a configuration. Prints
+    /// everything first. Exit code 3: the check afterwards found problems; 4: refused, nothing was changed.
+    Init(InitArgs),
     /// Run the daemon until SIGTERM or SIGINT: it captures every configured source, serves and applies the
-    /// logs, and manages the clusters.
+    /// logs, and manages the clusters. SIGHUP reloads the configuration. Exit code 78: the configuration is
+    /// wrong.
     Run(ConfigFile),
     /// Show whether all is well with the running daemon: sources, log disk, binlog servers, channels and
     /// clusters, and what to do about each problem. Exit code 3: something is wrong.
@@ -191,6 +197,9 @@ pub enum ConfigCommand {
     /// Print the settings in force, and whether each comes from the file, the environment, --set or is the
     /// default. Secrets are not shown.
     Show(ConfigFile),
+    /// Let the running daemon read its configuration again. Prints what was applied, and what needs a
+    /// restart. SIGHUP does the same.
+    Reload(ConfigFile),
     /// Print a configuration file with every key: its meaning, unit and default.
     Default,
 }

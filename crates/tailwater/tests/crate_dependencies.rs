@@ -79,6 +79,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tailwater-session",
             "tailwater-apply",
             "tailwater-manager",
+            "tailwater-topology",
             "tailwater-daemon",
         ],
     ),

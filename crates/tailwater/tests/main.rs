@@ -11,6 +11,7 @@ mod crate_dependencies;
 mod documentation;
 mod documented_incident_tests;
 mod failover;
+mod monitoring_files;
 mod naming_and_language;
 mod notify_socket;
 mod openmetrics_parser;

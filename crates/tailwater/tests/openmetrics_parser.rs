@@ -1,4 +1,4 @@
-//! Parses the text of `/metrics` by the rules of OpenMetrics 1.0 for gauges, counters and infos.
+//! Parses the text of `/metrics` by the rules of OpenMetrics 1.0 for gauges, counters, histograms and infos.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -74,7 +74,7 @@ impl Scrape {
     }
 }
 
-/// The metadata of a metric family that has been parsed so far.
+/// The metadata of a metric family, as far as it has been parsed.
 #[derive(Default)]
 struct Family {
     name: String,
@@ -103,24 +103,31 @@ impl Family {
 
     fn sample(&mut self, line: &str) -> Result<(String, f64)> {
         self.has_samples = true;
-        let suffix = match self.metric_type.as_str() {
-            "gauge" => "",
-            "counter" => "_total",
-            "info" => "_info",
+        let suffixes: &[&str] = match self.metric_type.as_str() {
+            "gauge" => &[""],
+            "counter" => &["_total"],
+            "histogram" => &["_bucket", "_count", "_sum"],
+            "info" => &["_info"],
             other => bail!("unknown metric type {other:?}"),
         };
-        let rest = line.strip_prefix(&self.name).and_then(|rest| rest.strip_prefix(suffix));
-        let rest =
-            rest.and_then(|rest| rest.strip_prefix('{')).context("the sample belongs to another family")?;
-        let (labels, rest) = labels(rest)?;
+        let name_end = line.find(['{', ' ']).context("the sample has no value")?;
+        let (name, rest) = line.split_at(name_end);
+        let suffix = name.strip_prefix(&self.name).filter(|suffix| suffixes.contains(suffix));
+        let suffix = suffix.context("the sample belongs to another family")?;
+        let (labels, rest) = match rest.strip_prefix('{') {
+            Some(rest) => labels(rest)?,
+            None => (BTreeMap::new(), rest),
+        };
+        ensure!(labels.contains_key("le") == (suffix == "_bucket"), "only a bucket has the label le");
         let value: f64 = rest.strip_prefix(' ').context("the sample has no value")?.parse()?;
         ensure!(
             value.is_finite() && (suffix.is_empty() || value >= 0.0),
             "the value of the sample is not finite, or a count is negative"
         );
-        ensure!(suffix != "_info" || value == 1.0, "the value of an info is always 1");
+        ensure!(suffix != "_info" || value == 1.0, "the value of an info metric must be 1, but is {value}");
         let labels: Vec<_> = labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
-        Ok((format!("{}{suffix}{{{}}}", self.name, labels.join(",")), value))
+        let labels = labels.join(",");
+        Ok((if labels.is_empty() { name.to_owned() } else { format!("{name}{{{labels}}}") }, value))
     }
 }
 
@@ -163,6 +170,10 @@ fn invalid_exposition_is_rejected() {
     let scrape = Scrape::parse(good).expect("the exposition is valid");
     assert_eq!(scrape.value(r#"a_seconds{a="d",b="c\""}"#), Some(1.5));
     assert!(scrape.has("a_seconds") && !scrape.has("a"));
+    let histogram = "# TYPE a histogram\na_bucket{le=\"+Inf\"} 2\na_count 2\na_sum 1.5\n# EOF\n";
+    let scrape = Scrape::parse(histogram).expect("the exposition is valid");
+    assert_eq!((scrape.value("a_bucket{le=\"+Inf\"}"), scrape.value("a_sum")), (Some(2.0), Some(1.5)));
+    assert!(Scrape::parse(&histogram.replace("{le=\"+Inf\"}", "")).is_err());
     let sample = "a_seconds{b=\"c\\\"\",a=\"d\"} 1.5\n";
     for (from, to) in [
         ("# EOF\n", ""),

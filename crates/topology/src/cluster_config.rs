@@ -68,11 +68,11 @@ pub struct RemoteRelayPlan {
     pub name: String,
     /// The relay; its state is `None` until it is probed.
     pub relay: RelayPlan,
-    /// Why the relay does not answer, if it was probed and did not.
+    /// Why the relay did not answer the probe. `None` if it answered or has not been probed.
     pub silent: Option<String>,
 }
 
-/// A `[[serve]]`: an address at which the relay serves replicas.
+/// A `[[serve]]` section of the configuration: an address at which the relay serves replicas.
 #[derive(Debug, Clone, Default)]
 pub struct ListenerPlan {
     /// Address of the form `host:port`.

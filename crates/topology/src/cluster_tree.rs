@@ -119,8 +119,8 @@ pub struct GtidComparison {
     pub behind: u64,
     /// Errant transactions as text: those that the server has and the primary never had.
     pub errant: Option<String>,
-    /// Transactions that the primary wrote and that the primary itself lacks, as text. These transactions
-    /// still wait for their ACK on the primary, or the primary has lost them.
+    /// Transactions that the primary wrote and this server has, but that the primary itself lacks, as text.
+    /// They still wait for their ACK on the primary, or the primary has lost them.
     pub ahead: Option<String>,
 }
 

@@ -103,8 +103,8 @@ fn describe(node: &mut TopologyNode, look: &ServerState) {
     }
 }
 
-/// Adds the queries that the server refused. A refused query is a problem only where something depends on it:
-/// capturing and applying need fewer privileges than listing replicas.
+/// Adds the queries that the server refused. A refused query is a problem only if something depends on its
+/// result. To capture and apply, Tailwater needs fewer privileges than to list replicas.
 fn tell_unasked(node: &mut TopologyNode, look: &ServerState, acknowledges: bool) {
     for unanswered in &look.unanswered {
         let matters = match (unanswered.question, node.role) {

@@ -10,11 +10,13 @@ pub enum TopologyError {
     #[error(transparent)]
     Session(#[from] SessionError),
     /// The server's answer to a query does not have the expected form.
-    #[error("{server}: {what} is not understood: {value:?}; is this server version supported?")]
+    #[error(
+        "the server {server} returned {what} that Tailwater cannot parse: {value:?}; is this server version supported?"
+    )]
     UnexpectedAnswer {
         /// The server that answered.
         server: String,
-        /// The query that was sent.
+        /// The kind of value that Tailwater queried, such as a GTID set.
         what: &'static str,
         /// The beginning of the value that is not understood.
         value: String,

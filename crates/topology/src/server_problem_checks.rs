@@ -8,7 +8,7 @@ use crate::server_state::{
 };
 use crate::server_version::ServerVersion;
 
-/// A replica with a larger lag is reported as lagging, in seconds.
+/// The largest lag of a replica, in seconds, that is not reported as a problem.
 pub(super) const LAG_SECONDS_MAX: u64 = 10;
 
 /// Adds the problems of the primary.

@@ -86,9 +86,9 @@ pub struct ServerState {
     pub semi_sync_source: Option<SemiSyncSource>,
     /// State of semi-sync for the server as a replica; `None` if the plugin is not loaded.
     pub semi_sync_replica: Option<SemiSyncReplica>,
-    /// Why the server cannot become a semi-sync source: the source plugin is not loaded, and this account may
-    /// not load it. `None` if the plugin is loaded, or if nothing is known to prevent loading it. Whether the
-    /// plugin file exists is known only when the plugin is loaded.
+    /// Why the server cannot become a semi-sync source: the source plugin is not loaded, and this account is
+    /// not allowed to load it. `None` if the plugin is loaded, or if nothing is known to prevent loading it.
+    /// Whether the plugin file exists is known only when the plugin is loaded.
     pub semi_sync_unavailable: Option<String>,
     /// The privilege that the account lacks to make this server a primary or a replica, if that is certain.
     pub missing_privilege: Option<String>,

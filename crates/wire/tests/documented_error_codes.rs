@@ -28,7 +28,8 @@ fn every_code_is_documented() {
         let row = format!("| {} | ", error.code());
         assert_eq!(page.matches(&row).count(), 1, "docs/reference/errors.md has no row {row}");
     }
-    // Except for these, every error of a printer has one of the codes above.
+    // The errors in this list have codes of their own. Every other error of a printer has one of the codes
+    // above.
     let own = [
         PrintError::Output(std::io::Error::other("full")),
         PrintError::NotExact { what: "a row".to_owned(), reason: "a reason".to_owned() },

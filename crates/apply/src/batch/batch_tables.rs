@@ -66,15 +66,16 @@ impl<'a> BatchTable<'a> {
     fn new(mapped: &'a MappedTable, options: PlanOptions) -> Self {
         let target = &*mapped.target;
         let key = KeyColumns::of(&mapped.map, target).filter(|_| mapped.same_shape);
-        // The target executes foreign key cascades itself, and the log does not contain their changes.
+        // The target executes foreign key cascades itself, and the log does not contain their changes. So the
+        // changes of a row are merged only if its table has no foreign keys.
         let alone = target.parents.is_empty() && target.children.is_empty();
         let generated = target.columns.iter().any(|column| column.generated);
         // MariaDB shows the period columns of a system-versioned table as generated columns. A history row in
-        // such a table has the same key as the current row.
+        // such a table has the same key as the current row, so the rows of the table are not merged.
         let versioned =
             target.flavour == Flavour::MariaDb && target.columns.iter().any(|column| column.stored);
         // The planner does not compare intermediate values of an AUTO_INCREMENT column that is not in the
-        // key.
+        // key. So the changes of a row are not merged if its table has such a column.
         let counts_beside = key.as_ref().is_some_and(|key| {
             let mut counted = target.columns.iter().enumerate().filter(|(_, column)| column.auto_increment);
             counted

@@ -57,8 +57,8 @@ impl AccountEffects {
         let Some(mut effects) = Self::after_statement(shared, text, database, invoker).await? else {
             return Ok(None);
         };
-        // With `IF NOT EXISTS`, MySQL gives no privileges if the routine exists. MariaDB gives the privileges
-        // to the account that runs the statement even if the routine exists.
+        // With `IF NOT EXISTS`, MySQL gives the creator no privileges if the routine already exists. MariaDB
+        // gives the privileges to the account that runs the statement even if the routine already exists.
         let is_passed_over =
             |routine: &mut Routine| routine.unless_exists && shared.flavour == Flavour::MySql;
         if let Some(routine) = effects.routine.take_if(is_passed_over)

@@ -7,8 +7,8 @@
 //!
 //! Reading these counters costs a server 0.1 to 0.4 ms, because it goes through all its counters. So they are
 //! not read before every commit. They are read if the batch is the first with rows of some table, or if it
-//! has many rows. They are also read if all reads together take at most a twentieth of the time. The next
-//! check also counts the rows that were committed without a check.
+//! has many rows. They are also read if the time since the last check is at least twenty times as long as
+//! reading them takes. The next check also counts the rows that were committed without a check.
 //!
 //! On MySQL, any client's `FLUSH STATUS` resets the counters of all sessions. The check recognizes that by
 //! `Com_select`, which each query raises by one. If a reset happens between two readings, the rows that were
@@ -27,8 +27,8 @@ use crate::writeset::IndexId;
 /// A batch of at least this many rows is always checked: applying it takes many times longer than the query.
 const UNCHECKED_ROWS_MAX: u64 = 4096;
 
-/// Unless there is another reason to check, reading the counters may take at most 1/`TIME_FRACTION` of the
-/// time.
+/// Unless there is another reason to check, the time since the last check must be at least this many times as
+/// long as reading the counters takes.
 const TIME_FRACTION: u32 = 20;
 
 /// Counts the rows that a session sent, and compares them with the server's counters.

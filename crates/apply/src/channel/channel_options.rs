@@ -100,7 +100,8 @@ pub struct ChannelOptions {
     /// A source transaction longer than this many bytes is read from the log while it is written to the
     /// target.
     pub transaction_bytes_max: u64,
-    /// How long after its commit on the source a transaction is applied, by the source's clock.
+    /// The delay of the channel: it applies a transaction this long after the commit on the source, by the
+    /// source's clock.
     pub delay: Duration,
     /// Where the fractional digits of temporal columns in the layout from before MySQL 5.6 come from.
     pub old_temporal_precision: OldTemporalPrecision,

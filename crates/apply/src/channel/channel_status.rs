@@ -80,15 +80,16 @@ pub struct ChannelStatus {
     pub rows_total: u64,
     /// Target transactions committed since the process started.
     pub commits_total: u64,
-    /// How often a batch committed only its first part in independent order, because an older batch had
-    /// stalled.
+    /// The number of batches in independent order that committed only their first part, because an older
+    /// batch had stalled.
     #[serde(default, rename = "gave_way_total", alias = "yields_total")]
     pub yields_total: u64,
     /// Transactions per second, measured over the last second.
     pub transactions_per_second: f64,
     /// Number of connections that apply to the target.
     pub workers: usize,
-    /// How long after their commit on the source transactions are applied, in seconds. The lag includes it.
+    /// The configured delay, in seconds: a transaction is applied this long after its commit on the source.
+    /// The lag includes the delay.
     #[serde(default)]
     pub delay_seconds: u64,
     /// Memory of the transactions that are read but not yet applied, in bytes.

@@ -1,4 +1,4 @@
-//! Counts the rows of a transaction that a ROLLBACK does not undo: those of nontransactional tables.
+//! Counts the rows of nontransactional tables in a transaction. A ROLLBACK does not undo these rows.
 
 use tailwater_session::SessionError;
 

@@ -413,7 +413,7 @@ impl ChannelStore {
         Ok(())
     }
 
-    /// Saves applied spans that no commit of a worker contains: those of skipped transactions.
+    /// Saves the log spans of skipped transactions, because no commit of a worker contains these spans.
     ///
     /// # Errors
     /// [`ApplyError::TakenOver`]; [`ApplyError::Session`].

@@ -221,7 +221,7 @@ impl RowWriter {
     /// As [`RowWriter::push_rows`] and [`Packets::run`].
     pub(super) async fn run_rows(&mut self, changes: &RowChanges) -> Result<(), ApplyError> {
         let by_event = !self.tolerant && changes.table.same_shape;
-        // For rows written as SQL, shortened row images would be copies.
+        // Do not shorten the images of rows that are written as SQL: a shortened image may be a copy.
         let options = PlanOptions { cut_images: self.plan.cut_images && by_event, ..self.plan };
         let mut plan = batch::plan([changes], options).map_err(ApplyError::rows)?;
         self.drop_blackhole_changes(&mut plan)?;

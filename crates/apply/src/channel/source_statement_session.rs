@@ -333,7 +333,10 @@ impl SourceSession {
                 return Ok(before);
             }
         }
-        info!(gtid = transaction.gtid_text(), "replacing a table of the target: ddl_exec_mode = idempotent");
+        info!(
+            gtid = transaction.gtid_text(),
+            "replacing a table of the target, because ddl_exec_mode = idempotent"
+        );
         self.execute(&last).await
     }
 

@@ -137,7 +137,7 @@ impl StartContext<'_> {
 
 /// Adds the GTIDs that the channel has written to the target without recording them as applied.
 fn with_unrecorded_gtids(mut all: GtidSet, record: &ChannelRecord, source: &SourceIdentity) -> GtidSet {
-    // After a crash, the target's binlog may contain GTIDs that are not recorded as applied: those of a
+    // After a crash, the target's binlog may contain GTIDs that are not recorded as applied: the GTID of a
     // statement that commits implicitly, or of a prepared XA transaction. On MariaDB this does not matter,
     // because its position does not depend on its binlog.
     for text in record.intent_gtids.iter().chain(&record.newest_gtids) {

@@ -14,8 +14,8 @@ use crate::transaction_decoder::statement_classifier;
 /// that write to the source. So the channel does not apply changes of this schema to the target.
 pub const OWN_SCHEMA: &str = "tailwater";
 
-/// The table in that schema into which `check` writes marks on the source. `check` then waits until the
-/// target has them.
+/// The table in schema `tailwater` into which `tailwater check` writes marks on the source. The command then
+/// waits until the target has the marks.
 pub(crate) const MARKS_TABLE: &str = "check_marks";
 
 /// Applies `filters` to the statements of a transaction.

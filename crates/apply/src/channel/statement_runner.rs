@@ -221,8 +221,7 @@ impl RunnerSession {
         self.source.writer.connection.execute_bytes(&progress).await?;
         self.source.writer.connection.execute("COMMIT").await?;
         if unlogged {
-            // Replicas of the target need the later transactions, so the target must log these transactions
-            // again.
+            // Turn binary logging on again: replicas of the target need the later transactions.
             self.source.writer.connection.execute("SET SESSION sql_log_bin=1").await?;
         }
         if run.ddl_ran {

@@ -34,8 +34,8 @@ impl GtidPublisher {
     }
 
     /// Sets the applied GTIDs on the target if they have changed. With `gtid = preserve` the target already
-    /// has them, except those of skipped transactions. It is not an error if the target rejects the GTIDs,
-    /// because the target's data are not at risk.
+    /// has them, except the GTIDs of skipped transactions. It is not an error if the target rejects the
+    /// GTIDs, because the target's data are not at risk.
     ///
     /// # Errors
     /// [`ApplyError::Session`] if the connection fails.

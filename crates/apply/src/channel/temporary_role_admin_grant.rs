@@ -78,7 +78,7 @@ const RELOAD: &str = "FLUSH NO_WRITE_TO_BINLOG PRIVILEGES";
 
 impl TemporaryRoleAdmin {
     /// Makes the account administrator of the roles that the statement names. After an error, the account may
-    /// be administrator of some of these roles: those in `roles`.
+    /// be administrator of some of these roles; `self.roles` then lists them.
     async fn grant_admin(&mut self) -> Result<(), SessionError> {
         let sql = format!(
             "SELECT u.User, COALESCE(MAX(m.Admin_option), '') FROM mysql.user u LEFT JOIN \

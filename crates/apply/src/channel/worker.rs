@@ -27,7 +27,7 @@ use crate::log_position_range::joined;
 use crate::scheduler::{BatchId, BatchTiming, CommitOrder, TransactionBatch};
 use crate::source_transaction::{RowChanges, Transaction, TransactionContent};
 
-/// How often a batch is retried after a deadlock or a lock wait timeout.
+/// The maximum number of retries of a batch after a deadlock or a lock wait timeout.
 const CONFLICTS_MAX: u32 = 20;
 
 /// If a batch has at least this many bytes, its commit is sent separately, so that the time of the commit is
@@ -45,7 +45,7 @@ const SYNC_WAIT_MAX: Duration = Duration::from_secs(2);
 pub(super) enum BatchOutcome {
     /// The whole batch has committed.
     Committed(BatchTiming),
-    /// The batch's part `first` has committed, and the rest is returned to the scheduler.
+    /// The part `first` of the batch has committed, and the rest is returned to the scheduler.
     FirstCommitted(BatchTiming),
     /// Nothing has committed: the run stopped before the batch started, or the log will not make the batch
     /// durable.

@@ -84,8 +84,8 @@ impl GeneratedHistory {
         *self.counts.entry(identity).or_default() += 1;
     }
 
-    /// Returns whether the row with this identity is one of these history rows, and removes it from the
-    /// counts.
+    /// Returns whether the statements so far create the history row with this identity. If so, removes it
+    /// from the counts.
     fn take(&mut self, identity: &[u8]) -> bool {
         let Some(count) = self.counts.get_mut(identity) else { return false };
         *count -= 1;

@@ -81,7 +81,7 @@ impl TableRoute {
         self.kept.contains(operation)
     }
 
-    /// Returns the database and table on the target, if these names differ from those on the source.
+    /// Returns the database and table on the target, if these names differ from the names on the source.
     pub fn renamed(&self) -> Option<(&str, &str)> {
         self.renamed.as_ref().map(|(schema, table)| (&**schema, &**table))
     }

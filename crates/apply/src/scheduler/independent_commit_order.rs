@@ -1,5 +1,5 @@
 //! Independent commit order: only transactions that share keys keep their order. It puts transactions into
-//! groups by key, or into consecutive runs of the log while runs are faster.
+//! groups by key. While this is faster, it puts them into runs, which are consecutive parts of the log.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,9 @@ use super::shared_key_batches::KeyedBatches;
 use super::source_order_runs::{AcceptedRun, LogRuns, StartedRun};
 use super::transaction_batch::{BatchId, BatchTotals, Scheduled, TransactionBatch};
 
-/// How often to check whether the waiting batches have yielded. A batch that has not yielded after this many
-/// checks executes a long statement or is held up itself. The other batches then stop waiting for it.
+/// The maximum number of checks whether the waiting batches have yielded. A batch that has not yielded after
+/// this many checks executes a long statement or is held up itself. The other batches then stop waiting for
+/// it.
 const CHECKS_MAX: u32 = 6;
 /// If batches have fewer transactions than this, committing in order costs more than runs gain.
 const RUN_TRANSACTIONS_MIN: usize = 64;

@@ -22,8 +22,8 @@ pub struct SchedulerOptions {
     pub batch_transactions_max: usize,
     /// The maximum number of bytes in one batch. A larger transaction is alone in its batch.
     pub batch_bytes_max: usize,
-    /// The maximum number of transactions in the window: those that were offered and are not done, including
-    /// running ones.
+    /// The maximum number of transactions in the window. The window contains the transactions that were
+    /// offered to the scheduler and have not ended, including running transactions.
     pub window_transactions_max: usize,
     /// The maximum number of bytes of the transactions in the window. A single transaction may exceed it.
     pub window_bytes_max: usize,

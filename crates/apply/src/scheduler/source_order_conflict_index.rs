@@ -49,7 +49,7 @@ struct IndexRunKeys {
 struct Recent {
     last: u64,
     before: u64,
-    /// The earlier run that must commit before transactions of the last run that access the key are executed.
+    /// The earlier run that must commit before the last run executes its transactions that access the key.
     last_after: u64,
 }
 

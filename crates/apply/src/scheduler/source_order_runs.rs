@@ -1,4 +1,4 @@
-//! Consecutive runs of the log, which execute in parallel and commit in order.
+//! Runs: consecutive parts of the log, which execute in parallel and commit in order.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ pub(super) use super::source_order_conflict_index::ConflictingRuns;
 use super::source_order_conflict_index::RunIndex;
 use super::transaction_batch::{BatchId, BatchTotals, Scheduled, TransactionBatch, TransactionWeight};
 
-/// The runs of the log that are not finished.
+/// The runs (consecutive parts of the log) that are not finished.
 ///
 /// Runs are numbered without gaps, so the finished runs are all runs up to one number. A transaction is
 /// deferred while an earlier run that conflicts with it is unfinished. It is also deferred if an earlier

@@ -18,7 +18,8 @@ pub struct DecodeLimits {
 }
 
 impl Default for DecodeLimits {
-    /// Events of 1 GiB, the servers' maximum, and transactions of 64 MiB.
+    /// Returns the default limits: 1 GiB for an event, which is the servers' maximum, and 64 MiB for a
+    /// transaction.
     fn default() -> Self {
         Self { event_bytes_max: 1 << 30, transaction_bytes_max: 64 << 20 }
     }

@@ -20,14 +20,16 @@ use crate::writeset::{Access, Writeset};
 pub enum Decoded {
     /// The decoded transaction.
     Transaction(Box<Transaction>),
-    /// [`TableLookup::target`] must load this target table first; then decode the same entry again.
+    /// The caller must load this table of the target, so that [`TableLookup::target`] returns it, and then
+    /// decode the same entry again.
     NeedsTable {
         /// Database name.
         schema: String,
         /// Table name.
         table: String,
     },
-    /// [`TableLookup::old_time_digits`] must load this source table first; then decode the same entry again.
+    /// The caller must load the columns of this source table, so that [`TableLookup::old_time_digits`]
+    /// returns them, and then decode the same entry again.
     NeedsSource {
         /// Database name.
         schema: String,

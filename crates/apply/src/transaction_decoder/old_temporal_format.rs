@@ -15,7 +15,7 @@ use crate::column_matching::{ColumnMismatch, TargetType, target_columns};
 use crate::source_table_columns::SourceColumn;
 use crate::target_table::TargetTable;
 
-/// Where the digits of a MariaDB source's old temporal columns come from.
+/// Where the number of fractional digits of a MariaDB source's old temporal columns comes from.
 #[derive(Debug, Clone)]
 pub enum OldTimeDigits {
     /// The source must be read first ([`super::Decoded::NeedsSource`]).
@@ -31,8 +31,8 @@ pub enum OldTimeDigits {
 pub struct DeclaredColumns {
     /// The columns that the table maps contain, in order.
     pub columns: Vec<SourceColumn>,
-    /// Whether a later DDL statement rebuilt the table and kept the digits. The table may now have the new
-    /// layout.
+    /// Whether a later DDL statement rebuilt the table and kept the number of fractional digits. The table
+    /// may now have the new layout.
     pub was_rebuilt: bool,
 }
 
@@ -41,8 +41,8 @@ pub(crate) fn is_old(column: &BinlogColumn) -> bool {
     type_name(column.column_type).is_some()
 }
 
-/// Returns whether a table map has columns whose digits the log does not contain. On MySQL the old layout has
-/// no fractional digits.
+/// Returns whether a table map has columns whose number of fractional digits is not in the log. On MySQL the
+/// old layout has no fractional digits.
 pub(super) fn lacks_digits(map: &TableMap) -> bool {
     map.flavour == Flavour::MariaDb && map.columns.iter().any(is_old)
 }
@@ -66,12 +66,12 @@ fn with_digits(column_type: ColumnType, fraction: u8) -> ColumnType {
     }
 }
 
-/// Sets the digits of the columns with the old layout.
+/// Sets the number of fractional digits of the columns with the old layout.
 /// [`MappedTable::new`](crate::source_to_target_table::MappedTable::new) reports columns that the target does
 /// not have.
 ///
 /// # Errors
-/// The first column whose digits are not certain.
+/// [`ColumnMismatch`] for the first column whose number of fractional digits is not certain.
 pub(super) fn set_digits(
     map: &mut TableMap,
     target: &TargetTable,
@@ -96,8 +96,8 @@ pub(super) fn set_digits(
     Ok(())
 }
 
-/// Returns the digits of the column at `index`, which was logged with type `name`. `own` is the number of
-/// digits that the target declares, if the target's column has the same type.
+/// Returns the number of fractional digits of the column at `index`, which was logged with type `name`. `own`
+/// is the number of digits that the target declares, if the target's column has the same type.
 fn declared_digits(
     map: &TableMap,
     index: usize,
@@ -136,7 +136,7 @@ fn declared_digits(
              the channel. (After ALTER TABLE ... FORCE on the source with mysql56_temporal_format=ON, the binlog contains it)",
             theirs.name, theirs.digits, theirs.digits,
         )),
-        // The target's column has another type, so there are no digits to compare.
+        // The target's column has another type, so do not compare the numbers of digits.
         _ => Ok(theirs.digits),
     }
 }

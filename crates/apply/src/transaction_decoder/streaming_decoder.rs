@@ -29,7 +29,7 @@ use crate::source_transaction::{ApplyStep, Statement, StatementVariable};
 /// The maximum number of tables in one statement, to limit memory. Servers join at most 61 tables in a
 /// statement, and partitions do not count as tables.
 const MAPS_MAX: usize = 65_536;
-/// The maximum number of values that are set for one statement.
+/// The maximum number of values, such as user variables, that events may set for one statement.
 const VARIABLES_MAX: usize = 65_536;
 
 /// Reads the steps of one transaction.
@@ -82,14 +82,16 @@ pub(super) enum TransactionEnding {
 pub enum TransactionRead {
     /// The next step of the transaction was read.
     Step(ApplyStep),
-    /// [`TableLookup::target`] must load this target table; then call `read` again.
+    /// The caller must load this table of the target, so that [`TableLookup::target`] returns it, and then
+    /// call `read` again.
     NeedsTable {
         /// Database name.
         schema: String,
         /// Table name.
         table: String,
     },
-    /// [`TableLookup::old_time_digits`] must load this source table; then call `read` again.
+    /// The caller must load the columns of this source table, so that [`TableLookup::old_time_digits`]
+    /// returns them, and then call `read` again.
     NeedsSource {
         /// Database name.
         schema: String,

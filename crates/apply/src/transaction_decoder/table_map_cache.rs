@@ -19,7 +19,8 @@ use crate::source_to_target_table::MappedTable;
 /// different table map each time it reopens the table.
 const MAPS_MAX: usize = 4096;
 
-/// Table maps by their body. A source logs the same table map before every statement.
+/// The cached table maps. The body of a table map is the key of its cache entry. A source logs the same table
+/// map before every statement.
 #[derive(Debug)]
 pub(super) struct MapCache {
     flavour: Flavour,

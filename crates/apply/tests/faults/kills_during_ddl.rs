@@ -90,7 +90,7 @@ const OF_MARIADB: &[&str] = &[
     "INSERT INTO d#.s (t) VALUES (3)",
 ];
 
-/// Returns the resulting definitions, without the times of changes.
+/// Returns the server's definitions of databases, tables, programs and accounts, without modification times.
 async fn defined(server: &Server) -> Result<Vec<String>> {
     let queries = [
         "SELECT schema_name FROM information_schema.schemata WHERE schema_name LIKE 'd_' OR schema_name LIKE 'dx_' ORDER BY 1",
@@ -174,9 +174,9 @@ async fn mysql_definitions_run_once() -> Result<()> {
     run_once(ServerKind::Mysql97).await
 }
 
-/// The applier is killed between a DDL statement, which the target has logged under its GTID, and the
-/// progress. After the restart, the channel must not conclude from this GTID that native replication has
-/// applied the transaction.
+/// The target has logged a DDL statement under its GTID. The applier is killed before it writes its progress.
+/// After the restart, the channel must not conclude from this GTID that native replication has applied the
+/// transaction.
 async fn a_logged_definition_is_not_native_replication(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     let options = ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("preserved") };

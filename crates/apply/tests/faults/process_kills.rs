@@ -96,7 +96,8 @@ type Cast = (ServerKind, CommitOrder, GtidMode);
 
 /// Injects `rounds` faults under load. Afterwards the source and the target must be equal.
 async fn play((kind, order, gtid): Cast, random: &mut StdRng, rounds: u32) -> Result<()> {
-    // A target that logs applied transactions must keep its binlog consistent with its data.
+    // In the modes in which the target logs applied transactions, it must sync its commits. Otherwise its
+    // binlog and its data could differ after a kill.
     let durability = if gtid == GtidMode::Log { FORGETFUL } else { DURABLE };
     let (source, target) = (spec(kind, 1), spec(kind, 2).options(durability.iter().copied()));
     let Some(mut rig) = Rig::idle(source, target).await? else { return Ok(()) };
@@ -201,8 +202,8 @@ async fn mysql_loses_nothing_when_killed_under_the_sources_gtids() -> Result<()>
     rounds((ServerKind::Mysql97, CommitOrder::Independent, GtidMode::Preserve)).await
 }
 
-/// A target that logged transactions under the source's GTIDs and then lost them in a crash must not count as
-/// having them.
+/// A target logs transactions under the source's GTIDs and loses them in a crash. The channel must not assume
+/// that the target still has these transactions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transactions_that_a_mysql_target_logged_and_lost_are_detected() -> Result<()> {
     let Some(mut rig) = Rig::start(ServerKind::Mysql97, &[], FORGETFUL).await? else { return Ok(()) };

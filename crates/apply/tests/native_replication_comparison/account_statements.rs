@@ -82,7 +82,7 @@ const MYSQL_BY_BOSS: &[&str] = &[
     "ALTER USER USER() IDENTIFIED BY 'secret' REPLACE 'secret' RETAIN CURRENT PASSWORD",
     "GRANT BACKUP_ADMIN ON *.* TO CURRENT_USER() WITH GRANT OPTION",
     "REVOKE IF EXISTS r1 FROM CURRENT_USER()",
-    // With the version of an older server, revoking a privilege that does not exist succeeds.
+    // If the event has the version of an older server, revoking a privilege that does not exist succeeds.
     "SET original_server_version = 80200",
     "REVOKE INDEX ON d.t FROM other@localhost",
     "GRANT INDEX ON d.t TO other@localhost",

@@ -1,5 +1,5 @@
 //! While a stream is sent to a MariaDB client, tracks which transactions the client has and where the stream
-//! stops. The rules are those of `send_event_to_slave` in `sql_repl.cc`.
+//! stops. The rules are the same as in `send_event_to_slave` in `sql_repl.cc`.
 
 use tailwater_wire::gtid::{MariadbBinlogState, MariadbGtid, MariadbGtidList};
 
@@ -33,8 +33,8 @@ impl MariadbFilter {
         Self { skip: MariadbSkip { state, ..skip }, position_reached: false, ends }
     }
 
-    /// Whether the client may have already received the events that follow. Events at the beginning of a file
-    /// do not count.
+    /// Whether the client may have already received the transactions that follow. The events at the beginning
+    /// of a file are ignored here.
     pub fn is_skipping(&self) -> bool {
         !self.skip.domains.is_empty()
     }

@@ -45,14 +45,14 @@ pub struct ClientDumpRequest {
 /// Where a client wants its stream to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestedStart {
-    /// At an offset in a file. An empty name requests the oldest file.
+    /// The stream starts at an offset in a file. An empty name requests the oldest file.
     FilePosition {
         /// The name of the file.
         file: String,
         /// The offset in the file.
         position: u64,
     },
-    /// For MySQL: all transactions that are not in a GTID set.
+    /// For MySQL: the stream has all transactions that are not in a GTID set.
     Mysql {
         /// The transactions that the client has.
         has: MysqlGtidSet,
@@ -61,7 +61,7 @@ pub enum RequestedStart {
         /// The offset in the file.
         position: u64,
     },
-    /// For MariaDB: after the client's last GTID of each domain.
+    /// For MariaDB: the stream starts after the client's last GTID of each domain.
     Mariadb(MariadbRequest),
 }
 

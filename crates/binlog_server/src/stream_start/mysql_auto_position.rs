@@ -45,8 +45,8 @@ fn begin(
     log: &dyn LogHistory,
 ) -> Result<StartDecision, ClientError> {
     let executed = mysql_set(log.gtids())?;
-    // Subtract both sets. If the log began in the middle of a file, a later file may name more of the earlier
-    // transactions.
+    // Subtract both `before` and `executed`. If the log began in the middle of a file, a later file may name
+    // more of the earlier transactions.
     let ahead = own_transactions(has, log.source_uuid()).subtract(before).subtract(&executed);
     if !ahead.is_empty() {
         return Ok(StartDecision::wait(has_more(&ahead)));
@@ -65,7 +65,7 @@ fn mysql_set(set: GtidSet) -> Result<MysqlGtidSet, ClientError> {
     }
 }
 
-/// Returns those of the client's transactions that the captured source originally committed.
+/// Returns the client's transactions that the captured source originally committed.
 fn own_transactions(has: &MysqlGtidSet, source: Option<[u8; 16]>) -> MysqlGtidSet {
     let mut own = MysqlGtidSet::new();
     let Some(source) = source else { return own };

@@ -29,10 +29,10 @@ const FILE_BYTES_MAX: u64 = 4 << 30;
 /// An entry of the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-enum StateEntry {
+pub(super) enum StateEntry {
     /// The check began. This is always the first line.
     Begun { format: u32, source: String, target: String },
-    /// A chunk was cut. This entry precedes all entries of later chunks.
+    /// The key range of a chunk was determined. This entry precedes all entries of later chunks.
     Planned { schema: String, table: String, number: u32, range: ChunkRange },
     /// A chunk was compared, with these differences.
     Compared { schema: String, table: String, number: u32, rows: u64, found: Vec<RowDifference> },
@@ -141,7 +141,7 @@ impl CheckState {
         names.into_iter().map(TableFinding::TooMany).collect()
     }
 
-    /// Records that a chunk was cut.
+    /// Records that the key range of a chunk was determined.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -297,6 +297,7 @@ fn read(file: &mut File, path: &Path) -> Result<(Vec<StateEntry>, usize), BulkEr
 
 #[cfg(test)]
 mod tests {
+    use super::super::check_result_file::CheckResult;
     use super::super::row_difference::DifferenceKind;
     use super::*;
     use tailwater_tables::chunker::KeyRange;
@@ -314,6 +315,34 @@ mod tests {
             what: DifferenceKind::Missing,
             values: None,
         }
+    }
+
+    #[test]
+    fn the_result_counts_every_finding_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let table = TableName::new("s", "t");
+        let result = || CheckResult::read(&path).unwrap();
+        assert!(CheckResult::read(&path).is_err());
+        std::fs::write(&path, "").unwrap();
+        assert!(CheckResult::read(&path).is_err());
+        let mut state = CheckState::open(Some(&path), false, "a", "b").unwrap();
+        assert_eq!(result(), CheckResult::default());
+        state.planned(&table, 0, &range(0)).unwrap();
+        state.compared(&table, 0, 5, vec![difference("1"), difference("2")]).unwrap();
+        state.table_done(&table, true).unwrap();
+        assert_eq!(result(), CheckResult { is_finished: false, differences: 2, rows: 5 });
+        let unread = TableFinding::Unreadable(TableName::new("s", "u"), "error".into());
+        for _ in 0..2 {
+            state.finished(&[unread.clone(), TableFinding::TooMany(table.clone())]).unwrap();
+            assert_eq!(result(), CheckResult { is_finished: true, differences: 3, rows: 5 });
+        }
+        drop(state);
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, [&whole[..], b"{\"compared\":"].concat()).unwrap();
+        assert!(result().is_finished, "the line that is being written does not count");
+        std::fs::write(&path, [&whole[..], b"{}\n"].concat()).unwrap();
+        assert!(CheckResult::read(&path).is_err());
     }
 
     #[test]

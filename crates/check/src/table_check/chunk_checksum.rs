@@ -20,7 +20,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::comparable_sql_expressions::{ReadAs, RenderedColumn};
 
-/// The greatest number of nested texts. The server's stack limits the nesting.
+/// The greatest number of text values of a row in a checksum expression. The CRC calls for them are nested,
+/// and the server's stack limits the nesting.
 const TEXTS_MAX: usize = 100;
 
 /// A mask for the lower 32 bits.

@@ -81,7 +81,8 @@ pub struct RenderedColumn {
     pub alone: String,
     /// The expression for the length of the value, or for an approximation that takes the server less time.
     pub length: String,
-    /// Whether the value itself shows where it ends, as JSON does. Such a value need not follow its length.
+    /// Whether the value itself shows where it ends, as JSON does. In the text of a row, such a value needs
+    /// no length before it.
     pub ends_itself: bool,
     /// Whether the value is short and never contains a `#`: a number or a time.
     pub is_plain: bool,

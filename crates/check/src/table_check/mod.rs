@@ -9,11 +9,12 @@
 //!   [`channel_progress`]: the same for channels that apply transactions in any order.
 //! - [`replication_running_check`]: whether the target receives transactions at all.
 //! - [`chunk_comparer`]: compares one chunk on both sides; [`chunk_queue`]: selects the next chunk;
-//!   [`check_progress_file`]: the progress of the check.
+//!   [`check_progress_file`]: the progress of the check; [`check_result_file`]: its result, for monitoring.
 //! - [`row_difference`]: the results.
 
 pub mod channel_progress;
 mod check_progress_file;
+mod check_result_file;
 mod chunk_checksum;
 pub mod chunk_comparer;
 mod chunk_queue;
@@ -38,6 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 use channel_progress::ChannelProgressReader;
 use check_progress_file::CheckState;
+pub use check_result_file::CheckResult;
 use chunk_comparer::Comparer;
 pub use chunk_comparer::Digests;
 use chunk_queue::CheckTable;

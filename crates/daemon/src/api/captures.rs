@@ -1,7 +1,5 @@
 //! Captures and their logs.
 
-use std::collections::BTreeSet;
-
 use serde::{Deserialize, Serialize};
 use tailwater_topology::RelayReader;
 
@@ -35,12 +33,16 @@ pub struct SourceReport {
     pub readers: Vec<RelayReader>,
 }
 
+/// The names of all states of a capture.
+pub const CAPTURE_STATES: [&str; 6] =
+    ["connecting", "streaming", "waiting", "refused", "stopped_by_order", "stopped"];
+
 /// A capture and the state of its log.
 #[derive(Debug, Clone, Serialize)]
 pub struct CaptureSnapshot {
     /// The part of the state that clients of the control socket see.
     pub report: SourceReport,
-    /// The capture's state: one of [`crate::metrics::CAPTURE_STATES`].
+    /// The capture's state: one of [`CAPTURE_STATES`].
     pub state: &'static str,
     /// The server that the log follows.
     pub followed: FollowedServer,
@@ -51,8 +53,16 @@ pub struct CaptureSnapshot {
     /// Whether commits on the source wait for this log, according to the last check of the source; absent
     /// without `semi_sync`.
     pub semi_sync_in_force: Option<bool>,
-    /// The codes of the alarms of the last check of the source's semi-sync settings.
-    pub alarm_codes: BTreeSet<&'static str>,
+    /// The alarms of the last check of the source's semi-sync settings.
+    pub alarms: Vec<CaptureAlarm>,
+    /// The stable code of the error after which the capture waits, or for which it refuses the server.
+    pub fault_code: Option<&'static str>,
+    /// The ackers of the server, according to its last check; absent without `semi_sync` and before that.
+    pub ackers: Option<SemiSyncAckers>,
+    /// Commits that the server acknowledged to clients without an ACK since the daemon started.
+    pub commits_without_ack_total: u64,
+    /// Figures about the log.
+    pub log: CaptureLogSnapshot,
     /// The longest time between two messages of a healthy source, in milliseconds.
     pub heartbeat_ms: u64,
     /// Transactions appended to the log since the daemon started.
@@ -67,6 +77,52 @@ pub struct CaptureSnapshot {
     pub durable_segment: u64,
     /// The offset of the durable end in this segment, in bytes.
     pub durable_offset: u64,
+}
+
+/// The semi-sync replicas of a server, relays included, as that server reports them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct SemiSyncAckers {
+    /// Number of connected ones.
+    pub connected: u32,
+    /// Number of ACKs that a commit needs.
+    pub needed: u32,
+    /// Number of commits that wait for ACKs now.
+    pub waiting_commits: u64,
+}
+
+/// Figures about a log.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct CaptureLogSnapshot {
+    /// The number of local segments.
+    pub segments: u64,
+    /// The durable bytes of the local segments.
+    pub bytes: u64,
+    /// The readers whose position the log stores: channels and replicas, connected or not.
+    pub readers: Vec<LogReaderSnapshot>,
+    /// The number of calls of fdatasync since the daemon started, by their duration: the upper bound of the
+    /// duration, in seconds, and the number of calls that took longer than the previous bound. The last entry
+    /// has no bound.
+    pub sync_counts: Vec<(Option<f64>, u64)>,
+    /// The sum of these durations, in seconds.
+    pub sync_seconds_total: f64,
+}
+
+/// A reader of a log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LogReaderSnapshot {
+    /// The name under which the log knows it: `channel NAME` or `replica SERVER_ID`.
+    pub name: String,
+    /// The durable bytes of local segments that it has not read, or may need again.
+    pub behind_bytes: u64,
+}
+
+/// An alarm about the semi-sync of a source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CaptureAlarm {
+    /// Its stable code.
+    pub code: &'static str,
+    /// What is wrong, and what to do.
+    pub text: String,
 }
 
 /// The server that a log follows.

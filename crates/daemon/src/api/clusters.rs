@@ -1,14 +1,16 @@
 //! Clusters.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use tailwater_manager::FailoverReadiness;
-use tailwater_topology::Cluster;
 use tailwater_topology::failure_analysis::{ClusterFinding, FailoverGuard};
+use tailwater_topology::{Cluster, TopologyNode};
 
 use super::captures::FollowedServer;
 use super::cluster_servers::ServerSnapshot;
+use crate::status::{is_own_relay, nodes};
 
 /// A cluster, as the daemon sees it: from its log, its probes and its manager.
 #[derive(Debug, Clone, Serialize)]
@@ -60,8 +62,11 @@ pub struct ClusterReport {
     pub source: String,
     /// The name of the primary.
     pub primary: String,
-    /// Whether this manager holds the lease; if not, why.
+    /// `lease_state` as text.
     pub lease: String,
+    /// Whether this manager holds the lease, and who holds it otherwise.
+    #[serde(default)]
+    pub lease_state: LeaseState,
     /// Relays that refuse orders of this manager, each with the reason.
     #[serde(default)]
     pub refusing: Vec<String>,
@@ -90,9 +95,57 @@ pub struct ClusterReport {
     pub waits_after_restart: Option<bool>,
     /// The name of the failover or switchover that is in progress, or else of the last one.
     pub run: Option<String>,
-    /// How that failover or switchover ended, as text; absent while it is in progress.
+    /// How the failover or switchover `run` ended, as text; absent while it is in progress.
     #[serde(default)]
     pub run_end: Option<String>,
+}
+
+impl ClusterView {
+    /// Returns the nodes of the tree, each with the node that it reads from. A node comes after the node that
+    /// it reads from.
+    pub fn nodes(&self) -> impl Iterator<Item = (Option<&TopologyNode>, &TopologyNode)> {
+        nodes(&self.cluster)
+    }
+
+    /// Whether a node is the relay of this process.
+    pub fn is_own_relay(node: &TopologyNode) -> bool {
+        is_own_relay(node)
+    }
+}
+
+/// The lease of a cluster, as one of its managers sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum LeaseState {
+    /// This manager holds the lease and may act.
+    Held {
+        /// The lease term.
+        term: u64,
+    },
+    /// Another manager holds the lease.
+    HeldByOther {
+        /// The name of that manager.
+        holder: String,
+    },
+    /// This manager does not hold the lease, and does not know of another that does.
+    NotHeld {
+        /// Why it does not hold it.
+        reason: String,
+    },
+    /// The daemon is of an earlier version and does not report it.
+    #[default]
+    Unreported,
+}
+
+impl fmt::Display for LeaseState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held { term } => write!(f, "held, lease term {term}"),
+            Self::HeldByOther { holder } => write!(f, "not held: {holder} holds the lease"),
+            Self::NotHeld { reason } => write!(f, "not held: {reason}"),
+            Self::Unreported => f.write_str("not reported: the daemon is of an earlier version"),
+        }
+    }
 }
 
 /// A finding of the manager about a server.

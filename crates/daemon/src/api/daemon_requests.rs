@@ -7,6 +7,7 @@ use tailwater_apply::replication_filter::FilterSet;
 use super::capture_orders::AckerStatus;
 use super::captures::SourceReport;
 use super::cluster_servers::RoleCheck;
+use super::configuration_reloads::ReloadReport;
 use super::daemon_status::DaemonStatus;
 use super::manager_requests::{ManagerAnswer, ManagerRequest};
 
@@ -31,8 +32,8 @@ pub enum ControlCommand {
     Tolerate {
         /// The channel's name.
         channel: String,
-        /// Skip such changes up to and including this transaction; if absent, only in the transaction that
-        /// the channel failed at.
+        /// Skip changes that the target already has, up to and including this transaction. If absent, skip
+        /// them only in the transaction that the channel failed at.
         until_gtid: Option<String>,
     },
     /// Stop a channel after its running transactions have committed.
@@ -113,6 +114,9 @@ pub enum ControlCommand {
     Topology,
     /// Report the status of the whole daemon.
     Status,
+    /// Read the configuration again, and apply what can change while the daemon runs.
+    #[serde(rename = "config_reload")]
+    Reload,
     /// A request to the manager.
     Manager(ManagerRequest),
     /// Check whether clients may write to a server. Only available within the process.
@@ -144,6 +148,8 @@ pub enum ControlAnswer {
     Topology(Vec<SourceReport>),
     /// The status of the whole daemon.
     Status(Box<DaemonStatus>),
+    /// What a reload of the configuration did.
+    Reloaded(ReloadReport),
     /// The manager's answer.
     Manager(ManagerAnswer),
     /// The command failed.
@@ -160,7 +166,8 @@ pub enum ControlAnswer {
 /// A failover or switchover that has started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct StartedFailover {
-    /// Its name. `GET /api/v1/clusters/SOURCE/runs/ID` returns its audit record.
+    /// The name of the failover or switchover. `GET /api/v1/clusters/SOURCE/runs/ID` returns its audit
+    /// record.
     pub id: String,
 }
 

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::captures::CaptureSnapshot;
 use super::channels::ChannelSnapshot;
 use super::clusters::ClusterSnapshot;
+use super::monitored_results::{BackupSnapshot, DriftCheckSnapshot, LogDiskSnapshot};
 
 /// The state of the daemon at one time. Taking it queries no server.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -15,4 +16,10 @@ pub struct DaemonSnapshot {
     pub channels: Vec<ChannelSnapshot>,
     /// The clusters, in the order of the configuration.
     pub clusters: Vec<ClusterSnapshot>,
+    /// The disk of the log.
+    pub log_disk: LogDiskSnapshot,
+    /// The monitored backups, in the order of the configuration.
+    pub backups: Vec<BackupSnapshot>,
+    /// The monitored checks for drift, in the order of the configuration.
+    pub drift_checks: Vec<DriftCheckSnapshot>,
 }

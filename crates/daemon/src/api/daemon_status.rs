@@ -57,7 +57,7 @@ pub struct SourceStatus {
     pub source: String,
     /// The server that the log follows.
     pub server: String,
-    /// One of [`crate::metrics::CAPTURE_STATES`].
+    /// One of [`super::captures::CAPTURE_STATES`].
     pub state: String,
     /// The activity of the capture, with the reason if it does not stream.
     pub activity: String,
@@ -122,7 +122,7 @@ pub struct ClusterServer {
     pub role: String,
     /// The address; empty if it is not known.
     pub address: String,
-    /// The server or relay that it reads from; absent if that is not known.
+    /// The server or relay from which this server or relay reads; absent if it is not known.
     pub reads_from: Option<String>,
     /// Whether the server or relay answered the probe.
     pub reached: bool,

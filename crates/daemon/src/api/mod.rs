@@ -8,6 +8,7 @@
 //!   [`cluster_servers`]: its parts.
 //! - [`daemon_status`]: the same for operators, with what is wrong.
 //! - [`capture_orders`]: orders to the capture of a source, also from another machine.
+//! - [`monitored_results`]: the log's disk, backups, and checks for drift.
 //! - [`manager_requests`]: requests to the manager.
 
 pub mod capture_orders;
@@ -15,7 +16,9 @@ pub mod captures;
 pub mod channels;
 pub mod cluster_servers;
 pub mod clusters;
+pub mod configuration_reloads;
 pub mod daemon_requests;
 pub mod daemon_snapshot;
 pub mod daemon_status;
 pub mod manager_requests;
+pub mod monitored_results;

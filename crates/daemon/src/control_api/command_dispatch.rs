@@ -31,6 +31,7 @@ pub(super) async fn execute(
             Ok(ControlAnswer::Topology(reports.collect()))
         }
         ControlCommand::Status => Ok(ControlAnswer::Status(Box::new(crate::status::of(control).await))),
+        ControlCommand::Reload => control.reload().await.map(ControlAnswer::Reloaded),
         ControlCommand::Manager(request) => ask_manager(request, state).await,
         ControlCommand::AckerStop { source, token } => {
             order_acker(&source, AckerOrder::Stop { token }, state).await

@@ -7,17 +7,22 @@ use std::time::Duration;
 use tailwater_apply::channel::{Channel, ChannelStatus};
 use tailwater_binlog_server::StreamReaders;
 use tailwater_binlog_stats::LocalTime;
+use tailwater_capture::persisted_manager_orders::PersistedOrders;
 use tailwater_capture::semi_sync_monitor::SemiSyncAlarm;
-use tailwater_capture::{CaptureAcker, CaptureState, CaptureStatus};
-use tailwater_log::LogHandle;
+use tailwater_capture::{CaptureAcker, CaptureState, CaptureStatus, StatusSnapshot};
+use tailwater_log::{LogFigures, LogHandle, LogPosition, SYNC_SECONDS_BOUNDS};
 use tailwater_topology::RelayReader;
 use tailwater_wire::Flavour;
 use tracing::warn;
 
-use crate::api::captures::{CaptureSnapshot, FollowedServer, SourceReport};
+use crate::api::captures::{
+    CaptureAlarm, CaptureLogSnapshot, CaptureSnapshot, FollowedServer, LogReaderSnapshot, SemiSyncAckers,
+    SourceReport,
+};
 use crate::api::channels::ChannelSnapshot;
 use crate::api::clusters::ManagerSnapshot;
 use crate::manager::client_requests::Manager;
+use crate::monitoring::Monitor;
 
 /// How long a daemon that stops waits for a channel to commit its running transactions.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
@@ -31,6 +36,8 @@ pub struct DaemonState {
     pub sources: BTreeMap<String, SourceHandle>,
     /// The manager, if one is configured.
     pub manager: Option<Manager>,
+    /// Reads the log's disk, backups, and checks for drift.
+    pub(crate) monitor: Monitor,
 }
 
 /// A captured source.
@@ -98,15 +105,14 @@ impl DaemonState {
 }
 
 impl SourceHandle {
-    /// Returns why the log receives nothing from the source; `None` if it receives.
+    /// Returns why the log receives nothing from the source; `None` if the log receives the source's stream.
     fn problem(&self) -> Option<String> {
         let state = self.status.snapshot().state;
         (state != CaptureState::Streaming).then(|| describe(&state))
     }
 
     /// Returns the server that the log follows, and whether it counts as the primary.
-    fn followed(&self, state: &CaptureState) -> FollowedServer {
-        let orders = self.status.orders();
+    fn followed(&self, state: &CaptureState, orders: PersistedOrders) -> FollowedServer {
         let withheld = match state {
             _ if orders.stopped.is_some() => Some("the log is stopped by order".to_owned()),
             CaptureState::StoppedByOrder(_) => Some("the log is stopped by order".to_owned()),
@@ -120,17 +126,27 @@ impl SourceHandle {
     }
 
     fn snapshot(&self, name: &str) -> CaptureSnapshot {
-        let status = self.status.snapshot();
+        // All parts come from one sample, so that they do not contradict each other.
+        let (status, orders) = (self.status.snapshot(), self.status.orders());
         let is_streaming = status.state == CaptureState::Streaming;
         let durable = self.log.durable().position;
+        let alarm = |alarm: &SemiSyncAlarm| CaptureAlarm { code: alarm.code(), text: alarm.to_string() };
         CaptureSnapshot {
-            report: self.report(name),
+            report: self.report(name, &status, &orders, durable),
             state: state_name(&status.state),
-            followed: self.followed(&status.state),
+            followed: self.followed(&status.state, orders),
             server_id: self.server_id,
             semi_sync: self.semi_sync,
             semi_sync_in_force: self.semi_sync.then(|| is_streaming && is_semi_sync_on(&status.alarms)),
-            alarm_codes: status.alarms.iter().map(SemiSyncAlarm::code).collect(),
+            alarms: status.alarms.iter().map(alarm).collect(),
+            fault_code: status.fault_code,
+            ackers: status.semi_sync.as_ref().map(|source| SemiSyncAckers {
+                connected: source.clients,
+                needed: source.acks_needed,
+                waiting_commits: source.waiting_sessions,
+            }),
+            commits_without_ack_total: status.commits_without_ack,
+            log: log_snapshot(self.log.figures()),
             heartbeat_ms: self.status.heartbeat_ms(),
             transactions_total: status.transactions,
             event_bytes_total: status.event_bytes,
@@ -141,8 +157,13 @@ impl SourceHandle {
         }
     }
 
-    fn report(&self, name: &str) -> SourceReport {
-        let (status, orders) = (self.status.snapshot(), self.status.orders());
+    fn report(
+        &self,
+        name: &str,
+        status: &StatusSnapshot,
+        orders: &PersistedOrders,
+        durable: LogPosition,
+    ) -> SourceReport {
         let readers = self.readers.iter().flat_map(StreamReaders::list).map(|reader| RelayReader {
             server_id: reader.server_id,
             uuid: Some(reader.uuid).filter(|uuid| !uuid.is_empty()),
@@ -152,16 +173,31 @@ impl SourceHandle {
         SourceReport {
             source: name.to_owned(),
             is_streaming: status.state == CaptureState::Streaming,
-            follows: orders.follows,
+            follows: orders.follows.clone(),
             is_stopped_by_order: orders.stopped.is_some(),
             doing: describe(&status.state),
             heard_ago_ms: self.status.received_ago_ms(),
             is_mariadb: self.log.source().map(|source| source.flavour == Flavour::MariaDb),
             gtids: self.log.gtid_set().map(|gtids| gtids.to_string()),
-            durable: self.log.durable().position.to_string(),
+            durable: durable.to_string(),
             alarms: status.alarms.iter().map(ToString::to_string).collect(),
             readers: readers.collect(),
         }
+    }
+}
+
+fn log_snapshot(figures: LogFigures) -> CaptureLogSnapshot {
+    let bounds = SYNC_SECONDS_BOUNDS.into_iter().map(Some).chain([None]);
+    CaptureLogSnapshot {
+        segments: figures.segments,
+        bytes: figures.bytes,
+        readers: figures
+            .readers
+            .into_iter()
+            .map(|reader| LogReaderSnapshot { name: reader.name, behind_bytes: reader.bytes })
+            .collect(),
+        sync_counts: bounds.zip(figures.syncs.counts).collect(),
+        sync_seconds_total: figures.syncs.sum_seconds,
     }
 }
 
@@ -186,7 +222,7 @@ fn is_semi_sync_on(alarms: &[SemiSyncAlarm]) -> bool {
     !alarms.iter().any(|alarm| matches!(alarm, SemiSyncAlarm::Disabled | SemiSyncAlarm::FallenBack))
 }
 
-/// Returns the name of a capture's state: one of [`crate::metrics::CAPTURE_STATES`].
+/// Returns the name of a capture's state: one of [`crate::api::captures::CAPTURE_STATES`].
 fn state_name(state: &CaptureState) -> &'static str {
     match state {
         CaptureState::Connecting => "connecting",
@@ -203,7 +239,7 @@ mod tests {
     use tailwater_capture::persisted_manager_orders::StopOrder;
 
     use super::*;
-    use crate::metrics::CAPTURE_STATES;
+    use crate::api::captures::CAPTURE_STATES;
 
     #[test]
     fn every_capture_state_is_listed() {

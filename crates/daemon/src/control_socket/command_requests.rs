@@ -30,6 +30,7 @@ enum AnswerKind {
     Clusters,
     Started,
     Audit,
+    Reload,
 }
 
 impl ApiRequest {
@@ -80,6 +81,10 @@ impl ApiRequest {
             ControlCommand::AckerRead { source } => get(&["captures", source], AnswerKind::Acker),
             ControlCommand::Topology => get(&["sources"], AnswerKind::Sources),
             ControlCommand::Status => get(&["status"], AnswerKind::Status),
+            ControlCommand::Reload => {
+                let path = ["configuration", "reload"];
+                Self::new(Method::POST, &path, Some(json!({})), AnswerKind::Reload)
+            }
             ControlCommand::Manager(request) => Self::of_manager(request),
             ControlCommand::CheckPrimary { .. } | ControlCommand::CheckReplica { .. } => {
                 anyhow::bail!("the command is only available within the daemon")
@@ -138,6 +143,7 @@ impl ApiRequest {
                 let StartedFailover { id } = parse(body)?;
                 ControlAnswer::Manager(ManagerAnswer::Begun { id })
             }
+            AnswerKind::Reload => ControlAnswer::Reloaded(parse(body)?),
             AnswerKind::Audit => ControlAnswer::Manager(ManagerAnswer::Audit(parse(body)?)),
         })
     }

@@ -199,8 +199,8 @@ async fn respond(socket: &Path, request: &ApiRequest, silence_max: Duration) -> 
     }
 }
 
-/// Sends a request. A connection that the socket cannot take, because the daemon accepts none, is tried
-/// again.
+/// Sends a request. Tries to connect again while the backlog of the socket is full because the daemon accepts
+/// no connection.
 async fn connect_and_send(
     socket: &Path,
     request: RequestBuilder,

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use parking_lot::Mutex;
 use tailwater_manager::actions::ServerExecutor;
 use tailwater_manager::lease::LeaseTask;
-use tailwater_topology::failure_analysis::{Downtime, FailoverGuard};
+use tailwater_topology::failure_analysis::{AnalysisSettings, Downtime, FailoverGuard};
 use tokio::task::JoinHandle;
 
 use super::managed_cluster::ManagedCluster;
@@ -47,6 +47,11 @@ impl Manager {
     /// Adds a task that is stopped together with the manager.
     pub(super) fn add_task(&mut self, task: JoinHandle<()>) {
         self.supervisors.push(task);
+    }
+
+    /// Sets the thresholds of the failure analysis in all clusters.
+    pub fn set_analysis(&self, analysis: AnalysisSettings) {
+        self.clusters.values().for_each(|cluster| cluster.set_analysis(analysis));
     }
 
     /// Returns the cluster of a source.

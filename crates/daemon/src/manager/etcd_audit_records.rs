@@ -1,6 +1,6 @@
-//! Audit records of failovers and switchovers in etcd, next to the lease, for all managers. From them the
-//! next holder of the lease learns which of them was interrupted, for example with a read-only primary or
-//! stopped ackers. They also show how each former primary was replaced.
+//! Audit records of failovers and switchovers in etcd, next to the lease, for all managers. From these
+//! records the next holder of the lease learns which failover or switchover was interrupted, for example with
+//! a read-only primary or stopped ackers. They also show how each former primary was replaced.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use tracing::warn;
 use crate::error_chain::ErrorChain;
 use tailwater_manager::audit_history::run_to_recover;
 
-/// How often storing an audit record is tried again because other managers store theirs at the same time.
+/// How many times a manager tries again to store an audit record, because other managers store records at the
+/// same time.
 const TRIES_MAX: u32 = 5;
 
 /// How many earlier changes of the primary are kept. Other managers do not rejoin a server that was replaced
@@ -61,7 +62,7 @@ impl SharedAudits {
     }
 
     /// Whether this manager has read the audit records in this lease term. All later records of the term are
-    /// its own.
+    /// written by this manager itself.
     pub fn is_read_in(&self, term: LeaseToken) -> bool {
         *self.lock() == Some(term)
     }

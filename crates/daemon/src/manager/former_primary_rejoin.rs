@@ -68,7 +68,7 @@ pub struct RejoinReport {
     pub server: String,
     /// The name of the current primary.
     pub primary: String,
-    /// What was undone and applied again; `None` if the server was copied.
+    /// Which transactions the rejoin undid on the server and applied again; `None` if the server was copied.
     #[serde(rename = "healed")]
     pub repair: Option<RejoinRepair>,
     /// Number of rows copied, if the server was copied.
@@ -216,8 +216,8 @@ impl FormerPrimary {
         let mut server = Connection::connect(&self.options.server).await?;
         info!(server = self.request.server, from = self.address(), "starting replication from the log");
         replication_setup::read_from(&mut server, &self.read_from, RECEIVE_TIMEOUT).await?;
-        // This semi-sync setting is changed only now. Until now it prevents the server from acknowledging
-        // commits to clients after a restart.
+        // The semi-sync setting for the time after a restart is changed only now. Until now the setting
+        // prevents the server from acknowledging commits to clients after a restart.
         semi_sync_source::disable_after_restart(&mut server).await?;
         if server.server().flavour == Flavour::MySql {
             server.execute("SET GLOBAL super_read_only=1").await?;

@@ -31,7 +31,7 @@ use tailwater_manager::cluster_watch::{
 use tailwater_manager::failover_driver::{AuditError, AuditFolder};
 use tailwater_manager::lease::LeaseHandle;
 use tailwater_topology::ServerVersion;
-use tailwater_topology::failure_analysis::FailoverGuard;
+use tailwater_topology::failure_analysis::{AnalysisSettings, FailoverGuard};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 use tracing::info;
@@ -98,13 +98,15 @@ pub struct ClusterParts<H> {
 /// A managed cluster. Dropping this value ends the watch.
 pub struct ManagedCluster<H> {
     parts: ClusterParts<H>,
+    /// The thresholds of the failure analysis, which a reload of the configuration can change.
+    analysis: Mutex<AnalysisSettings>,
     clock: ManagerClock,
     watched: Mutex<Watched>,
     /// The failover or switchover in progress, or else the last one.
     run: Mutex<Option<Run>>,
     /// The task that finishes the actions that the last failover or switchover did not complete. It is
-    /// cancelled before another failover or switchover begins, because that one may stop what the task would
-    /// start.
+    /// cancelled before another failover or switchover begins, because the new failover or switchover may
+    /// stop what the task would start.
     finishing: Mutex<Option<AbortHandle>>,
     /// Whether a failover or switchover of this manager was interrupted and has not been examined for
     /// recovery yet.
@@ -136,13 +138,15 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     pub fn start(parts: ClusterParts<H>) -> anyhow::Result<(Arc<Self>, JoinHandle<()>)> {
         let clock = ManagerClock::start();
         parts.guard.begin_at(clock.now_ms());
-        let watched = start_watch(&parts, None, clock)?;
+        let analysis = parts.config.analysis;
+        let watched = start_watch((&parts, analysis), None, clock)?;
         if let Some((checkpoint, ago_ms)) = parts.checkpoint.read(&watched.wiring.primary.name) {
             info!(source = parts.source, ago_ms, "restoring the checkpoint of the previous manager");
             watched.watch.restore_checkpoint(checkpoint, ago_ms);
         }
         let cluster = Arc::new(Self {
             parts,
+            analysis: Mutex::new(analysis),
             clock,
             watched: Mutex::new(watched),
             run: Mutex::new(None),
@@ -163,8 +167,12 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
 
     /// Watches the cluster with another server as primary.
     fn watch_primary(&self, primary: Option<&str>) -> anyhow::Result<()> {
-        let watched = start_watch(&self.parts, primary, self.clock)?;
+        let analysis = *self.analysis.lock();
+        let watched = start_watch((&self.parts, analysis), primary, self.clock)?;
         *self.watched() = watched;
+        // They may have been changed meanwhile.
+        let analysis = *self.analysis.lock();
+        self.watched().watch.set_settings(analysis);
         self.primary_changes.send_modify(|count| *count += 1);
         Ok(())
     }
@@ -213,6 +221,12 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         interrupted_failover_recovery::is_half_way(&self.parts)
     }
 
+    /// Sets the thresholds of the failure analysis.
+    pub fn set_analysis(&self, analysis: AnalysisSettings) {
+        *self.analysis.lock() = analysis;
+        self.watched().watch.set_settings(analysis);
+    }
+
     /// Returns the present state of the watched cluster.
     pub fn cluster_state(&self) -> ClusterState {
         self.watched().watch.cluster_state()
@@ -233,7 +247,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
 
 /// Starts to watch the cluster with that primary.
 fn start_watch<H>(
-    parts: &ClusterParts<H>,
+    (parts, analysis): (&ClusterParts<H>, AnalysisSettings),
     primary: Option<&str>,
     clock: ManagerClock,
 ) -> anyhow::Result<Watched> {
@@ -248,7 +262,7 @@ fn start_watch<H>(
         cluster,
         (wiring.primary.clone(), Arc::clone(&parts.poller)),
         parts.relays.clone(),
-        (parts.config.analysis, parts.config.pace),
+        (analysis, parts.config.pace),
         (parts.guard.shared(), clock),
         &parts.manager,
     );

@@ -22,7 +22,8 @@ const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// The greatest size of the guard file, in bytes. A thousand downtimes with long reasons need less.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// How often a change is tried again because other managers change the value in etcd at the same time.
+/// How many times a manager tries to change the value in etcd, because other managers change it at the same
+/// time.
 const TRIES_MAX: u32 = 20;
 
 /// A guard, stored in a file and, if several managers share it, also under a key in etcd. With etcd, the file
@@ -52,8 +53,8 @@ struct SharedState {
 struct GuardFile {
     #[serde(flatten)]
     guard: FailoverGuard,
-    /// The same as in [`SharedState`]. A manager that starts with this file must still record the failover in
-    /// etcd.
+    /// The same time as in [`SharedState`]. A manager that starts with this file must still record the
+    /// failover of this time in etcd.
     #[serde(skip_serializing_if = "Option::is_none")]
     owes_failover_ms: Option<u64>,
 }

@@ -72,7 +72,7 @@ impl RemoteRelay {
                 .with_context(|| format!("cannot read {}", file.display()))?;
             let authorities =
                 Certificate::from_pem_bundle(&pem).with_context(|| file.display().to_string())?;
-            ensure!(!authorities.is_empty(), "{}: this file contains no certificate", file.display());
+            ensure!(!authorities.is_empty(), "the file {} contains no certificate", file.display());
             client = client.tls_certs_only(authorities);
         }
         let source = config.source_there.as_ref().unwrap_or(&config.source);

@@ -42,8 +42,8 @@ fn space(directory: &Path) -> io::Result<DiskSpace> {
 }
 
 /// Returns the space that the files of a folder and its subfolders occupy. Files that are removed in the
-/// meantime do not count. Folders that the daemon may not read, such as `lost+found` of a file system, do not
-/// count either.
+/// meantime do not count. Folders that the daemon has no permission to read, such as `lost+found` of a file
+/// system, do not count either.
 fn occupied_bytes(folder: &Path) -> io::Result<u64> {
     let mut bytes = 0_u64;
     let mut folders = Vec::new();

@@ -1,10 +1,12 @@
 //! The status of the daemon, as `tailwater status` shows it.
 //!
 //! - `status_report`: collects the status from the snapshot of [`Control`].
-//! - `status_problems`: finds what is wrong, and what to do. Does no I/O.
+//! - `status_problems`: finds what is wrong, and what to do. `monitored_problems`: the same for the log's
+//!   disk, backups, and checks for drift. Both do no I/O.
 //! - `log_disk`: the space of the log's disk.
 
 mod log_disk;
+mod monitored_problems;
 mod status_problems;
 mod status_report;
 
@@ -12,6 +14,8 @@ use std::time::Duration;
 
 use crate::api::daemon_status::DaemonStatus;
 use crate::control_api::Control;
+
+pub(crate) use status_report::{is_own_relay, nodes};
 
 /// How long a status waits for probes of the servers. This is longer than the time-out of a probe. A server
 /// whose probe takes longer is reported as one that does not answer.

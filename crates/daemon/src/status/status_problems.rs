@@ -8,27 +8,27 @@ use tailwater_binlog_stats::LocalTime;
 use tailwater_topology::failure_analysis::{FailoverGuard, FailureCode};
 use tailwater_topology::{NodeRole, ProblemCode, TopologyNode};
 
+use super::monitored_problems::{backup_problem, disk_problem, drift_problem};
 use super::status_report::{cluster_of, is_own_relay, nodes};
 use crate::api::captures::CaptureSnapshot;
 use crate::api::channels::ChannelSnapshot;
-use crate::api::clusters::{ClusterSnapshot, FindingReport, ManagerSnapshot};
+use crate::api::clusters::{ClusterSnapshot, FindingReport, LeaseState, ManagerSnapshot};
 use crate::api::daemon_snapshot::DaemonSnapshot;
-use crate::api::daemon_status::{DiskSpace, LogDiskStatus, StatusProblem};
+use crate::api::daemon_status::{LogDiskStatus, StatusProblem};
 use crate::daemon_lifecycle::STOPPED_BY_CONFIGURATION;
 use crate::manager::manager_startup::OWN_RELAY;
-
-/// With less free space than this, in bytes, the disk of the log is reported. On a small disk the limit is a
-/// twentieth of its size.
-const FREE_BYTES_MIN: u64 = 5 << 30;
 
 /// A channel is reported if its lag exceeds its configured delay by more than this, in seconds.
 const LAG_SECONDS_MAX: f64 = 10.0;
 
 const SET_UP_SEMI_SYNC: &str = "set semi-sync up on the source as in docs/how-to/capture.md";
 
-/// Returns all problems of the disk, the sources, the clusters and the channels.
-pub(super) fn problems(snapshot: &DaemonSnapshot, disk: &LogDiskStatus) -> Vec<StatusProblem> {
+/// Returns all problems of the disk, backups and checks, the sources, the clusters and the channels. `now_ms`
+/// is the time since 1970.
+pub(super) fn problems(snapshot: &DaemonSnapshot, disk: &LogDiskStatus, now_ms: u64) -> Vec<StatusProblem> {
     let mut found: Vec<StatusProblem> = disk_problem(disk).into_iter().collect();
+    found.extend(snapshot.backups.iter().filter_map(|backup| backup_problem(backup, now_ms)));
+    found.extend(snapshot.drift_checks.iter().filter_map(|check| drift_problem(check, now_ms)));
     for capture in &snapshot.captures {
         let cluster = cluster_of(snapshot, &capture.report.source);
         source_problems(&mut found, capture, cluster);
@@ -43,36 +43,13 @@ pub(super) fn problems(snapshot: &DaemonSnapshot, disk: &LogDiskStatus) -> Vec<S
     found
 }
 
-fn problem(
+pub(super) fn problem(
     object: impl Into<String>,
     code: impl Into<String>,
     text: impl Into<String>,
     remedy: impl Into<String>,
 ) -> StatusProblem {
     StatusProblem { object: object.into(), code: code.into(), text: text.into(), remedy: remedy.into() }
-}
-
-fn disk_problem(disk: &LogDiskStatus) -> Option<StatusProblem> {
-    if let Some(reason) = &disk.problem {
-        let text = format!("the space of {} cannot be read: {reason}", disk.directory);
-        return Some(problem("log disk", "LogDiskUnknown", text, "check the disk and its mount point"));
-    }
-    let DiskSpace { total_bytes, free_bytes, log_bytes } = disk.space?;
-    (free_bytes < FREE_BYTES_MIN.min(total_bytes / 20)).then(|| {
-        let text = format!(
-            "{} of {} are free at {}; the logs occupy {}. Commits wait when the disk is full",
-            gibibytes(free_bytes),
-            gibibytes(total_bytes),
-            disk.directory,
-            gibibytes(log_bytes)
-        );
-        let remedy = "free space, or remove segments: `tailwater log purge`, log.retention_bytes_max";
-        problem("log disk", "LogDiskLow", text, remedy)
-    })
-}
-
-fn gibibytes(bytes: u64) -> String {
-    format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
 }
 
 fn source_problems(
@@ -101,16 +78,14 @@ fn source_problems(
             remedy,
         ));
     }
-    // The codes and the texts of the alarms are in the same order, as the test
-    // `alarms_are_in_the_order_of_their_codes` shows.
-    for (code, text) in capture.alarm_codes.iter().zip(&report.alarms) {
-        let remedy = match *code {
+    for alarm in &capture.alarms {
+        let remedy = match alarm.code {
             "TW-RELAY-0105" => {
                 "find out why the log did not acknowledge the commits: a restart, or a short time-out"
             }
             _ => SET_UP_SEMI_SYNC,
         };
-        found.push(problem(object.clone(), *code, text, remedy));
+        found.push(problem(object.clone(), alarm.code, &alarm.text, remedy));
     }
 }
 
@@ -123,7 +98,7 @@ fn cluster_problems(
         Some(manager) => manager.report.findings.clone(),
         None => cluster.view.findings.iter().map(FindingReport::from).collect(),
     };
-    let has_alarms = capture.is_some_and(|capture| !capture.alarm_codes.is_empty());
+    let has_alarms = capture.is_some_and(|capture| !capture.alarms.is_empty());
     let is_detached = capture.is_some_and(|capture| !capture.report.is_streaming);
     for finding in &findings {
         let code = FailureCode::named(&finding.code);
@@ -194,8 +169,7 @@ fn finding_problem(
 fn manager_problems(found: &mut Vec<StatusProblem>, manager: &ManagerSnapshot) {
     let report = &manager.report;
     let object = format!("cluster {}", report.source);
-    // The text of the lease ends like this if another manager holds the lease.
-    let is_held_elsewhere = report.lease.ends_with(" holds the lease");
+    let is_held_elsewhere = matches!(report.lease_state, LeaseState::HeldByOther { .. });
     if !manager.holds_lease && !is_held_elsewhere {
         let text = format!("this manager cannot start a failover: the lease is {}", report.lease);
         found.push(problem(object.clone(), "LeaseNotHeld", text, "check etcd, or the file of the lease"));
@@ -325,18 +299,17 @@ fn is_covered(problem: ProblemCode, finding: FailureCode) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
 
     use serde_json::{Value, json};
-    use tailwater_capture::semi_sync_monitor::{SemiSyncSample, assess};
     use tailwater_manager::FailoverReadiness;
-    use tailwater_session::semi_sync::{SemiSyncSource, WaitPoint};
     use tailwater_topology::{Cluster, Promotion, TopologyProblem};
 
     use super::*;
-    use crate::api::captures::FollowedServer;
+    use crate::api::captures::{CaptureAlarm, CaptureLogSnapshot, FollowedServer};
     use crate::api::channels::ChannelFault;
     use crate::api::clusters::{ClusterReport, ClusterView};
+    use crate::api::daemon_status::DiskSpace;
 
     fn node(name: &str, role: NodeRole, address: &str) -> TopologyNode {
         TopologyNode {
@@ -380,7 +353,11 @@ mod tests {
             server_id: 4201,
             semi_sync: true,
             semi_sync_in_force: Some(true),
-            alarm_codes: BTreeSet::new(),
+            alarms: Vec::new(),
+            fault_code: None,
+            ackers: None,
+            commits_without_ack_total: 0,
+            log: CaptureLogSnapshot::default(),
             heartbeat_ms: 250,
             transactions_total: 0,
             event_bytes_total: 0,
@@ -418,6 +395,7 @@ mod tests {
             captures: vec![capture],
             channels: vec![ChannelSnapshot { source: "orders".into(), status }],
             clusters: vec![cluster],
+            ..DaemonSnapshot::default()
         }
     }
 
@@ -448,7 +426,7 @@ mod tests {
 
     /// Returns the object and the code of each problem, as `OBJECT CODE`.
     fn found(snapshot: &DaemonSnapshot) -> Vec<String> {
-        let found = problems(snapshot, &disk());
+        let found = problems(snapshot, &disk(), 10_000_000);
         for one in &found {
             assert!(
                 !one.text.is_empty() && !one.remedy.is_empty(),
@@ -472,25 +450,6 @@ mod tests {
     fn a_healthy_daemon_has_no_problem() {
         assert_eq!(found(&healthy()), [""; 0]);
         assert_eq!(found(&DaemonSnapshot::default()), [""; 0]);
-    }
-
-    #[test]
-    fn a_disk_that_is_nearly_full_is_reported() {
-        let low = |total_bytes: u64, free_bytes: u64| {
-            let space = DiskSpace { total_bytes, free_bytes, log_bytes: 0 };
-            disk_problem(&LogDiskStatus { space: Some(space), ..disk() }).is_some()
-        };
-        assert!(!low(1 << 40, 5 << 30) && low(1 << 40, (5 << 30) - 1));
-        assert!(
-            !low(20 << 30, 1 << 30) && low(20 << 30, (1 << 30) - 1),
-            "on a small disk, the limit must be a twentieth of its size"
-        );
-        let unreadable = LogDiskStatus { space: None, problem: Some("I/O error".into()), ..disk() };
-        let problem = disk_problem(&unreadable).expect("a problem");
-        assert!(
-            problem.code == "LogDiskUnknown" && problem.text.contains("/log"),
-            "the problem does not name the folder: {problem:?}"
-        );
     }
 
     #[test]
@@ -522,41 +481,17 @@ mod tests {
     fn semi_sync_is_reported_once() {
         let alarmed = changed(|snapshot| {
             let capture = &mut snapshot.captures[0];
-            capture.alarm_codes = BTreeSet::from(["TW-RELAY-0102", "TW-RELAY-0104"]);
-            capture.report.alarms = vec!["it has fallen back".into(), "the time-out is short".into()];
+            capture.alarms = vec![
+                CaptureAlarm { code: "TW-RELAY-0104", text: "the time-out is short".into() },
+                CaptureAlarm { code: "TW-RELAY-0102", text: "it has fallen back".into() },
+            ];
             let cluster = &mut snapshot.clusters[0];
             let primary = cluster.view.cluster.nodes[0].clone();
             cluster.view.cluster.nodes[0] = with(primary, ProblemCode::SemiSyncOff);
             let findings = json!([finding(FailureCode::SemiSyncDegraded, "db1")]);
             cluster.manager = Some(manager(&findings, &json!({})));
         });
-        assert_eq!(alarmed, ["source orders TW-RELAY-0102", "source orders TW-RELAY-0104"]);
-    }
-
-    /// `source_problems` combines the codes and the texts of a capture's alarms by their order.
-    #[test]
-    fn alarms_are_in_the_order_of_their_codes() {
-        let source = |enabled, unacknowledged| SemiSyncSource {
-            enabled,
-            active: false,
-            timeout_ms: 1_000,
-            wait_point: WaitPoint::AfterCommit,
-            wait_no_replica: true,
-            acks_needed: 1,
-            clients: 1,
-            waiting_sessions: 0,
-            acknowledged: 0,
-            unacknowledged,
-            survives_restart: false,
-        };
-        let sample = |enabled, unacknowledged, uptime_seconds| SemiSyncSample {
-            source: Some(source(enabled, unacknowledged)),
-            uptime_seconds,
-        };
-        let all = assess(Some(&sample(true, 0, 1)), &sample(true, 3, 2));
-        let off = assess(Some(&sample(true, 0, 1)), &sample(false, 3, 2));
-        assert_eq!((all.len(), off.len()), (4, 2));
-        assert!(all.is_sorted_by_key(|alarm| alarm.code()) && off.is_sorted_by_key(|alarm| alarm.code()));
+        assert_eq!(alarmed, ["source orders TW-RELAY-0104", "source orders TW-RELAY-0102"]);
     }
 
     #[test]
@@ -588,14 +523,17 @@ mod tests {
             snapshot.clusters[0].manager = Some(manager);
         });
         assert_eq!(manual, [""; 0]);
-        let lease = |text: &'static str| {
+        let lease = |state: LeaseState| {
             changed(move |snapshot| {
                 let manager = snapshot.clusters[0].manager.as_mut().expect("a manager");
-                (manager.holds_lease, manager.report.lease) = (false, text.into());
+                (manager.holds_lease, manager.report.lease) = (false, state.to_string());
+                manager.report.lease_state = state.clone();
             })
         };
-        assert_eq!(lease("not held: relay2 holds the lease"), [""; 0]);
-        assert_eq!(lease("not held: connection refused"), ["cluster orders LeaseNotHeld"]);
+        assert_eq!(lease(LeaseState::HeldByOther { holder: "relay2".into() }), [""; 0]);
+        // The reason of a store that does not answer may have the same words.
+        let reason = "relay2 holds the lease";
+        assert_eq!(lease(LeaseState::NotHeld { reason: reason.into() }), ["cluster orders LeaseNotHeld"]);
         let refusing = changed(|snapshot| {
             let manager = snapshot.clusters[0].manager.as_mut().expect("a manager");
             manager.report.refusing = vec!["relay2 refuses orders of term 1".into()];

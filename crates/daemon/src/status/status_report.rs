@@ -1,5 +1,7 @@
 //! Collects the status of the daemon from its snapshot.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use tailwater_binlog_server::StreamReaders;
 use tailwater_topology::{Cluster, NodeRole, TopologyNode};
 
@@ -16,7 +18,8 @@ use crate::manager::manager_startup::OWN_RELAY;
 /// Returns the status of the daemon. `log_disk` is the space of the log's disk.
 pub(super) fn collect(control: &Control, log_disk: LogDiskStatus) -> DaemonStatus {
     let snapshot = control.snapshot();
-    let problems = problems(&snapshot, &log_disk);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let problems = problems(&snapshot, &log_disk, u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
     let channels = snapshot.channels.iter().map(|channel| {
         let mut status = channel.status.clone();
         // The detail may contain values of rows.
@@ -127,13 +130,13 @@ pub(super) fn cluster_of<'a>(snapshot: &'a DaemonSnapshot, source: &str) -> Opti
 }
 
 /// Whether a node is the relay of this process.
-pub(super) fn is_own_relay(node: &TopologyNode) -> bool {
+pub(crate) fn is_own_relay(node: &TopologyNode) -> bool {
     node.role == NodeRole::Relay && node.name == OWN_RELAY
 }
 
 /// Returns the nodes of a cluster, each with the node that it reads from. A node comes after the node that it
 /// reads from.
-pub(super) fn nodes(cluster: &Cluster) -> impl Iterator<Item = (Option<&TopologyNode>, &TopologyNode)> {
+pub(crate) fn nodes(cluster: &Cluster) -> impl Iterator<Item = (Option<&TopologyNode>, &TopologyNode)> {
     let mut next: Vec<_> = cluster.nodes.iter().rev().map(|node| (None, node)).collect();
     std::iter::from_fn(move || {
         let (parent, node) = next.pop()?;

@@ -43,7 +43,7 @@ pub struct CloneOptions {
     pub donor: ConnectOptions,
     /// The server that becomes the copy. The clone replaces all its data, including its accounts.
     pub recipient: ConnectOptions,
-    /// The address at which the recipient reaches the donor. Default: that of `donor`, or 127.0.0.1 if
+    /// The address at which the recipient reaches the donor. Default: the address in `donor`, or 127.0.0.1 if
     /// `donor` is a socket.
     pub donor_address: Option<(String, u16)>,
     /// Maximum wait for the recipient to restart with its new data.
@@ -389,7 +389,8 @@ async fn wait_for_restart(options: &CloneOptions) -> Result<(BinaryCopyPosition,
                 Ok(mut connection) => match state(&mut connection).await {
                     Ok(Some(point)) => return Ok((point, bytes_copied(&mut connection).await?)),
                     Ok(None) => last = "the clone has not finished".into(),
-                    // Either the recipient is shutting down, or the account may not read the clone status.
+                    // Either the recipient is shutting down, or the account lacks the privilege to read the
+                    // clone status.
                     Err(BulkError::Session(error)) => last = error.to_string(),
                     Err(error) => return Err(error),
                 },

@@ -26,7 +26,7 @@ pub(crate) struct DumpTable {
     chunk_state: Mutex<DumpTableState>,
 }
 
-/// The chunks of a table: which are cut, which are being dumped, and which are dumped.
+/// The chunks of a table: which are planned, which are being dumped, and which are dumped.
 #[derive(Debug)]
 struct DumpTableState {
     chunker: Chunker,

@@ -51,7 +51,7 @@ pub(crate) struct SnapshotTaken {
     pub(crate) stall: std::time::Duration,
 }
 
-/// Prepares a dump, or the rest of one.
+/// Prepares a new dump, or the remaining part of an interrupted dump.
 ///
 /// # Errors
 /// The same as for [`super::dump`].

@@ -183,7 +183,7 @@ impl RowEncoder {
         }
         out.push(b'(');
         // For a table with only generated columns, the dump selects a constant. The loop ignores it, because
-        // the table has no column forms.
+        // `forms` has no entry for the constant.
         for (index, (value, form)) in row.values().zip(&self.table.forms).enumerate() {
             if index > 0 {
                 out.push(b',');

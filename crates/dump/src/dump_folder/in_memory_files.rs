@@ -1,5 +1,5 @@
-//! Keeps the files of a dump in memory. A copy uses it for everything that it transfers between servers
-//! except rows.
+//! Keeps the files of a dump in memory. A copy between two servers keeps everything that it transfers in
+//! these files, except rows.
 
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, Read, Write};

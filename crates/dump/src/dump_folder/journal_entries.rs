@@ -14,8 +14,8 @@ use tailwater_tables::snapshot::SnapshotPoint;
 pub enum JournalEntry {
     /// The dump resumed with a new snapshot, at a later point in time than the snapshots in the manifest.
     Snapshot(SnapshotPoint),
-    /// A chunk was cut. This entry precedes all entries of later chunks of the table. So the range of an
-    /// unfinished chunk is known.
+    /// The key range of a chunk was determined. This entry precedes all entries of later chunks of the table.
+    /// So the range of an unfinished chunk is known.
     Planned {
         /// The database of the table.
         schema: String,

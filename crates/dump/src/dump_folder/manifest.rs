@@ -98,7 +98,7 @@ pub enum DumpCompression {
 }
 
 impl DumpCompression {
-    /// Returns the default level of the compression's own command-line tool.
+    /// Returns the level that the command-line tool of this compression (such as `gzip`) uses by default.
     pub fn level_usual(self) -> i32 {
         match self {
             Self::None => 0,
@@ -328,7 +328,7 @@ pub struct WrittenChunk {
 pub struct NulledValues {
     /// The name of the column.
     pub column: String,
-    /// Number of values of the column that are NULL for this reason.
+    /// Number of values of the column that are NULL because the format cannot represent them.
     pub values: u64,
 }
 

@@ -4,12 +4,13 @@
 //! - [`manifest`]: the contents of the folder.
 //! - `manifest_file`: the manifest as a file, with its checksum.
 //! - [`journal_entries`]: what was finished since the manifest was written.
-//! - [`dump_file_names`]: the names of files.
+//! - [`dump_file_names`]: the names of files. `finished_dump`: the newest finished dump of a folder.
 //! - [`small_file_reader`]: reads small files completely. [`in_memory_files`]: a folder that is never written
 //!   to disk.
 //! - `journal_writer`: writes the journal. [`resumable_dump_folder`]: a dump that is written or read.
 
 pub mod dump_file_names;
+mod finished_dump;
 pub mod in_memory_files;
 pub mod journal_entries;
 mod journal_writer;
@@ -18,6 +19,7 @@ mod manifest_file;
 pub mod resumable_dump_folder;
 pub mod small_file_reader;
 
+pub use finished_dump::{DumpFinder, FinishedDumps};
 pub use in_memory_files::MemoryFiles;
 pub use journal_entries::JournalEntry;
 pub use manifest::{

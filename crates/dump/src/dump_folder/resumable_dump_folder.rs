@@ -162,8 +162,8 @@ impl DumpFolder {
     }
 }
 
-/// Reads the manifest, and then the journal. If another process removes a journal entry between the two
-/// reads, a newer manifest has that entry.
+/// Reads the manifest, and then the journal. If another process removes a file of the journal between the two
+/// reads, both are read again: the newer manifest has the entries of that file.
 fn read_both(
     files: &dyn FileStore,
     mut journal: impl FnMut() -> Result<Vec<JournalEntry>, BulkError>,

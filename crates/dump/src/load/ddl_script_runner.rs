@@ -28,8 +28,8 @@ pub(super) const TABLE_EXISTS_ERRORS: [u16; 10] =
 /// Server errors for a missing table, and for a missing routine.
 pub(super) const MISSING: [u16; 2] = [1146, 1305];
 
-/// MySQL's error for `GRANT PROXY`, if the account that runs the statement may not grant PROXY for all
-/// accounts.
+/// MySQL's error for `GRANT PROXY`, if the account that runs the statement lacks the privilege to grant
+/// PROXY for all accounts.
 pub(super) const NO_PROXY: u16 = 1698;
 
 /// Maximum size of a script before compression, in bytes.
@@ -212,8 +212,8 @@ fn statements<'a>(script: &'a [u8], dialect: &ScriptDialect) -> Result<Vec<Cow<'
             } else {
                 statement_splitter::all(script)?
             };
-            // The dump does not record the SQL mode of these objects. The server's own mode is the most
-            // likely one.
+            // The dump does not record the SQL mode of these objects. They most likely need the global mode
+            // of the target.
             if *is_program {
                 found.insert(0, b"SET sql_mode = @@GLOBAL.sql_mode".to_vec());
             }

@@ -300,7 +300,8 @@ impl LoadRecord {
     }
 }
 
-/// Returns whether the table has a column for [`EarlierLoad::merged`], which earlier versions did not have.
+/// Returns whether `tailwater.loads` has the column for [`EarlierLoad::merged`]. Earlier versions
+/// created the table without this column.
 async fn has_merge_column(connection: &mut Connection) -> Result<bool, BulkError> {
     let sql = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = 'tailwater' AND table_name = 'loads' \
                AND column_name = 'merged'";

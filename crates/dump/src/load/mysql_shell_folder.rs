@@ -385,7 +385,8 @@ impl ShellTable {
     }
 }
 
-/// Refuses dumps in other formats than MySQL Shell's default dialect, which is also the format of Tailwater.
+/// Refuses dumps whose fields and lines are not written in MySQL Shell's default dialect, which Tailwater's
+/// own data files also use.
 fn check_format(options: &ShellOptions) -> Result<(), String> {
     let settings = [
         ("fieldsTerminatedBy", &options.fields_terminated_by, "\t"),

@@ -11,8 +11,8 @@
 
 /// Fixed cost of loading a row. The unit of all costs is the cost of one byte of a row.
 const ROW: u64 = 128;
-/// Cost of an index entry that is created after the rows. Measured with rows of ten kinds of types in MariaDB
-/// 10.11: 5.8 microseconds for a row of 250 bytes, 1.0 microsecond for an index entry.
+/// Cost of an index entry that is created after the rows. Measured in MariaDB 10.11 with rows that have ten
+/// kinds of column types: 5.8 microseconds for a row of 250 bytes, 1.0 microsecond for an index entry.
 const INDEX_ENTRY: u64 = 80;
 /// Assumed size of a row in bytes, if the number of rows is unknown.
 const ROW_BYTES: u64 = 192;

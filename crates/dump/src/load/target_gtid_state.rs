@@ -78,7 +78,8 @@ fn surplus(executed: &str, state: &str, own: &str) -> Result<Option<String>, Str
 ///
 /// # Errors
 /// The errors of [`check`], for transactions that have arrived since that check.
-/// [`BulkError::Session`] if the account may not set the state, or if replication is running.
+/// [`BulkError::Session`] if the account lacks the privilege to set the state, or if replication is
+/// running.
 pub(super) async fn set(connection: &mut Connection, state: &str, finished: bool) -> Result<(), BulkError> {
     let sql = match connection.server().flavour {
         Flavour::MariaDb => {

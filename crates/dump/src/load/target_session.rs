@@ -18,7 +18,7 @@ const MODE: &str = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITU
 /// Connects to the target, and sets up the session so that rows are stored unchanged.
 ///
 /// # Errors
-/// [`BulkError::Session`], also if the account may not set what the options need.
+/// [`BulkError::Session`], also if the account lacks a privilege that the options need.
 pub(crate) async fn connect(options: &LoadOptions) -> Result<Connection, BulkError> {
     connect_with(connect_options(options), options).await
 }
@@ -95,7 +95,8 @@ pub(crate) async fn set_up(connection: &mut Connection, options: &LoadOptions) -
 /// transaction (`ER_BINLOG_STMT_MODE_AND_ROW_ENGINE` and 1665).
 ///
 /// # Errors
-/// [`BulkError::BinlogFormat`] if the account may not change the binlog format; [`BulkError::Session`].
+/// [`BulkError::BinlogFormat`] if the account lacks the privilege to change the binlog format;
+/// [`BulkError::Session`].
 async fn log_rows(connection: &mut Connection) -> Result<(), BulkError> {
     let sql = "SHOW SESSION VARIABLES WHERE variable_name IN ('log_bin', 'sql_log_bin', 'binlog_format')";
     let asked = connection.query(sql).await?;

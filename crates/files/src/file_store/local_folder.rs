@@ -128,7 +128,8 @@ mod tests {
         fs::write(&victim, "precious").unwrap();
         let files = LocalFiles::new(folder.path().join("dump"));
         crate::create_private_folder(&files.folder).unwrap();
-        // An attacker who knows the names of the dump files could create such links.
+        // An attacker who knows the names of the dump files could create links at the names of the temporary
+        // files, so that the dump overwrites another file.
         for name in ["manifest.json", "a.tsv"] {
             symlink(&victim, files.path(&partial(name))).unwrap();
         }

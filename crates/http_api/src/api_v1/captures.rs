@@ -51,7 +51,7 @@ async fn read(
     execute(&control, ControlCommand::AckerRead { source }).await
 }
 
-/// Stops a capture and its ACKs, also after restarts of the daemon.
+/// Stops a capture and its ACKs. They stay stopped when the daemon restarts.
 #[utoipa::path(post, path = "/captures/{source}/stop", tag = "captures",
     params(("source" = String, Path)), request_body = LeaseTermBody, responses(
     (status = 200, body = AckerStatus),

@@ -26,7 +26,8 @@ use crate::api_error::{ApiError, JsonBody, PathParameters, QueryParameters};
 use crate::authentication::Caller;
 use crate::listener::LongLived;
 
-/// Interval of the empty lines while a channel is paused. The daemon notices by them that the client is gone.
+/// Interval between the empty lines that the daemon sends while a client pauses a channel. If a line cannot
+/// be sent, the daemon notices that the client has disconnected.
 const PAUSE_LINE_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Control>> {
@@ -64,8 +65,8 @@ struct StartChannel {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 struct TolerateChanges {
-    /// Skip changes that the target already has up to and including this transaction; if absent, only in the
-    /// transaction that the channel failed at.
+    /// Up to and including this transaction, skip changes that the target already has. If absent, skip them
+    /// only in the transaction at which the channel failed.
     until_gtid: Option<String>,
 }
 

@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use tailwater_daemon::api::captures::SourceReport;
+use tailwater_daemon::api::configuration_reloads::ReloadReport;
 use tailwater_daemon::api::daemon_requests::{ApiFailure, ControlAnswer, ControlCommand};
 use tailwater_daemon::api::daemon_status::DaemonStatus;
 use tailwater_daemon::control_api::Control;
@@ -19,7 +20,11 @@ use crate::api_error::ApiError;
 const FIRST_PROBE_MAX: Duration = Duration::from_secs(1);
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Control>> {
-    OpenApiRouter::new().routes(routes!(status)).routes(routes!(snapshot)).routes(routes!(sources))
+    OpenApiRouter::new()
+        .routes(routes!(status))
+        .routes(routes!(snapshot))
+        .routes(routes!(sources))
+        .routes(routes!(reload))
 }
 
 /// The status of the daemon, and what is wrong: what `tailwater status --output json` prints.
@@ -60,7 +65,20 @@ async fn sources(State(control): State<Arc<Control>>) -> Result<Json<Vec<SourceR
     }
 }
 
-/// The failure if the daemon's answer does not fit its command.
+/// Reads the configuration again, and applies what can change while the daemon runs: what `tailwater config
+/// reload` does.
+#[utoipa::path(post, path = "/configuration/reload", tag = "state", responses(
+    (status = 200, body = ReloadReport),
+    (status = "4XX", body = ApiFailure),
+))]
+async fn reload(State(control): State<Arc<Control>>) -> Result<Json<ReloadReport>, ApiError> {
+    match control.execute(ControlCommand::Reload).await? {
+        ControlAnswer::Reloaded(report) => Ok(Json(report)),
+        _ => Err(unexpected_answer()),
+    }
+}
+
+/// Returns the error for an answer of the daemon that does not fit the command.
 pub(super) fn unexpected_answer() -> ApiError {
     ApiError::new(
         axum::http::StatusCode::INTERNAL_SERVER_ERROR,

@@ -51,7 +51,7 @@ async fn events(
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }
 
-/// The failure if too many connections last without a limit.
+/// Returns the error for a client that connects when too many connections without a time limit are open.
 pub(super) fn too_many() -> ApiError {
     ApiError::new(
         StatusCode::SERVICE_UNAVAILABLE,

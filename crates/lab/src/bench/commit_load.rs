@@ -19,7 +19,8 @@ pub struct CommitSample {
 }
 
 /// Runs `clients` clients that commit one small insert at a time. Measures them for the time `measured`,
-/// after the time `warm_up`. Each measurement on one primary must use other worker numbers.
+/// after the time `warm_up`. Each measurement on the same primary must use worker numbers that no
+/// earlier measurement has used.
 ///
 /// # Errors
 /// If a client fails.

@@ -28,12 +28,13 @@ pub struct ChannelTarget {
     socket: PathBuf,
 }
 
-/// The result of comparing the channel's target at the end of the demo.
+/// The result of comparing the channel's target with the ledger and with a native replica at the end of the
+/// demo.
 #[derive(Debug, Default)]
 pub struct ChannelTargetOutcome {
     /// Number of source transactions applied since Tailwater's last start.
     pub transactions: u64,
-    /// Number of target transactions in which they were committed.
+    /// Number of transactions in which the channel committed these source transactions on the target.
     pub commits: u64,
     /// Whether the target has exactly the rows of the ledger, and the same table checksums as a native
     /// replica.

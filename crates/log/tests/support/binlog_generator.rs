@@ -110,8 +110,8 @@ impl Source {
         event
     }
 
-    /// Generates a transaction whose statements have these lengths. `fill` supplies the bytes of the
-    /// statements.
+    /// Generates a transaction whose statements have the given lengths in bytes. `fill` supplies the bytes
+    /// of the statements.
     pub fn transaction(&mut self, statement_bytes: &[usize], mut fill: impl FnMut() -> u64) -> Transaction {
         self.number += 1;
         self.builder.timestamp = 1_700_000_000 + self.number as u32;

@@ -52,7 +52,7 @@ pub fn rotate(writer: &mut LogWriter, source: &mut Source) -> Result<(), LogErro
     begin_file(writer, source)
 }
 
-/// Appends a transaction with statements of these lengths. It does not sync.
+/// Appends a transaction with statements of the given lengths in bytes. Does not sync.
 pub fn transact(
     writer: &mut LogWriter,
     source: &mut Source,

@@ -12,8 +12,8 @@ use super::replication_setup::{failed, run};
 use crate::error::ManagerError;
 
 /// How long a commit waits for an ACK before the server falls back to asynchronous replication, in
-/// milliseconds. The value is 23 days, in effect for ever. It is below 2^31, because deadlines overflow above
-/// that in some releases.
+/// milliseconds. The value is 23 days, which in practice means for ever. It is below 2^31, because deadlines
+/// overflow above that in some releases.
 pub const ACK_TIMEOUT_MS: u32 = 2_000_000_000;
 
 /// The most ACKs that a commit can wait for.

@@ -1,8 +1,8 @@
 //! Determines how a former primary was replaced.
 //!
 //! If the failover that replaced it proved completeness, transactions that only the former primary has were
-//! never acknowledged. The failover counts only if the audit records lead from it to the present primary.
-//! Otherwise the server may have been primary once more since then.
+//! never acknowledged. This proof is used only if the audit records lead from that failover to the present
+//! primary. Otherwise the server may have been primary once more since then.
 
 use super::failover_effect::RunEffect;
 use crate::model::Audit;
@@ -15,7 +15,7 @@ pub enum Replacement {
     /// In this failover or switchover an operator accepted that acknowledged transactions may be missing. The
     /// former primary may be the only server that has them.
     LossAccepted(String),
-    /// The audit records do not show how it was replaced; with the reason.
+    /// The audit records do not show how the former primary was replaced. The text is the reason.
     Unknown(String),
 }
 

@@ -64,8 +64,9 @@ impl InterruptedRun {
             traces.take(act, is_done(audit, number));
         }
         if traces.kind == RunKind::Switchover {
-            // During the write pause, actions were executed without being stored first. So the candidate may
-            // be writable even though the audit record does not contain that action.
+            // During the write pause, actions are executed before the audit record is stored. So the
+            // candidate may be writable even though the record does not contain the action that makes it
+            // writable.
             traces.may_be_writable |= traces.may_be_held;
             if !traces.may_be_held {
                 return None;
@@ -96,7 +97,8 @@ impl InterruptedRun {
                 self.may_be_writable = true;
             }
             RunAction::PauseWrites { .. } => self.may_be_held = true,
-            // Repointing an acker to the old primary belongs to an undo, and does not count here.
+            // Repointing an acker to the old primary belongs to an undo, so it does not show that the
+            // candidate became primary.
             RunAction::RepointAcker { server, .. } if Some(server) == self.candidate.as_ref() => {
                 self.was_promoted |= self.kind == RunKind::Failover;
             }

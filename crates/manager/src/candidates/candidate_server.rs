@@ -120,8 +120,8 @@ pub struct CandidateServer {
 
 impl CandidateServer {
     /// Builds the data from an observation of a configured server. If `progress` is given, the server is the
-    /// target of a channel, and only the progress of that channel counts. `primary` and `version` describe
-    /// the old primary, and replace values that were not observed on this server.
+    /// target of a channel, and only `progress` shows which transactions it has. `primary` and `version`
+    /// describe the old primary, and replace values that were not observed on this server.
     pub fn seen(
         member: &Member,
         observation: &Observation,

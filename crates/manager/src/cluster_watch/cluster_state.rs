@@ -131,6 +131,11 @@ impl ClusterState {
         }
     }
 
+    /// Sets the thresholds of the next analysis.
+    pub fn set_settings(&mut self, settings: AnalysisSettings) {
+        self.history.set_settings(settings);
+    }
+
     /// Returns the watched cluster.
     pub fn cluster(&self) -> &WatchedCluster {
         &self.cluster

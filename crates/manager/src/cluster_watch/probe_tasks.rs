@@ -232,6 +232,12 @@ impl ClusterWatch {
         self.shared.cluster_state().set_readiness(self.shared.clock.now_ms(), readiness);
     }
 
+    /// Sets the thresholds of the analysis, and runs it at once.
+    pub fn set_settings(&self, settings: AnalysisSettings) {
+        self.shared.cluster_state().set_settings(settings);
+        self.reanalyse();
+    }
+
     /// Runs the analysis at once, because the guard, which holds back failovers, has changed.
     pub fn reanalyse(&self) {
         self.shared.event_arrived.notify_one();
@@ -323,7 +329,7 @@ async fn write(shared: Arc<WatchShared>, primary: ProbeTarget, manager: String, 
     }
 }
 
-/// Records the results of probes that started after the watch.
+/// Records the results of the probes that started after the start of the watch.
 async fn record_probes(
     shared: Arc<WatchShared>,
     mut probes: watch::Receiver<Option<PolledObservation>>,

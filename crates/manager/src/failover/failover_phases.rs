@@ -103,9 +103,9 @@ impl FailoverProcedure {
         chosen.map_or_else(Decision::Refuse, |()| Decision::Continue)
     }
 
-    /// Returns the log that the failover continues from: of the ackers that hold everything, the one whose
-    /// log begins earliest. If there is no such acker, the returned contents are the transactions of the
-    /// servers themselves; the operator has then accepted the loss.
+    /// Returns the log that the failover continues from. Of the logs of all ackers that hold everything, this
+    /// is the log that begins earliest. If there is no such acker, the returned contents are the transactions
+    /// of the servers themselves; the operator has then accepted the loss.
     fn log(&self) -> LogContents {
         let verdict = self.verdict.as_ref();
         let holders = verdict.map(|verdict| verdict.holders.as_slice()).unwrap_or_default();
@@ -251,7 +251,7 @@ impl RunProcedure for FailoverProcedure {
             (RunAction::DisableSemiSyncSource { .. }, answer) if run.phase != RunPhase::Undo => {
                 match Applied::of(&answer) {
                     // The failed server takes no writes, and its undo action stays in the undo log. The next
-                    // candidate need not wait for it.
+                    // candidate need not wait for the undo.
                     Applied::Failed(_) => Applied::Tolerated,
                     applied => applied,
                 }

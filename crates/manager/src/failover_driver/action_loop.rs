@@ -122,7 +122,7 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
             }
             let deadline = machine.deadline_ms().map(|at_ms| began + Duration::from_millis(at_ms));
             tokio::select! {
-                // The lease is checked first: an outcome counts only if the lease is still held.
+                // The lease is checked first: an outcome is accepted only if the lease is still held.
                 biased;
                 reason = self.term.ended(), if machine.token().is_some() => machine.lease_lost(at_ms(), &reason),
                 done = under_way.join_next_with_id() => match answered(done, &mut numbers) {

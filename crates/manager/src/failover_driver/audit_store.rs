@@ -26,7 +26,7 @@ pub trait AuditStore: Send + Sync {
     /// record is durable.
     ///
     /// # Errors
-    /// If the audit record may not be durable.
+    /// If it is uncertain whether the audit record is durable.
     fn save(&self, audit: &Audit) -> Result<(), AuditError>;
 }
 

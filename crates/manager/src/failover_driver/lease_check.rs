@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use crate::ManagerError;
-use crate::lease::{LeaseHandle, LeaseStatus};
+use crate::lease::LeaseHandle;
 use crate::model::LeaseToken;
 
 /// The lease, as the driver of a failover or switchover sees it.
@@ -29,10 +29,7 @@ impl LeaseCheck for LeaseHandle {
     async fn ended(&self) -> String {
         let mut status = self.standing();
         loop {
-            let waits = match &*status.borrow_and_update() {
-                LeaseStatus::Waiting(reason) => Some(reason.clone()),
-                LeaseStatus::Active(_) => None,
-            };
+            let waits = status.borrow_and_update().waits_because();
             // The status is updated a moment after the lease term begins, so the lease itself is checked too.
             if let Some(reason) = waits.filter(|_| Self::check(self).is_err()) {
                 return reason;

@@ -78,8 +78,8 @@ impl RunState {
     /// Takes the outcome of a lease check.
     ///
     /// # Errors
-    /// Why the failover or switchover may not continue. A lease that is held in another lease term does not
-    /// count either, because another manager may have acted in between.
+    /// Why the failover or switchover must not continue. A lease in another lease term is not enough,
+    /// because another manager may have acted in between.
     pub(super) fn take_lease(&mut self, answer: ActionOutcome) -> Result<(), String> {
         match answer {
             ActionOutcome::LeaseHeld(token) if self.token.is_none_or(|first| first == token) => {

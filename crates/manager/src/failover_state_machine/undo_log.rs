@@ -66,7 +66,7 @@ impl UndoLog {
     }
 
     /// Returns the undo actions to execute now, of those that may be executed. A server that may be writable
-    /// is made read-only first. No other undo action runs meanwhile, so the other primary stays fenced. Then
+    /// is made read-only first. No other undo action runs meanwhile, so the old primary stays fenced. Then
     /// the rest runs in parallel, because a server that does not answer must not delay the others.
     pub(crate) fn next_round(&self, is_executable: impl Fn(&RunAction) -> bool) -> Vec<RunAction> {
         let read_only = self.entries.iter().find(|act| matches!(act, RunAction::MakeReadOnly { .. }));

@@ -244,7 +244,7 @@ impl RunProcedure for RecoveryProcedure {
         }
     }
 
-    /// Undo actions that may not be executed stay in the undo log, for the next recovery.
+    /// Undo actions for which this method returns false stay in the undo log, for the next recovery.
     fn may_undo(&self, act: &RunAction) -> bool {
         match act {
             RunAction::RepointAcker { acker, .. } | RunAction::StartAcker { acker } => {

@@ -29,8 +29,24 @@ pub fn now() -> BootTime {
 pub enum LeaseStatus {
     /// This manager holds the lease.
     Active(LeaseToken),
-    /// This manager does not hold the lease. The text contains the holder, or why the holder is unknown.
+    /// Another manager holds the lease.
+    HeldByOther {
+        /// The name of that manager, as the store of the lease has it.
+        holder: String,
+    },
+    /// This manager does not hold the lease, and does not know of another that does. The text is the reason.
     Waiting(String),
+}
+
+impl LeaseStatus {
+    /// Why this manager does not hold the lease; `None` if it does.
+    pub fn waits_because(&self) -> Option<String> {
+        match self {
+            Self::Active(_) => None,
+            Self::HeldByOther { holder } => Some(format!("{holder} holds the lease")),
+            Self::Waiting(reason) => Some(reason.clone()),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -57,10 +73,8 @@ impl LeaseHandle {
         // is delayed.
         let held = self.shared.keeper.lock().holds(now());
         held.ok_or_else(|| {
-            let reason = match &*self.shared.standing.borrow() {
-                LeaseStatus::Active(_) => "the lease could not be renewed in time".to_owned(),
-                LeaseStatus::Waiting(reason) => reason.clone(),
-            };
+            let reason = self.shared.standing.borrow().waits_because();
+            let reason = reason.unwrap_or_else(|| "the lease could not be renewed in time".to_owned());
             ManagerError::Refused(SafetyRefusal::NoLease { reason })
         })
     }
@@ -164,8 +178,10 @@ async fn keep<S: LeaseStore>(
             reason: format!("no answer within {} ms", terms.request_ms_max),
         });
         let waiting = match &answer {
-            LeaseAnswer::HeldByOther { holder } => Some(format!("{holder} holds the lease")),
-            LeaseAnswer::Failed { reason } | LeaseAnswer::Expired { reason } => Some(reason.clone()),
+            LeaseAnswer::HeldByOther { holder } => Some(LeaseStatus::HeldByOther { holder: holder.clone() }),
+            LeaseAnswer::Failed { reason } | LeaseAnswer::Expired { reason } => {
+                Some(LeaseStatus::Waiting(reason.clone()))
+            }
             LeaseAnswer::Granted { .. } | LeaseAnswer::Renewed { .. } => None,
         };
         let granted = matches!(answer, LeaseAnswer::Granted { .. });
@@ -173,10 +189,9 @@ async fn keep<S: LeaseStore>(
         let change = with(&mut |keeper| keeper.take_answer(now(), sent, of, answer.take()?));
         if !note(&shared, change.as_ref())
             && of.is_none()
-            && let Some(reason) = waiting
+            && let Some(new) = waiting
         {
             shared.standing.send_if_modified(|standing| {
-                let new = LeaseStatus::Waiting(reason);
                 let differs = *standing != new;
                 *standing = new;
                 differs

@@ -2,7 +2,7 @@
 //!
 //! The number of ACKs and the set of ackers change while a primary runs. Transactions that were acknowledged
 //! under an earlier policy are safe under the present one only when enough of the present ackers hold them.
-//! Until then the earlier policy still counts.
+//! Until then the lossless rules also apply the earlier policy.
 //!
 //! The manager must record a weaker policy **before** it sets it on the server, and a stronger one **after**.
 //! So the recorded policy is never stronger than the one in force. If someone else changes the settings and
@@ -165,7 +165,7 @@ struct PastPolicy {
     until: GtidSet,
 }
 
-/// The ack policy in force, and the earlier policies that still count.
+/// The ack policy in force, and the earlier policies that the lossless rules still apply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AckPolicyHistory {
     current: AckPolicy,
@@ -264,7 +264,7 @@ impl AckPolicyHistory {
     /// that proves completeness must contain an acker that holds these transactions.
     ///
     /// When a weaker policy replaces a stronger one, the stronger one becomes an earlier policy. Its own
-    /// requirement counts until enough ackers hold its transactions.
+    /// requirement applies until enough ackers hold its transactions.
     fn settle(&mut self, look: &PolicyObservation<'_>) {
         let current = &self.current;
         self.earlier.retain(|earlier| {

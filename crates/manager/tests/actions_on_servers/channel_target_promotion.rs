@@ -18,8 +18,8 @@ use tailwater_wire::gtid::GtidSet;
 use super::primary_promotion::{does, fails, participant, setup};
 use super::test_cluster::{Cluster, PATIENCE, address, connect, rows, statement};
 
-/// A stand-in for a channel with `gtid = "log"`. When it stops, it publishes the applied transactions as the
-/// GTID position of its target, because they are in no binlog. The real channel has its own tests.
+/// Replaces a channel with `gtid = "log"` in this test. When it stops, it publishes the applied transactions
+/// as the GTID position of its target, because they are in no binlog. The real channel has its own tests.
 struct Channel {
     target: ConnectOptions,
     brought: Mutex<Option<GtidSet>>,
@@ -71,7 +71,7 @@ impl ChannelControl for Channel {
 }
 
 /// The last server of the cluster becomes a channel target, which has all rows and no GTIDs. The old primary
-/// takes the place of the log.
+/// replaces the relay's log.
 pub async fn a_channel_target_becomes_primary(cluster: &mut Cluster) -> Result<()> {
     let (target, log) = (&cluster.log, &cluster.primary);
     let all = executed(&mut connect(log).await?).await?;

@@ -37,7 +37,7 @@ on_both_families!(
     a_manager_that_dies_in_a_failover_leaves_a_primary
 );
 
-/// The server that replaces the log, as an acker that accepts orders.
+/// The server that replaces the relay's log, as an acker that accepts orders.
 struct LogAcker {
     log: ConnectOptions,
     servers: BTreeMap<String, ReplicationSource>,
@@ -309,7 +309,7 @@ async fn a_manager_that_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) 
                 let committed = trial.commits(&cluster.primary, &cluster.replica, id).await;
                 committed.with_context(|| {
                     format!(
-                        "wrong state after the recovery; the manager died after {last:?}: {stored}{audit}"
+                        "wrong state after the recovery; the manager died after {last:?}. audit record of that manager: {stored}; audit record of the recovery: {audit}"
                     )
                 })?;
             }
@@ -318,7 +318,7 @@ async fn a_manager_that_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) 
                 let committed = trial.commits(&cluster.replica, &cluster.primary, id).await;
                 committed.with_context(|| {
                     format!(
-                        "wrong state after the recovery; the manager died after {last:?}: {stored}{audit}"
+                        "wrong state after the recovery; the manager died after {last:?}. audit record of that manager: {stored}; audit record of the recovery: {audit}"
                     )
                 })?;
                 ensure!(
@@ -327,7 +327,9 @@ async fn a_manager_that_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) 
                 );
                 return Ok(());
             }
-            _ => bail!("wrong state after the recovery; the manager died after {last:?}: {stored}{audit}"),
+            _ => bail!(
+                "wrong state after the recovery; the manager died after {last:?}. audit record of that manager: {stored}; audit record of the recovery: {audit}"
+            ),
         }
     }
     bail!("no server becomes primary")
@@ -391,7 +393,9 @@ async fn a_manager_that_dies_in_a_failover_leaves_a_primary(kind: ServerKind) ->
                 );
                 return Ok(());
             }
-            _ => bail!("wrong state after the recovery; the manager died after {last:?}: {stored}{audit}"),
+            _ => bail!(
+                "wrong state after the recovery; the manager died after {last:?}. audit record of that manager: {stored}; audit record of the recovery: {audit}"
+            ),
         }
     }
     bail!("no server becomes primary")

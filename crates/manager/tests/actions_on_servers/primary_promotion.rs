@@ -116,7 +116,7 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
     let names_grant = lacking[0].reached.as_ref().is_err_and(|reason| reason.contains("run: GRANT"));
     ensure!(names_grant && lacking[1].reached.is_ok(), "wrong state of the servers: {lacking:?}");
 
-    // A server is excluded if semi-sync is not loaded and its account may not load it.
+    // A server is excluded if semi-sync is not loaded and the account lacks the privilege to load it.
     if kind.flavour() == Flavour::MySql {
         let revoke = "SET SESSION sql_log_bin = 0; REVOKE INSERT ON mysql.plugin FROM leader@'%'";
         cluster.log.sql(revoke).await?;
@@ -130,7 +130,10 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
         );
         let lack = seen[1].semi_sync_unavailable.as_ref().context("semi-sync can be loaded")?;
         let says = ["TW-SES-0019", "run: GRANT INSERT ON mysql.plugin TO 'leader'@'%'"];
-        ensure!(says.iter().all(|text| lack.contains(text)), "wrong reason against the server: {lack}");
+        ensure!(
+            says.iter().all(|text| lack.contains(text)),
+            "wrong reason why the server cannot become a semi-sync source: {lack}"
+        );
         cluster.log.sql("SET SESSION sql_log_bin = 0; GRANT INSERT ON mysql.plugin TO leader@'%'").await?;
     }
 

@@ -79,16 +79,16 @@ fn set_up(
     .with_primary(participant("db1", primary))
 }
 
-/// Starts a cluster whose primary waits for the ACKs of the server in the place of the log. The cluster has
-/// an account that `read_only` prevents from writing.
+/// Starts a cluster whose primary waits for the ACKs of the server that replaces the relay's log. The
+/// cluster has an account that `read_only` prevents from writing.
 pub async fn cluster(kind: ServerKind) -> Result<Cluster> {
     let cluster = Cluster::start(kind).await?;
     cluster.primary.sql("CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT ALL ON shop.* TO app@'%'").await?;
     cluster.log.enable_semi_sync_replica().await?;
     let mut log = connect(&cluster.log).await?;
     stop_receiving(&cluster).await?;
-    // A replica that connects before the semi-sync plugin is loaded sends no ACKs, so the log connects again
-    // after that.
+    // A replica that connects before the semi-sync plugin is loaded sends no ACKs. So the server
+    // `log` disconnects first, and connects again after the plugin is loaded.
     cluster.primary.enable_semi_sync_source().await?;
     start_receiving(&mut log).await?;
     Ok(cluster)

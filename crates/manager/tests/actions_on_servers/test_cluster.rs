@@ -1,5 +1,5 @@
-//! A cluster for tests: an old primary, a replica, and a server that replaces the log. Native
-//! replication sees no difference.
+//! A cluster for tests: an old primary, a replica, and a server that replaces the relay's log. For
+//! native replication, that server and a relay are alike.
 
 use std::future::Future;
 use std::time::{Duration, Instant};

@@ -8,7 +8,7 @@ use serde::Serialize;
 pub enum CheckLevel {
     /// As it should be.
     Ok,
-    /// The daemon works, with a risk or a limit that the line names.
+    /// The daemon can work, but with a risk or a limit, which the text of the line describes.
     Warning,
     /// Something that the configuration asks for does not work.
     Problem,

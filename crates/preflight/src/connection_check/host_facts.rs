@@ -12,10 +12,10 @@ use tailwater_daemon::control_socket::socket_of;
 /// Number of syncs that are measured.
 const SYNCS: usize = 30;
 
-/// Bytes that are written before each sync: about as many as a small commit.
+/// Number of bytes that the measurement writes before each sync, about as many as a small commit.
 const SYNC_BYTES: usize = 4096;
 
-/// A disk that needs longer than this for all syncs together is not measured any further.
+/// The measurement of a disk stops when all syncs together have taken longer than this.
 const SYNC_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// `f_type` of tmpfs, from statfs(2).
@@ -34,14 +34,14 @@ pub(super) struct HostFacts {
     pub(super) open_files_needed: u64,
     /// Each address to listen at, with the error if it cannot be used.
     pub(super) listeners: Vec<(String, SocketAddr, Option<String>)>,
-    /// Whether a daemon with this configuration runs. It uses the addresses.
+    /// Whether a daemon with this configuration is running. It already uses the addresses to listen at.
     pub(super) is_daemon_running: bool,
 }
 
 /// The disk of the log.
 #[derive(Debug, Clone)]
 pub(super) struct LogDiskFacts {
-    /// The folder that was measured: the log's, or the nearest around it that exists.
+    /// The folder whose disk was measured: the log's folder, or its nearest parent folder that exists.
     pub(super) measured: PathBuf,
     pub(super) total_bytes: u64,
     pub(super) free_bytes: u64,

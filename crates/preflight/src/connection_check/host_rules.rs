@@ -3,13 +3,14 @@
 use super::check_line::{CheckLine, CheckLines};
 use super::host_facts::{HostFacts, LogDiskFacts};
 
-/// A slower median fdatasync is reported, in microseconds: with semi-sync every commit waits for one.
+/// If the median time of an fdatasync is longer than this, in microseconds, the check reports it: with
+/// semi-sync, every commit waits for one fdatasync.
 const SYNC_US_MAX: u64 = 5_000;
 
-/// With less free space than this nothing can be captured for long, in bytes.
+/// If the disk has less free space than this, in bytes, the daemon cannot capture for long.
 const FREE_BYTES_MIN: u64 = 1 << 30;
 
-/// With less free space than this part of the disk, a warning is given.
+/// If less than this fraction of the disk is free, the check gives a warning.
 const FREE_PART_MIN: f64 = 0.1;
 
 /// Judges the machine by its facts.

@@ -30,9 +30,10 @@ pub(super) struct ServerFacts {
     pub(super) version_text: String,
     /// Whether the connection is encrypted.
     pub(super) is_encrypted: bool,
-    /// What the account lacks: for each purpose that it does not suffice for, the error with the statement.
+    /// One error text for each purpose for which the account lacks privileges. The text contains the GRANT
+    /// statement to run.
     pub(super) missing_privileges: Vec<String>,
-    /// Whether the account may write to all databases and to schema `tailwater`.
+    /// Whether the account has the privileges to write to all databases and to schema `tailwater`.
     pub(super) may_write: WritePrivileges,
     /// Global variables by their names in lower case.
     pub(super) variables: BTreeMap<String, String>,
@@ -98,7 +99,8 @@ async fn read_all(server: &UsedServer) -> Result<ServerFacts, SessionError> {
     })
 }
 
-/// The difference of the clocks, with the time of the query halved.
+/// Returns how far the server's clock is ahead of this machine's, in milliseconds. Assumes that the server
+/// reads its clock in the middle of the query. `None` if the server does not answer.
 async fn clock_ahead_ms(connection: &mut Connection) -> Option<i64> {
     let (asked, began) = (SystemTime::now(), Instant::now());
     let server_us = source_queries::query_clock(connection).await.ok()?;

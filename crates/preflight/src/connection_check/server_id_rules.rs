@@ -95,7 +95,7 @@ fn judge_cluster(source: &str, uses: &[&ServerIdUse], is_daemon_running: bool) -
             lines.problem("server_id", format!("{id} is the server_id of {}", names()), remedy);
         }
     }
-    if lines.lines.is_empty() && !servers.is_empty() {
+    if lines.lines.is_empty() && uses.len() > 1 {
         lines.ok("server_id", "each server_id is used once");
     }
     lines.lines

@@ -11,7 +11,8 @@ use tailwater_session::{AccountPurpose, ConnectOptions};
 pub(super) struct UsedServer {
     /// The section: `source orders`.
     pub(super) object: String,
-    /// The source to whose cluster the server belongs; the name of the source that a channel applies.
+    /// The name of the source to whose cluster the server belongs. For the target of a channel: the name of
+    /// the source whose transactions the channel applies.
     pub(super) source: String,
     /// The address and the account.
     pub(super) connect: ConnectOptions,
@@ -68,8 +69,8 @@ pub(super) fn servers_of(config: &Config, resolved: &ResolvedConfig) -> anyhow::
             });
         }
         let mut purposes = vec![AccountPurpose::Capture];
-        // The manager probes and changes the source's own server with the account of its [[server]], if there
-        // is one.
+        // The manager uses the account of a [[server]] section if one describes the source's own server.
+        // Otherwise it uses the source's account, which then needs more privileges.
         if is_managed && !own_is_member {
             purposes.extend([AccountPurpose::Probe, AccountPurpose::Failover]);
         }

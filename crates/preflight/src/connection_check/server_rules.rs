@@ -9,10 +9,11 @@ use super::check_line::{CheckLine, CheckLines};
 use super::server_facts::{ServerAnswer, ServerFacts};
 use super::server_roles::{ServerRole, UsedServer};
 
-/// A greater difference of the clocks is reported, in milliseconds.
+/// A problem is reported if the clocks of a server and of this machine differ by more than this, in
+/// milliseconds.
 const CLOCK_DIFFERENCE_MS_MAX: i64 = 1_000;
 
-/// Judges a server. If it does not answer, that is the only line.
+/// Returns the result lines for a server. If the server does not answer, the only line says so.
 pub(super) fn judge(server: &UsedServer, answer: &ServerAnswer) -> Vec<CheckLine> {
     let mut lines = CheckLines::about(&server.object);
     match answer {

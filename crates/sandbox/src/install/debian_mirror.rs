@@ -102,7 +102,8 @@ fn is_debian<'a>(
     mut suites: impl Iterator<Item = &'a str>,
     mut components: impl Iterator<Item = &'a str>,
 ) -> bool {
-    // A third party may use the names of Debian's suites, but the path of its archive ends with another name.
+    // A third party may use the names of Debian's suites, but the path of its archive does not end with a
+    // name that contains "debian".
     let own = uri.trim_end_matches('/').rsplit('/').next().is_some_and(|name| name.contains("debian"));
     own && !uri.contains("security")
         && uri.contains(':')

@@ -28,7 +28,8 @@ impl Install {
         }
         let kind = self.kind();
         let server = programs.join(kind.daemon());
-        // The server reads an option file only if that option comes first. So its own options come last.
+        // The server accepts an option such as `--defaults-file` only before all other options. So the
+        // options that this script adds come after the caller's options.
         let end_with_parent = "setpriv --pdeathsig KILL -- ";
         script(
             &server,
@@ -42,8 +43,8 @@ impl Install {
         Ok(programs)
     }
 
-    /// Writes `mariadb-install-db`. The original is a script that finds programs and files below one folder,
-    /// so that folder must have the wrappers.
+    /// Writes a wrapper for `mariadb-install-db`. The original is a script that searches one folder for
+    /// programs and files. So this function also creates such a folder, with wrappers and links.
     fn write_install_script(
         &self,
         folder: &Path,

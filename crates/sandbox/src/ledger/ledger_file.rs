@@ -12,7 +12,7 @@ const HEADER: &str = "tailwater-ledger 1";
 #[derive(Debug)]
 pub(super) struct LedgerFile {
     writer: BufWriter<File>,
-    /// The first error. Workers continue after it; `flush` returns the error.
+    /// The first error of a write to this file. Workers continue after it; `flush` returns the error.
     failed: Option<io::Error>,
 }
 

@@ -23,7 +23,7 @@ pub struct LoggedTransaction {
     ledger_rows: u32,
     changes: i64,
     digest: i64,
-    /// Number of rows whose stamp does not match their other columns.
+    /// Number of rows whose stamp column does not contain the digest of the other columns.
     altered: u32,
 }
 
@@ -149,7 +149,7 @@ fn stamp_of(image: &Image<'_>, map: &TableMap, stamp_index: usize) -> Result<i64
 #[derive(Debug)]
 pub struct LedgerCheck<'a> {
     ledger: &'a Ledger,
-    /// For each worker, how often the log has each sequence number. The count stops at its maximum.
+    /// For each worker and sequence number, how many times the log contains it. The count stops at 255.
     seen: BTreeMap<u32, Vec<u8>>,
     /// For each worker, the sequence number of its last transaction.
     last: BTreeMap<u32, u64>,

@@ -164,7 +164,8 @@ impl TransactionPlanner {
         changes.plan(statements, PlannedEffect::OrderAdded(OrderRow { id, items: count }))
     }
 
-    /// Returns the columns between key and stamp as SQL, and the stamp of all columns except itself.
+    /// Returns the values of an order's columns between the key and the stamp, as SQL. Also returns the
+    /// stamp: the digest of all other columns.
     fn order_columns(&mut self, id: i64) -> ([String; 4], i64) {
         let mut customer = String::new();
         let length = 3 + self.random.below(30) as usize;

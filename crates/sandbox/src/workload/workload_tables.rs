@@ -46,7 +46,7 @@ impl WorkloadTable {
     }
 
     /// Returns the number of columns, how many of the first columns are the primary key, and which column is
-    /// the stamp.
+    /// the stamp (a digest of the row).
     pub(crate) fn shape(self) -> WorkloadTableShape {
         let shape = |columns, key_columns| WorkloadTableShape { columns, key_columns, stamp: columns - 1 };
         match self {

@@ -155,7 +155,7 @@ impl ClientSession {
                     }
                     _ => (1156, "Got packets out of order"),
                 };
-                // Ignore a failure to send the answer, and return the client's error.
+                // Ignore a failure to send the error packet. The caller gets the client's protocol error.
                 let _ = self.write_error(number, "08S01", message).await;
                 Err(SessionError::Protocol { doing, source })
             }

@@ -36,7 +36,7 @@ struct AddressRecord {
     /// The number of connections that the address may still open now, in billionths of a connection.
     allowance: u64,
     allowance_at: Instant,
-    /// The number of failed logins that still count for the delay.
+    /// The number of failed logins from which the delay is computed. It decreases with time.
     failures: u32,
     /// The time of the last failed login or of the last halving of the delay.
     failures_at: Instant,

@@ -122,7 +122,8 @@ const fn set(
     SessionSetting { name, servers, accepted, value, need, tolerated: None }
 }
 
-/// Returns `setting` with a value that a session keeps if the account may not set the variable.
+/// Returns `setting` with a value that a session keeps if the account lacks the privilege to set the
+/// variable.
 const fn tolerating(value: &'static str, setting: SessionSetting) -> SessionSetting {
     SessionSetting { tolerated: Some(value), ..setting }
 }

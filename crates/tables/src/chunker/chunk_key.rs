@@ -26,9 +26,9 @@ pub enum KeyKind {
     Integer,
     /// DECIMAL, YEAR: the text of the value is the literal.
     Number,
-    /// FLOAT, DOUBLE: selected as DOUBLE, whose text is exact.
+    /// FLOAT, DOUBLE: a value is selected as a DOUBLE, whose text is exact.
     Float,
-    /// ENUM, SET, BIT: selected as their number, by which their indexes are ordered.
+    /// ENUM, SET, BIT: a value is selected as a number, because the server sorts their indexes by number.
     Ordinal,
     /// DATE, TIME, DATETIME, TIMESTAMP, UUID, INET4, INET6: the literal is the text in quotes.
     Quoted,

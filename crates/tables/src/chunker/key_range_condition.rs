@@ -14,7 +14,8 @@ pub fn condition(key: Option<&ChunkKey>, range: &KeyRange) -> Option<String> {
             let name = key.columns.first().map(|column| quote_identifier(&column.name))?;
             let mut parts = each(key, false);
             match (from, to) {
-                // BETWEEN takes the server one comparison per row, and two separate comparisons take two.
+                // The server evaluates BETWEEN as one comparison per row, and `>=` and `<=` as two
+                // comparisons.
                 (Some(from), Some(to)) => parts.push(format!("{name} BETWEEN {from} AND {to}")),
                 (from, to) => {
                     parts.extend(from.map(|from| format!("{name} >= {from}")));

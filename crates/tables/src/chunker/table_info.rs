@@ -91,21 +91,22 @@ impl TableInfo {
         }))
     }
 
-    /// Returns whether a consistent snapshot covers the table. A table of another engine always shows its
-    /// current rows.
+    /// Returns whether a consistent snapshot covers the table. A table whose engine is not transactional
+    /// always shows its current rows.
     pub fn is_transactional(&self) -> bool {
         ["innodb", "rocksdb", "tokudb", "ndbcluster"].contains(&self.engine.to_lowercase().as_str())
     }
 
-    /// Returns whether the table stores its own rows. Tables of other engines show rows of other tables, on
-    /// this server or another one.
+    /// Returns whether the table stores its own rows. Tables of some engines, such as MERGE and FEDERATED,
+    /// show rows of other tables, on this server or on another server.
     pub fn keeps_rows(&self) -> bool {
         keeps_rows(&self.engine)
     }
 }
 
-/// Returns whether tables of an engine store their own rows. Other engines keep the rows in tables of the
-/// same server, of another server, or in foreign files. A write or a TRUNCATE takes effect there.
+/// Returns whether tables of an engine store their own rows. Some engines keep the rows in other tables of
+/// the same server, in tables of another server, or in foreign files. Then a write or a TRUNCATE changes
+/// those tables or files.
 pub fn keeps_rows(engine: &str) -> bool {
     const ELSEWHERE: [&str; 7] = ["MRG_MyISAM", "FEDERATED", "CONNECT", "SPIDER", "OQGRAPH", "S3", "SPHINX"];
     !ELSEWHERE.iter().any(|name| name.eq_ignore_ascii_case(engine))

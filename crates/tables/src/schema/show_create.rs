@@ -37,8 +37,8 @@ pub async fn prepare(connection: &mut Connection) -> Result<(), BulkError> {
 /// precede the object in [`super::SchemaInventory::objects`]. The connection must be prepared by [`prepare`].
 ///
 /// # Errors
-/// [`BulkError::DefinitionHidden`] if the account may not see it; [`BulkError::Session`], also if the object
-/// does not exist any more.
+/// [`BulkError::DefinitionHidden`] if the account lacks the privilege to see the definition;
+/// [`BulkError::Session`], also if the object does not exist any more.
 pub async fn ddl(connection: &mut Connection, object: &SchemaObject) -> Result<Vec<u8>, BulkError> {
     let script = match object {
         SchemaObject::Schema(name) => schema(connection, object, name).await?,
@@ -142,7 +142,8 @@ async fn program(
     if kind == ObjectKind::Event {
         script = script.then(format!("SET time_zone = {}", string_literal(shown.text("time_zone")?)));
     }
-    // Parameters and variables without a character set have the one that their database had at creation time.
+    // A parameter or variable without a character set has the character set that the database had when the
+    // routine was created.
     let collation = shown.text("Database Collation")?;
     let sql = format!(
         "SELECT default_collation_name FROM information_schema.schemata WHERE schema_name = {}",

@@ -9,8 +9,8 @@ use tailwater_wire::gtid::MariadbPosition;
 
 use crate::error::BulkError;
 
-/// Error codes of a server on which the table of these channels does not exist, or on which the account may
-/// not read it.
+/// Error codes of a server on which the table with the names of the channels does not exist, or on which the
+/// account lacks the privilege to read that table.
 const NOT_THERE: [u16; 4] = [1049, 1146, 1142, 1044];
 
 /// Returns the names of the channels that apply to the server without writing its binlog.
@@ -29,7 +29,7 @@ pub async fn unlogged_channels(connection: &mut Connection) -> Result<Vec<String
 
 /// Returns the GTID position of a MariaDB server, merged from the GTIDs that the server itself has logged and
 /// the GTIDs that channels have recorded as applied. A domain in `applied` belongs to the source: only the
-/// channel writes in it, so its GTID replaces the logged one.
+/// channel writes in it, so the applied GTID replaces the logged GTID.
 pub fn merge_applied(logged: &str, applied: &str) -> String {
     let (Ok(logged), Ok(applied)) = (MariadbPosition::parse(logged), MariadbPosition::parse(applied)) else {
         return logged.to_owned();

@@ -12,8 +12,8 @@ use crate::error::BulkError;
 use crate::schema::texts;
 use tailwater_wire::sql_quote::qualified_name;
 
-/// Error codes of a server if the account may not read these tables, or if the session has locked only other
-/// tables. In these cases the variable `gtid_slave_pos` is read.
+/// Error codes of a server if the account lacks the privilege to read the tables `mysql.gtid_slave_pos*`, or
+/// if the session has locked only other tables. In both cases the variable `gtid_slave_pos` is read.
 const NOT_READABLE: [u16; 4] = [1044, 1100, 1142, 1146];
 
 /// How much of a server's replication is written to its binlog.
@@ -82,8 +82,8 @@ pub async fn applied(connection: &mut Connection) -> Result<String, BulkError> {
 }
 
 async fn applied_rows(connection: &mut Connection) -> Result<String, BulkError> {
-    // With `gtid_pos_auto_engines`, there is one table per storage engine. An account that may not read these
-    // tables gets an error for the first of them.
+    // With `gtid_pos_auto_engines`, there is one table `gtid_slave_pos*` per storage engine. An account that
+    // lacks the privilege to read these tables gets an error for the first of them.
     let sql = "SELECT table_name FROM information_schema.tables \
                WHERE table_schema = 'mysql' AND table_name LIKE 'gtid\\_slave\\_pos_%'";
     let mut tables = vec!["gtid_slave_pos".to_owned()];

@@ -87,7 +87,7 @@ type ChannelRequest = (ConfigFile, Option<String>, ControlCommand);
 
 fn request(command: ChannelCommand) -> anyhow::Result<ChannelRequest> {
     Ok(match command {
-        ChannelCommand::Add(_) => bail!("`channel add` consists of several requests"),
+        ChannelCommand::Add(_) => bail!("`channel add` cannot be sent to the daemon as a single request"),
         ChannelCommand::List(file) => (file, None, ControlCommand::List),
         ChannelCommand::Start { channel, idempotent_once, idempotent_until, .. }
             if idempotent_once || idempotent_until.is_some() =>

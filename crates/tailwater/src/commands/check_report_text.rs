@@ -10,7 +10,8 @@ use super::text_style::TextStyle;
 /// Width of the output, in characters.
 const COLUMNS: usize = 80;
 
-/// One block for each object: its checks, with a remedy below each that is not well. The last line counts.
+/// Returns one block of lines for each object. A block lists the checks of the object, and a remedy below
+/// each check that is not ok. The last line has the numbers of problems, warnings and checks.
 pub(super) fn check_report_text(report: &ConnectionReport, style: TextStyle) -> String {
     let mut order: Vec<&str> = Vec::new();
     let mut by_object: BTreeMap<&str, Vec<&CheckLine>> = BTreeMap::new();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use anyhow::bail;
 use tailwater_capture::CaptureOptions;
 use tailwater_session::{ConnectOptions, Connection, SessionError};
 
@@ -11,7 +12,11 @@ use tailwater_log::AckMode;
 use crate::arguments::{ConfigCommand, ConfigFile, Output};
 use crate::exit_codes::Exit;
 use tailwater_config::{ConfigError, DEFAULT_CONFIG, SectionInForce, settings_in_force};
+use tailwater_daemon::api::configuration_reloads::ReloadReport;
+use tailwater_daemon::api::daemon_requests::{ControlAnswer, ControlCommand};
+use tailwater_daemon::control_socket::{ask, socket_of};
 use tailwater_daemon::options_from_config::ResolvedConfig;
+use tailwater_wire::printable;
 
 use super::check_report_text::check_report_text;
 use super::text_style::TextStyle;
@@ -29,6 +34,7 @@ pub fn config(command: &ConfigCommand, output: Output) -> anyhow::Result<Exit> {
         ConfigCommand::Check(arguments) if arguments.connect => check_connections(&arguments.file, output),
         ConfigCommand::Check(arguments) => check(&arguments.file, output),
         ConfigCommand::Show(file) => show(file, output),
+        ConfigCommand::Reload(file) => reload(file, output),
         ConfigCommand::Default => {
             match output {
                 Output::Text => super::write_stdout(DEFAULT_CONFIG.as_bytes())?,
@@ -49,6 +55,41 @@ fn check_connections(file: &ConfigFile, output: Output) -> anyhow::Result<Exit> 
     };
     super::write_stdout(text.as_bytes())?;
     Ok(if report.ok { Exit::Done } else { Exit::ProblemsFound })
+}
+
+/// Asks the daemon to read its configuration again, and prints what it did.
+fn reload(file: &ConfigFile, output: Output) -> anyhow::Result<Exit> {
+    let report = match ask(&socket_of(&file.load()?.log.directory), &ControlCommand::Reload)? {
+        ControlAnswer::Reloaded(report) => report,
+        ControlAnswer::Failed { code, message } => {
+            bail!("{}{message}", code.map(|code| format!("{code}: ")).unwrap_or_default())
+        }
+        _ => bail!("unexpected answer from the daemon; it may be of another version"),
+    };
+    let text = match output {
+        Output::Json => format!("{}\n", serde_json::to_string(&report)?),
+        Output::Text => reload_text(&report),
+    };
+    super::write_stdout(text.as_bytes())?;
+    Ok(if report.failed.is_empty() { Exit::Done } else { Exit::ProblemsFound })
+}
+
+fn reload_text(report: &ReloadReport) -> String {
+    let mut text = String::new();
+    for name in &report.applied {
+        text.push_str(&format!("applied        {name}\n"));
+    }
+    for name in &report.needs_restart {
+        text.push_str(&format!("needs restart  {name}\n"));
+    }
+    for failure in &report.failed {
+        text.push_str(&format!(
+            "not applied    {}: {}\n",
+            failure.settings.join(", "),
+            printable(&failure.message)
+        ));
+    }
+    if text.is_empty() { "no setting has changed\n".to_owned() } else { text }
 }
 
 /// Prints the settings in force with their sources: as TOML, or one JSON object for each section.

@@ -285,7 +285,9 @@ impl<'a> LogPrinter<'a> {
             match file.next(&mut self.event)? {
                 NextEvent::Event { offset, .. } => self.print(&short, offset)?,
                 NextEvent::End => return self.finish(),
-                NextEvent::Broken { offset, reason } => bail!("event at {}:{offset}: {reason}", file.name()),
+                NextEvent::Broken { offset, reason } => {
+                    bail!("cannot read the event at {}:{offset}: {reason}", file.name())
+                }
             }
         }
     }
@@ -302,7 +304,9 @@ impl<'a> LogPrinter<'a> {
             let (offset, header) = match file.next(&mut self.event)? {
                 NextEvent::Event { offset, header } => (offset, header),
                 NextEvent::End => return Ok(()),
-                NextEvent::Broken { offset, reason } => bail!("event at {}:{offset}: {reason}", file.name()),
+                NextEvent::Broken { offset, reason } => {
+                    bail!("cannot read the event at {}:{offset}: {reason}", file.name())
+                }
             };
             let place = || format!("event at {short}:{offset}");
             let body = self.event.get(EVENT_HEADER_BYTES..).unwrap_or_default();

@@ -17,6 +17,9 @@ mod dump;
 mod dump_location;
 mod failover;
 mod grants;
+mod init;
+mod init_daemon_start;
+mod init_text;
 mod load;
 pub mod log;
 mod log_archive;
@@ -69,6 +72,7 @@ use tailwater_daemon::error_chain::ErrorChain;
 pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
     match cli.command {
         Command::Run(arguments) => run::run(&arguments),
+        Command::Init(arguments) => on_runtime(init::init(&arguments, cli.output)),
         Command::Config(command) => config::config(&command, cli.output),
         Command::Log(command) => log::log(&command, cli.output),
         Command::Channel(command) => channel::channel(command, cli.output, cli.show_values),
@@ -165,15 +169,13 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
         .or_else(|| error.downcast_ref::<PrintError>().map(PrintError::code))
 }
 
-/// Sends the daemon's log to standard error: plain lines on a terminal, else JSON lines.
-pub fn init_messages() {
-    init_messages_as(Output::Json);
-}
+/// The environment variable with the level of messages.
+const LEVEL_VARIABLE: &str = "TAILWATER_LOG";
 
 /// Sends the log of a command to standard error: as JSON lines if the results are JSON and standard error is
 /// not a terminal.
 fn init_messages_as(output: Output) {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("TAILWATER_LOG")
+    let filter = tracing_subscriber::EnvFilter::try_from_env(LEVEL_VARIABLE)
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);

@@ -30,7 +30,7 @@ pub(super) struct ProgressText {
 pub(super) struct ProgressLine {
     /// The line as text.
     pub(super) text: String,
-    /// Amount that is done and total amount, if the total is known.
+    /// The amount of finished work and the total amount; `None` if the total is unknown.
     pub(super) bar: Option<(u64, u64)>,
 }
 

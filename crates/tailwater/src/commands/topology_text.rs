@@ -10,7 +10,7 @@ use super::text_style::TextStyle;
 struct TreeLine<'a> {
     /// Branch characters of the tree before the server's name.
     before: String,
-    /// Branch characters before the lines below it that belong to the same server.
+    /// Branch characters before the server's problems, which follow on the lines below the server's name.
     below: String,
     node: &'a TopologyNode,
 }

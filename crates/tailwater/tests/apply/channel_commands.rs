@@ -185,7 +185,10 @@ async fn stop_and_start(shell: &Shell, trial: &Trial, target: &Server) -> Result
     shell.run(&format!("channel start -c tailwater.toml replica --until-gtid {second}"))?.exits(0);
     holds(target, "1,2").await?;
     let stopped = until(shell, "stopped").await?;
-    ensure!(stopped["newest_gtid"] == second.as_str(), "the channel did not stop after {second}: {stopped}");
+    ensure!(
+        stopped["newest_gtid"] == second.as_str(),
+        "the channel did not stop after transaction {second}: {stopped}"
+    );
     let because = stopped["stopped_because"].as_str().unwrap_or_default();
     ensure!(
         because == "it has reached its until condition",

@@ -164,7 +164,7 @@ async fn wait_equal(trial: &mut Trial, target: &Server) -> Result<()> {
             "the daemon ended: {words}"
         );
         if started.elapsed() > PATIENCE {
-            bail!("the target has {found:?}, expected {wanted:?}: {words}");
+            bail!("the target has {found:?}, expected {wanted:?}; the daemon logged: {words}");
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -203,7 +203,7 @@ async fn wait_equal(trial: &mut Trial, target: &Server) -> Result<()> {
             "the daemon ended: {words}"
         );
         if started.elapsed() > PATIENCE || words.contains("the channel has stopped") {
-            bail!("the target does not reach {wanted:?}: {words}");
+            bail!("the target does not reach {wanted:?}; the daemon logged: {words}");
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -74,7 +74,10 @@ async fn failed(shell: &Shell, at: &str) -> Result<String> {
             let gtid = message.split("transaction ").nth(1).and_then(|rest| rest.split(": ").next());
             return Ok(gtid.unwrap_or_default().to_owned());
         }
-        ensure!(started.elapsed() < PATIENCE, "the channel has not failed at {at}: {status}");
+        ensure!(
+            started.elapsed() < PATIENCE,
+            "the channel has not failed with a message that contains {at:?}: {status}"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -84,8 +87,11 @@ fn is_hidden(shell: &Shell, http: &Http, trial: &Trial, hidden: &[&str]) -> Resu
     for words in ["channel list", "channel list --output json", "topology", "topology --output json"] {
         let ran = shell.run(&format!("{words} -c tailwater.toml"))?;
         let shown = format!("{}{}", ran.text(), ran.errors());
-        ensure!(shown.contains("replica"), "{words} does not list the channel: {shown}");
-        ensure!(!hidden.iter().any(|secret| shown.contains(secret)), "{words} shows a secret: {shown}");
+        ensure!(shown.contains("replica"), "`tailwater {words}` does not list the channel: {shown}");
+        ensure!(
+            !hidden.iter().any(|secret| shown.contains(secret)),
+            "`tailwater {words}` shows a secret: {shown}"
+        );
     }
     let status = http.until("/status", 200, |body| body.to_string().contains("TW-APP-"))?.to_string();
     ensure!(!hidden.iter().any(|secret| status.contains(secret)), "/status shows a secret: {status}");

@@ -244,7 +244,10 @@ fn omits_only_this_transaction(shell: &Shell, file: &Path, reason: &str) -> Resu
                 "a transaction begins inside another one: {text}"
             ),
             "COMMIT" | "ROLLBACK" => {
-                ensure!(std::mem::take(&mut open), "a transaction ends that has not begun: {text}")
+                ensure!(
+                    std::mem::take(&mut open),
+                    "the output ends a transaction that it did not begin: {text}"
+                )
             }
             _ => {}
         }

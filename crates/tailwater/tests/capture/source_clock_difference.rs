@@ -96,7 +96,7 @@ async fn lag_is_correct_under_clock_steps(kind: ServerKind) -> Result<()> {
     trial.stop_relay().await
 }
 
-/// Returns how often a replica was disconnected because of the clock.
+/// Returns the number of times that a replica was disconnected because of the clock.
 fn disconnections(trial: &Trial) -> Result<usize> {
     Ok(std::fs::read_to_string(trial.relay_output())?
         .matches("disconnecting the replica so that it reads")

@@ -1,4 +1,5 @@
-//! `tailwater config check --connect` with real servers: all is well, and then each fault is made.
+//! `tailwater config check --connect` with real servers. At first all is well; then the test causes one fault
+//! after another.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -81,7 +82,7 @@ impl CheckedSetup {
         self.shell.bash(&words)?.exits(exit_code).json()?.pop().context("a report")
     }
 
-    /// The lines of the report that are not ok: level, object, check, text.
+    /// Returns the lines of the report that are not ok. Each has a level, an object, a check and a text.
     fn faults(&self, more: &str, exit_code: i32) -> Result<Vec<[String; 4]>> {
         let report = self.report(more, exit_code)?;
         let lines = report["checks"].as_array().context("checks")?;
@@ -95,16 +96,19 @@ impl CheckedSetup {
     /// Checks that the only fault is the expected one.
     fn finds(&self, more: &str, (level, object, check, text): (&str, &str, &str, &str)) -> Result<()> {
         let faults = self.faults(more, if level == "problem" { 3 } else { 0 })?;
-        // What the machine of the test is like is not part of the test.
+        // Problems of the machine that runs the test are ignored, unless the expected fault is one of them.
         let of_setup = faults.iter().filter(|fault| fault[1] != "this machine" || object == "this machine");
         let of_setup: Vec<_> = of_setup.collect();
         let is_expected = |fault: &&[String; 4]| {
             fault[0] == level && fault[1] == object && fault[2] == check && fault[3].contains(text)
         };
-        ensure!(of_setup.iter().any(&is_expected), "{check}: {text}: not found in {faults:#?}");
+        ensure!(
+            of_setup.iter().any(&is_expected),
+            "no fault of the check {check:?} contains {text:?}: {faults:#?}"
+        );
         let others =
             of_setup.iter().filter(|fault| fault[1] != "this machine" && !is_expected(fault)).count();
-        ensure!(others == 0, "other faults than {check}: {faults:#?}");
+        ensure!(others == 0, "there are faults other than the expected one of {check:?}: {faults:#?}");
         Ok(())
     }
 }
@@ -125,7 +129,8 @@ async fn each_fault_has_its_line(kind: ServerKind) -> Result<()> {
 
     faults_of_accounts(&setup, kind).await?;
     faults_of_the_machine(&setup)?;
-    // The last ones: settings that were changed at run time do not survive a restart, which is a fault, too.
+    // The faults of the source come last. Settings that were changed at run time are lost at a restart, which
+    // is a fault, too.
     faults_of_the_source(&setup, kind).await
 }
 

@@ -27,7 +27,7 @@ fn settings_in_force_name_their_source() -> Result<()> {
     ensure!(directory["name"] == "log.directory" && directory["value"] == "elsewhere", "{directory:#}");
     ensure!(directory["variable"] == "TAILWATER_LOG_DIRECTORY", "{directory:#}");
     ensure!(directory["origin"]["from"] == "flag", "{directory:#}");
-    // Every command uses the same settings: no daemon listens in the other folder.
+    // Every command obeys `--set`. So `status` looks for a daemon in the folder `elsewhere`, and finds none.
     shell.run("status -c tailwater.toml --set log.directory=elsewhere")?.exits(1).stderr_has(&["elsewhere"]);
     shell.set("TAILWATER_LOG_DIRECTROY", "x".into());
     let ran = shell.run("config check -c tailwater.toml")?.exits(1);
@@ -50,7 +50,8 @@ fn a_daemon_with_a_wrong_configuration_has_its_own_exit_code() -> Result<()> {
     ] {
         shell.run(words)?.exits(78).stderr_has(&[code, "does not start with this configuration"]);
     }
-    // A folder that cannot be written may be a disk that is not mounted yet: the daemon is started again.
+    // The exit code is 1 if the log folder cannot be created, because its disk may not be mounted yet. With
+    // that exit code, the service manager starts the daemon again.
     shell.write("file", "")?;
     shell.run("run -c tailwater.toml --set log.directory=file/log")?.exits(1).stderr_has(&["TW-LOG-"]);
     Ok(())

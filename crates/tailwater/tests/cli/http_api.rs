@@ -92,18 +92,24 @@ fn every_operation_checks_the_role_of_the_caller() -> Result<()> {
     for (method, path) in operations()? {
         for token in [None, Some("wrong-0123456789abcdef")] {
             let (code, body) = daemon.ask(&method, &path, token, "{}")?;
-            ensure!(code == 401 && body["message"].is_string(), "{method} {path}, {token:?}: {code} {body}");
+            ensure!(
+                code == 401 && body["message"].is_string(),
+                "{method} {path} with the token {token:?} must get 401: {code} {body}"
+            );
         }
-        // The response of a stream does not end, so that its test reads it.
+        // The response to a request for an event stream does not end. Another test reads such a stream.
         if path.ends_with("/events") {
             continue;
         }
         let (code, body) = daemon.ask(&method, &path, Some(READER), "{}")?;
         let is_refused =
             code == 403 && body["message"].as_str().is_some_and(|text| text.contains("operator"));
-        ensure!(is_refused == (method != "GET"), "{method} {path} as a reader: {code} {body}");
+        ensure!(is_refused == (method != "GET"), "{method} {path} with the reader's token got {code} {body}");
         let (code, body) = daemon.ask(&method, &path, Some(OPERATOR), "{}")?;
-        ensure!(![401, 403, 405, 500].contains(&code), "{method} {path} as an operator: {code} {body}");
+        ensure!(
+            ![401, 403, 405, 500].contains(&code),
+            "{method} {path} with the operator's token got {code} {body}"
+        );
         ensure!(
             code < 300 || body["message"].is_string(),
             "{method} {path}: a failure without a message: {body}"
@@ -111,8 +117,8 @@ fn every_operation_checks_the_role_of_the_caller() -> Result<()> {
     }
     let (code, document) = daemon.ask("GET", "/api/v1/openapi.json", Some(READER), "")?;
     ensure!(code == 200 && document == serde_json::to_value(tailwater_http_api::openapi::document())?);
-    // What load balancers request needs no token; what monitoring requests does, unless the configuration
-    // names it.
+    // Requests of load balancers need no token. Requests of monitoring systems need one, unless the
+    // configuration lists their paths.
     ensure!(daemon.ask("GET", "/healthz", None, "")?.0 == 200);
     ensure!(daemon.ask("GET", "/primary/orders", None, "")?.0 == 503);
     for path in ["/metrics", "/status"] {
@@ -120,7 +126,7 @@ fn every_operation_checks_the_role_of_the_caller() -> Result<()> {
         ensure!(daemon.ask("GET", path, Some(READER), "")?.0 == 200, "{path} as a reader");
     }
     let (code, body) = daemon.ask("GET", "/api/v1/channels?show_values=true", Some(READER), "")?;
-    ensure!(code == 403, "a reader sees row values: {body}");
+    ensure!(code == 403, "a reader must not see row values: {code} {body}");
     ensure!(daemon.ask("GET", "/api/v1/channels?show_values=true", Some(OPERATOR), "")?.0 == 200);
     Ok(())
 }
@@ -167,12 +173,16 @@ fn invalid_requests_get_a_failure_with_its_cause() -> Result<()> {
     ] {
         let (code, answer) = daemon.ask(method, path, Some(OPERATOR), body)?;
         let message = answer["message"].as_str().or(answer["reason"].as_str()).unwrap_or_default();
-        ensure!(code == expected && message.contains(cause), "{method} {path}: {code} {answer}");
+        ensure!(
+            code == expected && message.contains(cause),
+            "{method} {path} must get {expected}, but got {code} {answer}"
+        );
     }
     Ok(())
 }
 
-/// Clients that send their request slowly, and clients that read events, only occupy connections.
+/// Clients that send their requests slowly, and clients that read event streams, occupy connections. The
+/// daemon still answers other clients at once.
 #[test]
 fn slow_clients_and_event_streams_do_not_delay_others() -> Result<()> {
     const SLOW: usize = 500;
@@ -208,7 +218,7 @@ fn slow_clients_and_event_streams_do_not_delay_others() -> Result<()> {
         ensure!(daemon.ask("GET", "/primary/orders", None, "")?.0 == 503);
         ensure!(daemon.ask("GET", "/api/v1/status", Some(READER), "")?.0 == 200);
     }
-    // The number of streams is limited, and a closed stream makes room for another.
+    // The number of event streams is limited. After a stream is closed, the daemon accepts another one.
     let further: Vec<_> = (STREAMS..256)
         .map(|_| {
             let mut stream = open()?;
@@ -219,12 +229,15 @@ fn slow_clients_and_event_streams_do_not_delay_others() -> Result<()> {
     let is_full = || Ok::<_, anyhow::Error>(status_of(&events, daemon.http.port)? == 503);
     let started = Instant::now();
     while !is_full()? {
-        ensure!(started.elapsed() < PATIENCE, "a 257th event stream is accepted");
+        ensure!(started.elapsed() < PATIENCE, "the daemon must refuse a 257th event stream");
     }
     drop(further);
     let started = Instant::now();
     while is_full()? {
-        ensure!(started.elapsed() < PATIENCE, "closed event streams still count");
+        ensure!(
+            started.elapsed() < PATIENCE,
+            "the daemon accepts no new event stream after others were closed"
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
     drop((slow, streams));
@@ -248,7 +261,7 @@ fn status_of(request: &str, port: u16) -> Result<u16> {
 fn raise_open_files() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
-    // If it fails, the test fails at the connection that cannot be opened.
+    // If this call fails, the test later fails to open a connection.
     let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised);
 }
 

@@ -117,8 +117,8 @@ async fn manager_and_http_listener_share_their_probes() -> Result<()> {
     trial.add_channel(&format!("\n[manager]\n[manager.pace]\npoll_ms = {INTERVAL_MS}\n"))?;
     trial.start_relay()?;
     trial.wait_captured().await?;
-    // Each probe executes SHOW REPLICA STATUS exactly once. Returns how often the server has executed that
-    // statement, and its number of connections.
+    // Each probe executes SHOW REPLICA STATUS exactly once. Returns the number of times that the server has
+    // executed that statement, and the number of its connections.
     let count = async || -> Result<(u128, u128)> {
         let variables = "'Com_show_replica_status', 'Connections'";
         let rows = beside.sql(&format!("SHOW GLOBAL STATUS WHERE Variable_name IN ({variables})")).await?;
@@ -161,7 +161,7 @@ async fn manager_and_http_listener_share_their_probes() -> Result<()> {
     trial.kill_relay().await
 }
 
-/// The acker of the daemon, as a manager on another machine sees it over HTTP.
+/// A manager on another machine reads the state of the daemon's acker over HTTP, and sends orders to it.
 #[tokio::test]
 async fn a_relay_accepts_orders_over_http() -> Result<()> {
     let kind = ServerKind::Mysql97;

@@ -1,4 +1,5 @@
-//! The daemon under a service manager such as systemd. The tests read what it reports on a real socket.
+//! The daemon under a service manager such as systemd. The tests read the daemon's reports from a real
+//! socket.
 
 use std::ffi::OsString;
 use std::net::TcpStream;

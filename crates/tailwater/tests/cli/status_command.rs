@@ -185,7 +185,7 @@ fn problem(shell: &Shell, object: &str, code: Option<&str>) -> Result<Value> {
     };
     let status = until(shell, &format!("a problem of {object}, {code:?}"), |status| find(status).is_some())?;
     ensure!(status["ok"] == false, "the status has a problem but reports ok: {status:#}");
-    find(&status).context("the status does not have the problem")
+    find(&status).context("the status does not list the expected problem")
 }
 
 /// Repeats the command until its output satisfies the condition.
@@ -197,7 +197,7 @@ fn until(shell: &Shell, what: &str, condition: impl Fn(&Value) -> bool) -> Resul
         if condition(&status) {
             return Ok(status);
         }
-        ensure!(started.elapsed() < PATIENCE, "waited for {what}: {status:#}");
+        ensure!(started.elapsed() < PATIENCE, "timed out while waiting for {what}: {status:#}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -187,7 +187,7 @@ fn until(shell: &Shell, what: &str, condition: impl Fn(&Value) -> bool) -> Resul
         if condition(&cluster) {
             return Ok(cluster);
         }
-        ensure!(started.elapsed() < PATIENCE, "waited for {what}: {cluster:#}");
+        ensure!(started.elapsed() < PATIENCE, "timed out while waiting for {what}: {cluster:#}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -18,8 +18,8 @@ const MARK: &str = "@@ block at line ";
 
 /// Returns the blocks that a reader with this server pastes, and the output that the page shows.
 fn blocks_for(page: &str, server: &str) -> Vec<CodeBlock> {
-    // The test of the package runs the block `package`, in a clean system. The block `packages` installs what
-    // the wrappers in this test stand for.
+    // Another test runs the block `package` in a clean system. The block `packages` installs server programs;
+    // this test provides wrapper scripts for them instead.
     let is_left_out = |label: &String| {
         ["package", "packages"].contains(&label.as_str())
             || (["mariadb", "mysql"].contains(&label.as_str()) && label != server)
@@ -27,7 +27,8 @@ fn blocks_for(page: &str, server: &str) -> Vec<CodeBlock> {
     code_blocks(page).into_iter().filter(|block| !block.labels.iter().any(is_left_out)).collect()
 }
 
-/// Returns what is the same in each run: numbers, GTIDs and the width of columns differ.
+/// Returns the parts of a line that are the same in each run of the page. Numbers, GTIDs and the width of
+/// columns differ between runs.
 fn comparable(line: &str) -> String {
     let mut text = String::new();
     for word in line.split_whitespace() {
@@ -38,7 +39,7 @@ fn comparable(line: &str) -> String {
         let word = uuid.map_or(word.to_owned(), |uuid| word.replacen(uuid, "0", 1));
         let mut previous = ' ';
         for letter in word.chars() {
-            // The number of a name, such as db1, is the same in each run.
+            // A digit that is part of a name, such as db1, is the same in each run.
             let is_number = letter.is_ascii_digit() && !previous.is_alphabetic();
             if !(is_number && text.ends_with('0')) {
                 text.push(if is_number { '0' } else { letter });
@@ -80,7 +81,7 @@ fn compare(block: &CodeBlock, printed: &str) -> Result<()> {
     Ok(())
 }
 
-/// A script that runs the blocks and prints a mark before each.
+/// Returns a script that runs the blocks, and prints a line with the block's position before each block.
 fn script(blocks: &[CodeBlock]) -> String {
     let blocks = blocks.iter().filter(|block| block.language == "sh");
     // A reader sees an error; the script ends at it.

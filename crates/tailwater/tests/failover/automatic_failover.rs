@@ -191,7 +191,7 @@ impl ManagedCluster {
         Ok(())
     }
 
-    /// Returns the audit record of the last finished run as text.
+    /// Returns the audit record of the last finished failover or switchover as text.
     fn record(&self) -> Result<String> {
         let folder = std::fs::read_dir(self.shell.path().join("log/manager/primary"))?;
         let paths = folder.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
@@ -310,8 +310,8 @@ async fn blocked_and_refused(kind: ServerKind) -> Result<()> {
     cluster.trial.primary.kill().await?;
     cluster.wait_for_status("DeadPrimary db1").await?;
     cluster.wait_for_status("held: failover is paused").await?;
-    // An operator may override the pause if the failover is lossless. This failover is not lossless, so it is
-    // refused.
+    // An operator can start a failover although automatic failover is paused. This failover is refused
+    // because it might lose transactions.
     cluster.tailwater("failover primary")?.exits(4).stderr_has(&["TW-MGR-0030", "time-out is too short"]);
     let record = cluster.record()?;
     ensure!(record.contains("TW-MGR-0030"), "the audit record does not contain TW-MGR-0030: {record}");
@@ -342,8 +342,8 @@ async fn replace_silent_primary(kind: ServerKind, manager: &str) -> Result<()> {
     });
     tokio::time::sleep(Duration::from_millis(500)).await;
     ensure!(!late.is_finished(), "the old primary has acknowledged the commit: {:?}", late.await);
-    // Sessions of the load that still wait on the former primary end when that server is killed. The clients
-    // continue on the new primary.
+    // Client sessions that still wait for a commit on the former primary end when that server is killed. The
+    // clients continue on the new primary.
     cluster.trial.primary.kill().await?;
     ensure!(late.await?.is_err(), "the commit was acknowledged without a relay");
     more_commits(&load, 50).await?;

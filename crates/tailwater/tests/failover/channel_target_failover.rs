@@ -86,7 +86,7 @@ async fn channel_target_is_promoted(kind: ServerKind) -> Result<()> {
     more_commits(&load, 50).await?;
     channel_stays_stopped(&shell)?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload failed: {:?}", report.errors);
     let report = ledger.compare_with_server(&target.connect_options()).await?;
     let wrong = report.missing.count + report.altered.count + report.failed_but_present.count;
     ensure!(

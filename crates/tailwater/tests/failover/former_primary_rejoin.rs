@@ -225,8 +225,9 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     let load = Workload::start(trial.primary.connect_options(), &WorkloadSpec::new(4), Arc::clone(&ledger));
     until("commits", async || Ok(load.counters().snapshot().acknowledged > 300)).await?;
 
-    // The load must end first. While its commits wait for an ACK, a server writes only one more group of
-    // commits to the binlog. So it might not write the transaction that this test commits next.
+    // The test workload must end first. While its commits wait for an ACK, a server writes only one more
+    // group of commits to the binlog. So the server might not write the transaction that this test commits
+    // next.
     load.abort().await;
     until("no commit to wait for an ACK", async || {
         let list = trial.primary.sql("SHOW PROCESSLIST").await?;

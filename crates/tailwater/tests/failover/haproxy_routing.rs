@@ -229,7 +229,7 @@ async fn wait_until_refused(there: &ConnectOptions) -> Result<()> {
 async fn wait_for_end(session: &mut Connection) -> Result<()> {
     let started = Instant::now();
     while session.query("SELECT 1").await.is_ok() {
-        ensure!(started.elapsed() < PATIENCE, "the session with the former primary continues");
+        ensure!(started.elapsed() < PATIENCE, "HAProxy did not close the session with the former primary");
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
     Ok(())

@@ -83,7 +83,7 @@ async fn a_manager_on_another_machine_replaces_a_primary_that_died_with_its_mana
     load.redirect(follower.connect_options());
     more_commits(&load, 50).await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload failed: {:?}", report.errors);
     let found = ledger.compare_with_server(&follower.connect_options()).await?;
     ensure!(
         found.missing.is_empty() && found.altered.is_empty() && found.unlisted == 0,

@@ -169,7 +169,7 @@ async fn killed_mid_run(kind: ServerKind) -> Result<()> {
     killed_after_promotion(&mut cluster, &load).await?;
     more_commits(&load, 20).await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload failed: {:?}", report.errors);
     let db2 = cluster.follower("db2")?;
     cluster
         .compare(db2, &cluster.followers.iter().chain([&cluster.trial.primary]).collect::<Vec<_>>())

@@ -1,5 +1,6 @@
 //! Clusters under the manager: failover, switchover, rejoin.
 
+mod alerts_of_faults;
 mod automatic_failover;
 mod channel_target_failover;
 mod fencing_race;

@@ -58,7 +58,7 @@ async fn failed_over_without_second_relay() -> Result<Option<(Pair, Http)>> {
     pair.wait_for_more_commits().await?;
     let load = replace_load(&mut pair, &WorkloadSpec { transactions: Some(0), ..WorkloadSpec::new(1) });
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload failed: {:?}", report.errors);
     pair.second.process.take().context("the second daemon is not running")?.kill().await?;
     pair.trial.primary.kill().await?;
     until(&pair.shell, "a new primary", |status| status["primary"] != PRIMARY_NAME).await?;
@@ -68,7 +68,7 @@ async fn failed_over_without_second_relay() -> Result<Option<(Pair, Http)>> {
     Ok(Some((pair, http)))
 }
 
-/// Stops the load on the primary, and starts a load on the follower.
+/// Stops the test workload on the primary, and starts a test workload on the follower.
 fn replace_load(pair: &mut Pair, spec: &WorkloadSpec) -> Workload {
     let load = Workload::start(pair.follower.connect_options(), spec, Arc::clone(&pair.ledger));
     std::mem::replace(&mut pair.load, load)
@@ -94,7 +94,7 @@ async fn check_repointed(mut pair: Pair, http: &Http) -> Result<()> {
     }
     pair.wait_for_more_commits().await?;
     let report = pair.load.finish().await;
-    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload failed: {:?}", report.errors);
     check_ledger(&pair.ledger, &pair.follower).await?;
     pair.trial.kill_relay().await
 }

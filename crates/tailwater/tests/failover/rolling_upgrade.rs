@@ -80,7 +80,7 @@ async fn daemons_are_upgraded_one_by_one(kind: ServerKind) -> Result<()> {
     pair.wait_until_observed().await?;
     pair.wait_for_more_commits().await?;
     let report = pair.load.finish().await;
-    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload failed: {:?}", report.errors);
     let primary = if fails_back { &pair.trial.primary } else { &pair.follower };
     check_ledger(&pair.ledger, primary).await?;
     let verify = pair.shell.run("log verify log/primary")?;

@@ -147,7 +147,7 @@ async fn switchover_there_and_back(kind: ServerKind) -> Result<()> {
     );
 
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload failed: {:?}", report.errors);
     let servers: Vec<_> = cluster.followers.iter().collect();
     cluster.compare(&cluster.trial.primary, &servers).await?;
     cluster.compare(&cluster.trial.primary, &[&cluster.trial.primary]).await?;

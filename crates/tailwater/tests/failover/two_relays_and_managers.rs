@@ -1,6 +1,7 @@
 //! Two relays that both acknowledge, each with a manager. A lease in etcd decides which manager acts. This is
 //! the cluster of docs/how-to/production.md with other addresses.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -105,10 +106,15 @@ impl SecondDaemon {
     }
 
     pub fn start(&mut self) -> Result<()> {
+        self.start_with([])
+    }
+
+    /// Starts the daemon with variables added to its environment.
+    pub fn start_with(&mut self, environment: impl IntoIterator<Item = (OsString, OsString)>) -> Result<()> {
         let config = self.shell.path().join("tailwater.toml");
         let arguments = ["run".into(), "-c".into(), config.into_os_string()];
-        self.process =
-            Some(ChildProcess::start(&self.program, arguments, &self.shell.path().join("relay.log"))?);
+        let log = self.shell.path().join("relay.log");
+        self.process = Some(ChildProcess::start_with(&self.program, arguments, environment, &log)?);
         Ok(())
     }
 }
@@ -164,7 +170,8 @@ pub struct Pair {
     pub ports: (ReservedPort, ReservedPort),
     pub ledger: Arc<Ledger>,
     pub load: Workload,
-    _etcd: (Etcd, tempfile::TempDir),
+    /// The store of the lease, and its folder.
+    pub etcd: (Etcd, tempfile::TempDir),
 }
 
 impl Pair {
@@ -230,7 +237,7 @@ impl Pair {
         let spec = WorkloadSpec { pause: Duration::from_millis(2), ..WorkloadSpec::new(4) };
         let load = Workload::start(trial.primary.connect_options(), &spec, Arc::clone(&ledger));
         let pair =
-            Self { shell, trial, follower, second, ports: (one, two), ledger, load, _etcd: (etcd, folder) };
+            Self { shell, trial, follower, second, ports: (one, two), ledger, load, etcd: (etcd, folder) };
         pair.wait_until_observed().await?;
         Ok(pair)
     }
@@ -303,7 +310,7 @@ async fn other_manager_takes_over(kind: ServerKind) -> Result<()> {
     pair.load.redirect(pair.follower.connect_options());
     pair.wait_for_more_commits().await?;
     let report = pair.load.finish().await;
-    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload failed: {:?}", report.errors);
     check_ledger(&pair.ledger, &pair.follower).await?;
     // Both daemons must report db2 as the primary, and both relays must follow it.
     for http in [&http_one, &http_two] {
@@ -367,7 +374,7 @@ async fn other_manager_rolls_back_a_switchover(kind: ServerKind) -> Result<()> {
     }
     pair.wait_until_observed().await?;
     let report = pair.load.finish().await;
-    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload failed: {:?}", report.errors);
     check_ledger(&pair.ledger, &pair.trial.primary).await?;
     drop(pair.second);
     pair.trial.kill_relay().await
@@ -411,7 +418,7 @@ async fn other_manager_rolls_back_a_failover(kind: ServerKind) -> Result<()> {
     }
     pair.wait_until_observed().await?;
     let report = pair.load.finish().await;
-    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload failed: {:?}", report.errors);
     check_ledger(&pair.ledger, &pair.trial.primary).await?;
     drop(pair.second);
     pair.trial.kill_relay().await

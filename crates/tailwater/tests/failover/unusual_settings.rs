@@ -27,7 +27,7 @@ async fn primaries_are_replaced_under_odd_settings(kind: ServerKind) -> Result<(
     let load = cluster.load(&cluster.trial.primary, 1);
     more_commits(&load, 50).await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload failed: {:?}", report.errors);
     cluster.compare(&cluster.trial.primary, &cluster.followers.iter().collect::<Vec<_>>()).await?;
 
     apply_odd_settings(&cluster.trial.primary).await?;
@@ -62,6 +62,6 @@ async fn commit_as_usual(cluster: &ManagedCluster, server: &str, first_worker: u
     let load = cluster.load(server, first_worker);
     more_commits(&load, 30).await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "clients of the load failed: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload failed: {:?}", report.errors);
     Ok(apply_odd_settings(server).await?)
 }

@@ -15,8 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Interval at which a wait checks its condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Whether containers can be started here. If not, one line on standard error has named what is missing. That
-/// fails nowhere: whether a machine allows it is not decided by this project.
+/// Whether containers can be started here. If not, this function has printed to standard error what is
+/// missing. A missing requirement fails no test, because the project does not decide what a machine allows.
 pub fn require(image: &Path) -> bool {
     let mut trial = Command::new("systemd-nspawn");
     trial.args(["--quiet", "--register=no", "--keep-unit", "--read-only", "--pipe"]);

@@ -77,8 +77,9 @@ pub fn package(folder: &Path) -> Result<PathBuf> {
     Ok(package)
 }
 
-/// A copy of `package` with another version, and one line more in its example of a configuration: what was
-/// installed before an upgrade. It has the program that `TAILWATER_EARLIER_BUILD` names, if that is set.
+/// Returns the path of an earlier package, from which a test upgrades to `package`. It is a copy of `package`
+/// with another version, and with one more line in its example configuration. If `TAILWATER_EARLIER_BUILD` is
+/// set, the copy contains the program that this variable names.
 pub fn with_version(package: &Path, version: &str) -> Result<PathBuf> {
     let tree = package.with_extension("tree");
     done(Command::new("dpkg-deb").arg("--raw-extract").arg(package).arg(&tree))?;

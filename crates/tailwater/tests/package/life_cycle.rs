@@ -71,7 +71,7 @@ async fn package_is_installed_started_upgraded_removed_and_purged() -> Result<()
     Ok(())
 }
 
-/// Runs the command of the page for new users, in a folder with the package.
+/// Runs the installation command of docs/first-hour.md, the page for new users, in a folder with the package.
 fn install_as_in_first_hour(root: &CleanRoot, package: &Path) -> Result<()> {
     let page = std::fs::read_to_string(workspace().join("docs/first-hour.md"))?;
     let blocks = code_blocks(&page);
@@ -83,7 +83,8 @@ fn install_as_in_first_hour(root: &CleanRoot, package: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What is there after the first installation. Nothing is enabled: there is no configuration yet.
+/// Checks what the first installation creates, and that the unit is not enabled, because there is no
+/// configuration yet.
 fn installed_and_idle(root: &CleanRoot) -> Result<()> {
     owned(root, "/etc/tailwater", "root:tailwater 750")?;
     owned(root, CONFIG, "root:tailwater 640")?;

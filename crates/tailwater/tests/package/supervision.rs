@@ -82,8 +82,8 @@ async fn systemd_starts_watches_upgrades_and_stops_the_daemon() -> Result<()> {
     Ok(())
 }
 
-/// An upgrade checks the configuration that the unit names, not the one of the package. A mode that the
-/// administrator has set stays.
+/// An upgrade checks the configuration that the unit names, not the example configuration of the package. It
+/// does not change a folder mode that the administrator has set.
 fn upgrade_with_another_configuration(root: &CleanRoot, booted: &BootedRoot, package: &Path) -> Result<()> {
     booted.run(&format!(
         "cp --preserve {CONFIG} /etc/tailwater/cluster.toml && chmod 0700 /var/lib/tailwater"
@@ -97,16 +97,22 @@ fn upgrade_with_another_configuration(root: &CleanRoot, booted: &BootedRoot, pac
     booted.run(&root.install_command(package)?)?;
     booted.until_property(UNIT, "MainPID", |pid| pid != running && pid != "0")?;
     let mode = booted.run("stat --format=%a /var/lib/tailwater")?;
-    ensure!(mode.trim() == "700", "the mode of the log's folder is {mode}");
+    ensure!(
+        mode.trim() == "700",
+        "the upgrade must keep mode 700 of the log's folder, but the mode is {mode}"
+    );
     Ok(())
 }
 
-/// A daemon that was enabled when its package was removed runs again when the package is installed again. One
-/// that an operator has stopped does not start with an upgrade.
+/// If a daemon was enabled when its package was removed, it runs again after the package is installed again.
+/// An upgrade does not start a daemon that an operator has stopped.
 fn remove_and_install_again(root: &CleanRoot, booted: &BootedRoot, package: &Path) -> Result<()> {
     booted.run(&format!("systemctl stop {UNIT}"))?;
     booted.run(&root.install_command(package)?)?;
-    ensure!(booted.property(UNIT, "ActiveState")? == "inactive", "an upgrade has started it");
+    ensure!(
+        booted.property(UNIT, "ActiveState")? == "inactive",
+        "the upgrade must not start the stopped daemon"
+    );
     booted.run("dpkg --remove tailwater")?;
     ensure!(!root.path("/usr/bin/tailwater").exists());
     booted.run(&root.install_command(package)?)?;
@@ -114,7 +120,7 @@ fn remove_and_install_again(root: &CleanRoot, booted: &BootedRoot, package: &Pat
     Ok(())
 }
 
-/// Replaces the text of the configuration, not its owner and mode.
+/// Replaces the text of the configuration file. The file keeps its owner and mode.
 fn edit(root: &CleanRoot, text: impl Fn(&str) -> String) -> Result<()> {
     std::fs::write(root.path(CONFIG), text(&root.read(CONFIG)?)).context(CONFIG)
 }

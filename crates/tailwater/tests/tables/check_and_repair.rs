@@ -163,7 +163,7 @@ async fn output_of_check_escapes_control_characters() -> Result<()> {
         );
         let started = Instant::now();
         if kind.flavour() == Flavour::MariaDb {
-            // The setting looks as if the target had been a replica before.
+            // With this value, the target looks as if it had been a replica before.
             target.sql("SET GLOBAL gtid_slave_pos = '7-7-7'").await?;
         }
         shell.run(&check)?.exits(4).stderr_has(&["TW-BULK-0041", "is not a replica", "--wait none"]);

@@ -137,8 +137,8 @@ async fn channel_starts_exactly_after_a_copy(kind: ServerKind) -> Result<()> {
     );
     shell.run(add)?.exits(1).stderr_has(&["channel replica is running", "stopped = true"]);
 
-    // The test copies again after the channel has applied transactions. The channel must start after the new
-    // copy, not at its former position.
+    // The test copies again after the channel has applied transactions. The channel must start at the
+    // position of the new copy, not at its former position.
     shell.run("channel stop -c tailwater.toml replica")?.exits(0);
     target.sql("DROP DATABASE shop").await?;
     trial.primary.sql("INSERT INTO shop.steps VALUES (7, 1), (7, 2)").await?;

@@ -121,7 +121,7 @@ impl Trial {
                 if let Some(stderr) = &mut child.stderr {
                     std::io::Read::read_to_string(stderr, &mut message)?;
                 }
-                anyhow::bail!("the dump has ended, {status}: {message}");
+                anyhow::bail!("the dump ended too early with {status}: {message}");
             }
             ensure!(Instant::now() < deadline, "the dump makes no progress");
             std::thread::sleep(Duration::from_millis(1));

@@ -67,7 +67,7 @@ async fn printed_grants_suffice_for_dump_and_load() -> Result<()> {
                     SELECT definer FROM information_schema.triggers WHERE trigger_schema = 'shop'; \
                     SELECT definer FROM information_schema.events WHERE event_schema = 'shop'";
         let (one, other) = (source.sql(sums).await?, target.sql(sums).await?);
-        ensure!(one == other, "{kind}: the rows of the source are {one:?}, those of the target {other:?}");
+        ensure!(one == other, "on {kind}, the source has the rows {one:?}, but the target has {other:?}");
 
         // A dump of one server cannot be resumed with rows of another server.
         let refused = shell.run(&format!("dump dumped {} --resume", at(&target)))?;

@@ -101,7 +101,7 @@ async fn run(folder: &Path, words: &str, code: i32) -> Result<u64> {
     }
     let status = process.wait(Duration::from_secs(1)).await?;
     let message = std::fs::read_to_string(&output)?;
-    ensure!(status.code() == Some(code), "{words} ended with {status}: {message}");
+    ensure!(status.code() == Some(code), "the command {words} ended with {status}: {message}");
     eprintln!("{} MiB, {:?}: {words}", memory_bytes >> 20, started.elapsed());
     ensure!(
         (1..MEMORY_BYTES_MAX).contains(&memory_bytes),

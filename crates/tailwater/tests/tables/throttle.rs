@@ -66,7 +66,7 @@ impl Running {
         loop {
             let line =
                 self.lines.recv_timeout(PATIENCE).with_context(|| format!("{words} prints nothing"))?;
-            ensure!(line["event"] == "progress", "{words} is not paused by the throttle: {line}");
+            ensure!(line["event"] == "progress", "the throttle does not pause the command {words}: {line}");
             if line["held"].as_str().is_some_and(|held| held.contains("the throttle query is 1, more than 0"))
             {
                 return Ok(line);
@@ -81,7 +81,10 @@ impl Running {
         let started = Instant::now();
         let mut since = started;
         while since.elapsed() < PAUSE_WATCH_TIME {
-            ensure!(started.elapsed() < PATIENCE, "{words} makes progress while it is throttled: {last}");
+            ensure!(
+                started.elapsed() < PATIENCE,
+                "the command {words} makes progress while it is throttled: {last}"
+            );
             let line = self.next_pause_line(words)?;
             if line["chunks"] != last["chunks"] || line["rows"] != last["rows"] {
                 since = Instant::now();

@@ -87,7 +87,8 @@ const STALL_FACTOR: u64 = 3;
 
 /// Returns the reports of the observers if all of them agree, before `detect_after_ms`, that the primary is
 /// dead. The primary must answer neither on the open connection nor on a new one. Every stream on which a
-/// heartbeat is due must be lost, or must have been silent for as long.
+/// heartbeat is due must be lost, or must have been silent for the time that is required of the primary's
+/// open connection.
 fn unanimous_death(
     history: &ObservationHistory,
     server: &ServerHistory,

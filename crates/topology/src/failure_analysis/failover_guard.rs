@@ -11,7 +11,7 @@ use super::failure_finding::{ClusterFinding, FailoverHold, FailureCode, FindingA
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Downtime {
-    /// The server or relay in downtime; the whole cluster if absent.
+    /// The server or relay in downtime. `None` if the whole cluster is in downtime.
     #[serde(deserialize_with = "Option::deserialize")]
     pub server: Option<String>,
     /// Start of the downtime, in milliseconds since 1970.
@@ -69,8 +69,8 @@ impl FailoverGuard {
         self.last_failover_ms = Some(at_ms);
     }
 
-    /// Corrects the time of a failover that was recorded after `now_ms`. The clock has been set back since,
-    /// and without the correction the cool-down would last too long.
+    /// Corrects the time of the last failover if that time is later than `now_ms`. In this case the clock has
+    /// been set back since, and without the correction the cool-down would last too long.
     pub fn begin_at(&mut self, now_ms: u64) {
         self.last_failover_ms = self.last_failover_ms.map(|at_ms| at_ms.min(now_ms));
     }

@@ -28,7 +28,7 @@ pub enum FailoverReadiness {
 }
 
 impl FailoverReadiness {
-    /// Returns the code of the safety rule that would refuse, if any.
+    /// Returns the code of the safety rule that would refuse the failover, if any.
     pub fn rule(&self) -> Option<&str> {
         match self {
             Self::NotReady { rule, .. } => Some(rule),

@@ -134,7 +134,7 @@ pub struct ClusterFinding {
     pub evidence: Vec<String>,
     /// The action that follows.
     pub action: FindingAction,
-    /// For [`FailureCode::FailoverNotReady`]: the code of the safety rule that would refuse.
+    /// For [`FailureCode::FailoverNotReady`]: the code of the safety rule that would refuse the failover.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
 }

@@ -68,7 +68,7 @@ fn dead_finding(code: FailureCode, name: &str, streak: &FailureStreak, now_ms: u
     )
 }
 
-/// Finds a relay without a stream, while the primary answers the manager.
+/// Finds a relay that has no stream from the primary, although the primary answers the manager.
 fn detached(
     history: &ObservationHistory,
     name: &str,

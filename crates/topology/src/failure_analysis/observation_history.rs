@@ -65,7 +65,7 @@ pub(super) struct ServerHistory {
     pub waiting_since_ms: Option<u64>,
     /// Since when the lag of the server is too large.
     pub lagging_since_ms: Option<u64>,
-    /// Since when the server does not receive, or does not apply.
+    /// Since when the server, as a replica, does not receive or does not apply transactions.
     pub stopped_since_ms: Option<u64>,
     /// Since when too few ackers are connected.
     pub too_few_since_ms: Option<u64>,
@@ -219,6 +219,11 @@ impl ObservationHistory {
         &self.settings
     }
 
+    /// Sets the thresholds of the next analysis.
+    pub fn set_settings(&mut self, settings: AnalysisSettings) {
+        self.settings = settings;
+    }
+
     pub(super) fn server(&self, name: &str) -> Option<&ServerHistory> {
         self.servers.get(name)
     }
@@ -262,7 +267,7 @@ impl ServerHistory {
     }
 
     /// Records that a request which was sent at `asked_ms` is unanswered. The server counts as silent since
-    /// then, unless it has answered anything later.
+    /// `asked_ms`, unless it has answered any request since then.
     fn record_overdue(&mut self, at_ms: u64, kind: PingKind, asked_ms: u64) {
         let has_spoken = self.answered_ms.is_some_and(|record_answer| record_answer >= asked_ms);
         // An overdue write is ignored, because a write may hang on a healthy server.
@@ -287,7 +292,7 @@ impl ServerHistory {
     fn record_failure(&mut self, at_ms: u64, kind: PingKind, failure: ProbeFailure) {
         if kind == PingKind::Insert {
             // A failed write shows nothing about the process, because a write may hang on a healthy server. A
-            // failed ping of another kind does show something.
+            // failed ping of another kind shows that the process may have failed.
             let since = self.write.and_then(|write| write.failing).map_or(at_ms, |(since, _)| since);
             self.write = Some(WriteProbes { last_ms: at_ms, failing: Some((since, failure)) });
             if failure.liveness() == Liveness::Alive {
@@ -316,7 +321,7 @@ impl ServerHistory {
             Some(streak) => FailureStreak {
                 last_ms: at_ms,
                 last: failure,
-                // If the host refused a connection and is silent afterwards, the refusal still counts.
+                // If the host refused a connection and is silent afterwards, keep the time of the refusal.
                 refused_since_ms: streak.refused_since_ms.or(refused_since_ms),
                 reconnect_failing_since_ms: streak.reconnect_failing_since_ms.or(reconnect_failing_since_ms),
                 has_failed: true,

@@ -30,7 +30,8 @@ impl ObserverReports {
         2 * (1 + self.reached) > 1 + self.all
     }
 
-    /// Whether at least one observer lost the primary, no observer reports otherwise, and all can be reached.
+    /// Whether at least one observer lost the primary, no observer reports otherwise, and the manager reached
+    /// all observers.
     pub fn is_unanimous(&self) -> bool {
         !self.lost.is_empty()
             && self.alive.is_empty()
@@ -39,13 +40,14 @@ impl ObserverReports {
     }
 }
 
-/// How long a stream must be silent before it counts as lost, and which lost streams count.
+/// How long a stream must be silent before it counts as lost, and which lost streams show that the primary is
+/// dead.
 #[derive(Clone, Copy)]
 pub(super) enum SilenceThreshold {
-    /// A stream must be silent for `detect_after_ms`. All lost streams count.
+    /// A stream must be silent for `detect_after_ms`. Every lost stream shows that the primary is dead.
     Full,
     /// A stream must be silent for this many milliseconds, or longer if its heartbeats are too rare for that.
-    /// A stream that was lost well before the silence does not count.
+    /// A stream that was lost well before the primary became silent shows nothing about the primary.
     Short(u64),
 }
 

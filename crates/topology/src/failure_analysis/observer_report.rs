@@ -47,7 +47,8 @@ pub enum Observed {
     Answered(PingKind),
     /// A ping failed.
     Failed(PingKind, ProbeFailure),
-    /// A ping is unanswered; with the time at which it was sent.
+    /// A ping is unanswered. The number is the time at which the ping was sent, in milliseconds of the
+    /// caller's clock.
     Overdue(PingKind, u64),
     /// The state of the server.
     Health(Box<ServerHealth>),

@@ -98,7 +98,7 @@ fn lack(checked: Result<(), SessionError>) -> Result<Option<String>, TopologyErr
     match checked {
         Ok(()) => Ok(None),
         Err(error @ SessionError::MissingGrant { .. }) => Ok(Some(format!("{}: {error}", error.code()))),
-        // The account may not list its own privileges. It may still have the required privileges.
+        // The account is not allowed to list its own privileges. It may still have the required privileges.
         Err(SessionError::Server { .. } | SessionError::UnexpectedResult { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -283,7 +283,8 @@ async fn ask_replicas(
     Ok((listed, hosts))
 }
 
-/// Reads the state of semi-sync for the server as a source. Does not determine whether it survives a restart.
+/// Reads the state of semi-sync for the server as a source. Does not determine whether semi-sync is still
+/// enabled after a restart.
 pub(super) async fn semi_sync_now(
     connection: &mut Connection,
 ) -> Result<Option<SemiSyncSource>, TopologyError> {

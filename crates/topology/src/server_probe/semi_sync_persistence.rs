@@ -192,8 +192,8 @@ mod tests {
                 waits(variables, 2),
                 "the settings must count as lossless; the changed variable has index: {index}"
             );
-            // If only the number of ACKs is missing, the server is MariaDB. If any other variable is missing,
-            // the settings are not lossless.
+            // If only the variable for the number of ACKs is missing, the server is MariaDB. If any other
+            // variable is missing, the settings are not lossless.
             let mut variables = mysql();
             variables.remove(index);
             assert!(

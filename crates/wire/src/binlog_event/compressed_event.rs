@@ -62,7 +62,7 @@ pub(crate) fn decompress_front<const N: usize>(part: &[u8]) -> Result<([u8; N], 
 /// Decompresses a part that arrives in pieces of any size. It does not buffer the part.
 pub struct PartDecoder {
     inflate: Decompress,
-    /// The bytes of the first byte and the length, until both are complete.
+    /// The first byte and the bytes of the length, buffered until both are complete.
     head: Vec<u8>,
     stated: Option<u64>,
     finished: bool,

@@ -96,7 +96,8 @@ impl FormatDescription {
     }
 
     /// Returns the format to assume for the artificial rotate event that precedes a stream's format
-    /// description. Tests use it too. Its lengths are those of all servers since MySQL 5.6 and MariaDB 10.0.
+    /// description. Tests use it too. The lengths of its fixed parts are the same as in all servers since
+    /// MySQL 5.6 and MariaDB 10.0.
     pub fn assumed(flavour: Flavour, checksum: ChecksumAlgorithm) -> Self {
         let (server_version, types) = match flavour {
             Flavour::MySql => ("8.4.0", usize::from(EventType::GTID_TAGGED.0)),

@@ -53,10 +53,10 @@ pub struct ExecuteLoadQuery<'a> {
     pub query: QueryEvent<'a>,
     /// The number of the file whose blocks the statement loads.
     pub file_id: u32,
-    /// Offset in the statement where the file name starts, in bytes, with `LOCAL` and quotes. To execute the
-    /// statement again, replace this part.
+    /// Offset in the statement at which the part with the file name starts, in bytes. The part includes
+    /// `LOCAL` and the quotes. To execute the statement again, replace this part.
     pub file_name_start: u32,
-    /// Offset in the statement where the file name ends, in bytes.
+    /// Offset in the statement at which the part with the file name ends, in bytes.
     pub file_name_end: u32,
     /// What the statement does with rows whose key already exists.
     pub duplicates: LoadDuplicates,

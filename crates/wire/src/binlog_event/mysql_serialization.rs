@@ -24,7 +24,7 @@ impl<'a> SerializedMessage<'a> {
         if version != 1 {
             return Err(WireError::unsupported(what, format!("serialization version {version}")));
         }
-        // The size counts from the start of the message, with the version.
+        // The stated size covers the whole message, from the version on.
         let size = uint(&mut cursor)?;
         if size != bytes.len() as u64 {
             return Err(WireError::malformed(

@@ -56,8 +56,9 @@ pub struct StatusVars<'a> {
     pub xid: Option<u64>,
     /// Which half of a two-phase `ALTER TABLE` the statement is (MariaDB 10.8).
     pub gtid_flags: Option<GtidFlags>,
-    /// `character_set_collations` (MariaDB 11.3): pairs of a character set and its default collation. Each is
-    /// the number of a collation.
+    /// `character_set_collations` (MariaDB 11.3): pairs of a character set and its default collation. The
+    /// first number is the number of a collation of the character set. The second is the number of the
+    /// default collation.
     pub character_set_collations: Option<Vec<(u16, u16)>>,
     /// The code of the first unknown variable and all bytes after it. Empty if every variable is known.
     pub unknown: &'a [u8],

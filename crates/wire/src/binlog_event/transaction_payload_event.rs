@@ -102,7 +102,7 @@ impl<'a> TransactionPayload<'a> {
         head
     }
 
-    /// Returns the events inside. The payload must be complete.
+    /// Returns the events inside the payload. The payload must be complete.
     ///
     /// # Errors
     /// As [`PayloadDecoder::new`].
@@ -114,10 +114,10 @@ impl<'a> TransactionPayload<'a> {
 /// Limits on the decompressed payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PayloadLimits {
-    /// The maximum length of one event inside, in bytes. It also bounds the memory.
+    /// The maximum length of one event inside the payload, in bytes. It also bounds the memory.
     pub event_bytes_max: u64,
-    /// The maximum total length of all events inside, in bytes. The length that the event states is another
-    /// limit.
+    /// The maximum total length of all events inside the payload, in bytes. The total length that the head
+    /// states is another limit.
     pub total_bytes_max: u64,
 }
 

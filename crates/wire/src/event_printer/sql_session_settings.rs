@@ -2,8 +2,8 @@
 //!
 //! The replication thread of a server takes the session variables from the event. It also turns off some
 //! checks, because it accepts everything that its source accepted. In the session of a client, the output
-//! must set both explicitly. String literals name their character set, because the character set of the
-//! session may be UCS-2.
+//! must set the variables and the checks explicitly. String literals name their character set, because the
+//! character set of the session may be UCS-2.
 
 use super::row_text::put;
 use super::sql_output::refused;

@@ -2,11 +2,12 @@
 
 use crate::sql_redaction::{nth_statement, private_statement, private_text, public_statement, public_text};
 
-/// The minimum length of a value for which the check searches the output. A shorter value may occur in the
-/// other words by chance.
+/// The minimum length of a value for which the check searches the output. A shorter value may occur by chance
+/// in the other words of the output.
 const MARK_BYTES_MIN: usize = 8;
 
-/// Checks that public forms do not contain a value, and that every form is one printable line.
+/// Checks that the public form of a text does not contain a value of the text, and that every form is one
+/// printable line.
 pub(super) fn check(data: &[u8]) {
     for bytes_max in [0, 40, 400] {
         for shown in [public_statement(data, bytes_max), private_statement(data, bytes_max)] {

@@ -12,7 +12,7 @@ pub(super) fn check(data: &[u8]) {
     });
 }
 
-/// Checks that the returned step agrees with the state of the tracker, and that a prefix of the event is
+/// Checks that the step returned by the tracker agrees with its state, and that a prefix of the event is
 /// enough for the tracker.
 fn observe(tracker: &mut TransactionTracker, event: &[u8], format: &FormatDescription) {
     let header = EventHeader::parse(event).expect("an event has a header");

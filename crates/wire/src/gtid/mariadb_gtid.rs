@@ -254,7 +254,7 @@ impl DomainState {
 
     /// Returns the sequence number up to which the transactions of a server are present.
     ///
-    /// If the server has an entry, the sequence number of this entry counts, even if other servers have
+    /// If the server has an entry, the sequence number of this entry applies, even if other servers have
     /// higher numbers. A server without an entry wrote its transactions before this state began. For such a
     /// server, the newest sequence number of the domain counts.
     fn covers(&self, server_id: u32) -> u64 {

@@ -32,7 +32,7 @@ pub struct OkPacket {
 
 impl OkPacket {
     /// Parses an OK packet. A packet that replaces an EOF packet begins with [`EOF`]. Ignores the text after
-    /// the warnings.
+    /// the number of warnings.
     ///
     /// # Errors
     /// [`WireError::Truncated`] or [`WireError::Malformed`].
@@ -135,8 +135,8 @@ impl EofPacket {
     /// Returns whether `payload` is the packet that ends rows or column definitions. It must have been
     /// received in the place of a row or a column definition.
     ///
-    /// A row may also begin with `0xfe` (if its first value has 16 MiB or more). So the length of the payload
-    /// decides.
+    /// A row may also begin with `0xfe` (if its first value has 16 MiB or more). So this function also checks
+    /// the length of the payload.
     #[inline]
     pub fn ends(payload: &[u8], capabilities: Capabilities) -> bool {
         let bytes_max = if capabilities.has(Capabilities::DEPRECATE_EOF) {

@@ -16,8 +16,8 @@ use crate::WireError;
 /// The length of the salt in bytes.
 pub const SALT_BYTES: usize = 20;
 
-/// The maximum length of a password that MySQL verifies with such a hash, in bytes. The time for the check
-/// grows with the square of the length.
+/// The maximum length of a password that MySQL verifies with a SHA256-crypt hash, in bytes. The time for the
+/// check grows with the square of the length.
 pub const PASSWORD_BYTES_MAX: usize = 256;
 
 /// The unit in which the stored text counts the rounds.

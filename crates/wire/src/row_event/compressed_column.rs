@@ -17,8 +17,8 @@ const METHOD_STORED: u8 = 0;
 const METHOD_ZLIB: u8 = 8;
 const ZLIB_RAW: u8 = 0x08;
 
-/// The maximum expansion of a deflate stream. If the stated length is larger than this times the stream's
-/// length, it is wrong.
+/// The maximum expansion of a deflate stream. If the stated length is larger than the length of the stream
+/// times this factor, the stated length is wrong.
 const EXPANSION_MAX: u64 = 1032;
 
 /// A stored value of a compressed column.

@@ -66,7 +66,7 @@ pub struct RowCounter {
 enum CounterState {
     /// At the start of an image.
     Image,
-    /// At the options that precede the after image of a partial update.
+    /// At the value options that precede the after image of a partial update.
     Options,
     /// At the bits that show which JSON columns hold diffs.
     PartialBits,

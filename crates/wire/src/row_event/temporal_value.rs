@@ -89,7 +89,7 @@ pub(super) fn old_datetime_bytes(fraction: u8) -> usize {
     [8, 6, 6, 7, 7, 7, 8][usize::from(fraction.min(6))]
 }
 
-/// Returns the number of the smallest units in a second, for a fraction of `digits` digits.
+/// Returns the number of units in a second. A unit is the value of 1 in the last of `digits` decimal digits.
 fn units_per_second(digits: u8) -> u64 {
     10u64.pow(u32::from(digits.min(6)))
 }

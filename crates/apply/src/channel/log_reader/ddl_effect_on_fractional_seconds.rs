@@ -4,15 +4,15 @@
 use crate::replication_filter::{changed_by, outline};
 use crate::transaction_decoder::statement_classifier;
 
-/// The effect of a DDL statement on the digits of a table's columns.
+/// The effect of a DDL statement on the number of fractional digits of a table's temporal columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DigitEffect {
     /// The statement has no effect on the table.
     Unrelated,
-    /// The statement may rebuild the table and so change the layout of its columns. Each column keeps its
-    /// digits.
+    /// The statement may rebuild the table and so change the layout of its columns. Each temporal column
+    /// keeps its number of fractional digits.
     KeepsDigits,
-    /// The statement may change the digits of columns, or replace the table.
+    /// The statement may change the number of fractional digits of columns, or replace the table.
     MayChangeDigits,
 }
 

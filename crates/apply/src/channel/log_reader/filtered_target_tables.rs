@@ -27,7 +27,8 @@ pub(super) struct TargetTables {
     shared: Arc<ChannelShared>,
     /// The position at which the next version of the filters takes effect.
     next_filters: Option<LogPosition>,
-    /// Whether the target has no table for the marks of `check`. The marks are then dropped.
+    /// Whether the target has no table for the marks that `tailwater check` writes on the source. The channel
+    /// then does not apply the marks.
     lacks_check_marks: bool,
     /// The fractional digits of old temporal columns, by database and table on the source. An entry is kept
     /// until a DDL statement names the table.
@@ -79,7 +80,7 @@ impl TargetTables {
         Ok(false)
     }
 
-    /// Loads a table that `entry` needs from the target.
+    /// Loads the definition of a target table that `entry` needs.
     ///
     /// # Errors
     /// [`ApplyError::MissingTable`]; [`ApplyError::Session`].
@@ -94,7 +95,8 @@ impl TargetTables {
                 self.warn_nontransactional(&table);
                 Ok(())
             }
-            // The table `check_marks` has no user data, so the channel need not stop if the target lacks it.
+            // The table `check_marks` has only marks of `tailwater check` and no user data, so the channel
+            // need not stop if the target lacks it.
             None if is_check_mark(schema, table) && !self.lacks_check_marks => {
                 self.lacks_check_marks = true;
                 Ok(())
@@ -132,13 +134,13 @@ impl TargetTables {
         self.next_filters.is_none() && self.router.filters().is_empty()
     }
 
-    /// Returns whether the digits of any source table are stored.
+    /// Returns whether the fractional digits of any source table are stored.
     pub(super) fn knows_sources(&self) -> bool {
         !self.sources.is_empty()
     }
 
-    /// Removes the stored digits of the tables for which `is_defined` returns true. Returns whether it
-    /// removed any.
+    /// Removes the stored fractional digits of the tables for which `is_defined` returns true. Returns
+    /// whether it removed the digits of any table.
     pub(super) fn forget_sources(&mut self, is_defined: impl Fn(&str, &str) -> bool) -> bool {
         let before = self.sources.len();
         self.sources.retain(|(schema, table), _| !is_defined(schema, table));

@@ -59,12 +59,13 @@ impl ChannelReader {
             match definition.effect_on(schema, table) {
                 DigitEffect::Unrelated => {}
                 DigitEffect::KeepsDigits => was_rebuilt = true,
-                // The digits of the target's own definition are enough here. The target's table was created
-                // from the same log or copied from the source, and this statement will drop it soon.
+                // The fractional digits in the target's own definition are enough here. The target's table
+                // was created from the same log or copied from the source, and this statement will drop it
+                // soon.
                 DigitEffect::MayChangeDigits if drop_is_applied && definition.drops(schema, table) => {
                     info!(
                         channel = self.setup.shared.options.name,
-                        "rows of {name} get the digits that the target declares, because transaction {gtid_of} drops the table later"
+                        "rows of {name} get the number of fractional digits that the target's table declares, because transaction {gtid_of} drops the table later"
                     );
                     self.target.keep_source(schema, table, OldTimeDigits::Target);
                     return Ok(());

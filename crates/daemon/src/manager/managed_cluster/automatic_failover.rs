@@ -17,10 +17,10 @@ use crate::error_chain::ErrorChain;
 /// The first pause after an automatic failover that promoted no server, in milliseconds. The pause doubles
 /// each time.
 const RETRY_PAUSE_MS_MIN: u64 = 10_000;
-/// The longest pause after such a failover, in milliseconds.
+/// The longest pause after an automatic failover that promoted no server, in milliseconds.
 const RETRY_PAUSE_MS_MAX: u64 = 300_000;
 
-/// How often the supervisor checks which server the log follows.
+/// The interval at which the manager checks which server the log follows.
 pub(super) const FOLLOWED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Interval between two checkpoints.

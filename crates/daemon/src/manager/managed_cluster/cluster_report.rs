@@ -9,7 +9,7 @@ use tailwater_manager::model::Audit;
 use tailwater_topology::failure_analysis::ClusterFinding;
 
 use super::ManagedCluster;
-use crate::api::clusters::{ClusterReport, FindingReport};
+use crate::api::clusters::{ClusterReport, FindingReport, LeaseState};
 
 impl From<&ClusterFinding> for FindingReport {
     fn from(finding: &ClusterFinding) -> Self {
@@ -32,14 +32,12 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         let guard = self.parts.guard.now();
         let now_ms = self.clock.now_ms();
         let (run, run_end) = self.last_run();
+        let lease = self.lease_state();
         ClusterReport {
             source: self.parts.source.clone(),
             primary: cluster_state.cluster().plan.primary.name.clone(),
-            lease: match (&*self.parts.lease.standing().borrow(), self.parts.lease.check()) {
-                (LeaseStatus::Waiting(reason), _) => format!("not held: {reason}"),
-                (_, Ok(token)) => format!("held, lease term {token}"),
-                (_, Err(reason)) => format!("not held: {reason}"),
-            },
+            lease: lease.to_string(),
+            lease_state: lease,
             refusing: self.refusing(),
             readiness: self.readiness(&cluster_state),
             automatic: self.parts.config.automatic,
@@ -51,6 +49,15 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             waits_after_restart: cluster_state.ack_policies().map(AckPolicyHistory::waits_after_restart),
             run,
             run_end,
+        }
+    }
+
+    fn lease_state(&self) -> LeaseState {
+        match (&*self.parts.lease.standing().borrow(), self.parts.lease.check()) {
+            (LeaseStatus::HeldByOther { holder }, _) => LeaseState::HeldByOther { holder: holder.clone() },
+            (LeaseStatus::Waiting(reason), _) => LeaseState::NotHeld { reason: reason.clone() },
+            (LeaseStatus::Active(_), Ok(token)) => LeaseState::Held { term: token.0 },
+            (LeaseStatus::Active(_), Err(error)) => LeaseState::NotHeld { reason: error.to_string() },
         }
     }
 

@@ -210,7 +210,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         let config = &self.parts.config;
         let ping_timeout = Duration::from_millis(config.pace.ping_timeout_ms);
         // The time after which silence counts as a failure, plus the time-out of one probe.
-        let patience = Duration::from_millis(config.analysis.detect_after_ms + config.pace.poll_timeout_ms);
+        let detect_after_ms = self.analysis.lock().detect_after_ms;
+        let patience = Duration::from_millis(detect_after_ms + config.pace.poll_timeout_ms);
         FailureConfirmation::new(watch, trigger, patience, ping_timeout)
     }
 

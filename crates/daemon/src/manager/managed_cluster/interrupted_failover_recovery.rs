@@ -19,13 +19,13 @@ use super::super::failover_request_builder;
 use super::{ClusterParts, ManagedCluster, PreparedRun};
 use crate::error_chain::ErrorChain;
 
-/// How often repointing a replica is tried after a failover or switchover promoted a server, and the pause
-/// before each try.
+/// How many times the manager tries to repoint a replica after a failover or switchover promoted a server,
+/// and the pause before each try.
 const FINISH_TRIES_MAX: u32 = 300;
 pub(super) const FINISH_PAUSE: Duration = Duration::from_secs(1);
 
-/// How often undoing or finishing an interrupted failover or switchover is tried, and the pause before the
-/// second try. The pause doubles after each try.
+/// How many times the manager tries to undo or finish an interrupted failover or switchover, and the pause
+/// before the second try. The pause doubles after each try.
 const RECOVERIES_MAX: u32 = 10;
 const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
 /// Pause after a failure to read the audit records of other managers.
@@ -81,8 +81,8 @@ impl Unfinished {
 }
 
 /// Whether the last failover or switchover that changed anything was interrupted and is neither recovered nor
-/// superseded, as in [`Unfinished::of`]. Also true if the audit records cannot be listed, or if those of
-/// another manager are not read yet.
+/// superseded, as in [`Unfinished::of`]. Also true if the audit records cannot be listed, or if the records
+/// of another manager are not read yet.
 pub(super) fn is_half_way<H>(parts: &ClusterParts<H>) -> bool {
     if !is_adopted(parts) {
         return true;
@@ -165,8 +165,8 @@ async fn adopt<H>(parts: &ClusterParts<H>, shared: &SharedAudits, term: LeaseTok
             continue;
         }
         if let Err(error) = parts.records.save(&record) {
-            // No failover or switchover is recovered before this succeeds: the recovery could not store its
-            // own record either.
+            // The manager recovers no failover or switchover before it can store this record: the recovery
+            // could not store its own record either.
             error!(
                 source,
                 id,

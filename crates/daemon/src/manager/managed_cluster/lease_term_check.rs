@@ -23,7 +23,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Time-out of one query.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often raising the floor is tried again because other managers change it at the same time.
+/// How many times a manager tries again to raise the floor, because other managers change it at the same
+/// time.
 const TRIES_MAX: u32 = 5;
 
 /// The floor of the lease terms in etcd: every new lease term is higher.

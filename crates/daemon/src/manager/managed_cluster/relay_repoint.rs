@@ -179,7 +179,7 @@ fn takes_writes(cluster_state: &ClusterState, server: &str) -> bool {
 }
 
 /// Returns the primary according to this manager's audit records. Returns `None` if the records cannot be
-/// read, or if those of other managers are not read yet.
+/// read, or if the records of other managers are not read yet.
 fn recorded<H>(parts: &ClusterParts<H>) -> Option<RecordedPrimary> {
     if !interrupted_failover_recovery::is_adopted(parts) {
         return None;

@@ -93,11 +93,9 @@ pub async fn replay(
         .as_ref()
         .and_then(|daemon| daemon.process.memory_bytes_max())
         .map(|bytes| bytes as f64 / f64::from(1 << 20));
-    stage
-        .backlog
-        .ensure_equal(&target.server)
-        .await
-        .with_context(|| format!("comparing the target with the source after the replay by {contender}"))?;
+    stage.backlog.ensure_equal(&target.server).await.with_context(|| {
+        format!("the comparison of the target with the source failed after the replay by {contender}")
+    })?;
     if let Some(daemon) = daemon {
         daemon.end().await?;
     }

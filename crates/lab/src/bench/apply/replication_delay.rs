@@ -49,8 +49,8 @@ pub struct DelayMeasurement {
 
 /// Returns the followers that are measured: native replication with these settings, and Tailwater. At half
 /// load, native replication is also measured with the log syncs of Tailwater, and Tailwater with those of
-/// native replication. At full load these two are left out: there native replication does not recover from
-/// its lag, and it cannot keep up if it syncs each event.
+/// native replication. At full load neither of these variants is measured: there native replication does not
+/// recover from its lag, and it cannot keep up if it syncs each event.
 pub fn followers(
     natives: &[NativeSettings],
     ours: bool,
@@ -129,8 +129,8 @@ impl DelayMeasurement {
     }
 }
 
-/// Returns the settings with which native replication is known to be fastest. Without a backlog they cannot
-/// be measured first.
+/// Returns the settings with which native replication is known to be fastest. This benchmark has no
+/// backlog with which it could find the fastest settings.
 fn natives(flavour: Flavour, quick: bool) -> Vec<NativeSettings> {
     let all = match flavour {
         Flavour::MariaDb => vec![

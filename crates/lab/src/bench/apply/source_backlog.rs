@@ -20,7 +20,7 @@ use crate::fault_trial::{TrialDurability, primary_options};
 /// needs.
 pub const CLIENTS: u32 = 16;
 const SEED: u64 = 0x7a11;
-/// How often a transaction that lost a deadlock is tried before it counts as an error.
+/// Maximum number of attempts to commit a transaction. Each attempt may end in a deadlock or a lock timeout.
 const TRIES_MAX: u32 = 100;
 const DEADLOCK: u16 = 1213;
 const LOCK_WAIT: u16 = 1205;
@@ -281,7 +281,7 @@ pub async fn wait_until(
 ) -> anyhow::Result<()> {
     let begin = Instant::now();
     while !is().await? {
-        ensure!(begin.elapsed() < patience, "{what}: not finished within {} s", patience.as_secs());
+        ensure!(begin.elapsed() < patience, "the step \"{what}\" took longer than {} s", patience.as_secs());
         tokio::time::sleep(Duration::from_millis(4)).await;
     }
     Ok(())

@@ -223,7 +223,7 @@ impl Cluster {
 
     fn step_clock(&self, random: &mut StdRng) -> Result<String> {
         let farthest =
-            *[2_000, 60_000, 3_600_000].choose(random).context("no step of the clock to choose")?;
+            *[2_000, 60_000, 3_600_000].choose(random).context("the list of clock steps is empty")?;
         let beside_ms = random.random_range(-farthest..=farthest);
         self.clock
             .as_ref()

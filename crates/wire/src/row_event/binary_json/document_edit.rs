@@ -41,7 +41,8 @@ impl<'a> JsonTree<'a> {
         }
     }
 
-    /// Inserts an object member that must not exist yet, or an array cell. Returns whether this was possible.
+    /// Inserts an object member that must not exist yet, or an array cell. Returns whether the value was
+    /// inserted.
     pub(super) fn insert(&mut self, path: &JsonPath, value: JsonBinary<'a>) -> Result<bool, WireError> {
         let Some((leg, parents)) = path.legs.split_last() else { return Ok(false) };
         let value = JsonTreeNode::Whole(value.root());

@@ -1,0 +1,396 @@
+//! What `tailwater init` does, decided from what was found.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use tailwater_session::{AccountPurpose, TlsOptions, grant_statement};
+use tailwater_topology::server_state::WaitPoint;
+use tailwater_wire::Flavour;
+use tailwater_wire::sql_quote::string_literal;
+
+use super::cluster_discovery::{AccountState, DiscoveredCluster, name_of};
+use super::config_text::{ChosenSettings, config_text};
+use super::generated_password;
+
+/// The first `server_id` that is tried for the capture.
+const SERVER_ID_FIRST: u32 = 4201;
+
+/// A time-out of semi-sync that never passes, in milliseconds: 23 days.
+const TIMEOUT_MS: u64 = 2_000_000_000;
+
+/// What the user wants.
+#[derive(Debug, Clone)]
+pub struct SetupWishes {
+    /// The name of the source in the configuration.
+    pub source_name: String,
+    /// The configuration to write.
+    pub config: PathBuf,
+    /// The folder of the log, as it is written into the configuration.
+    pub log_directory: PathBuf,
+    /// User and host of the account on the servers.
+    pub account: (String, String),
+    /// Whether commits shall wait for the log.
+    pub semi_sync: bool,
+    /// Whether the daemon watches the cluster and can change its primary.
+    pub manager: bool,
+    /// Where replicas can read the log.
+    pub serve: Option<SocketAddr>,
+    /// How connections are encrypted.
+    pub tls: TlsOptions,
+    /// Whether another configuration may be replaced.
+    pub overwrite: bool,
+    /// Whether an account whose password is not known may get another one.
+    pub reset_password: bool,
+}
+
+impl SetupWishes {
+    /// What the account is used for.
+    pub fn purposes(&self) -> Vec<AccountPurpose> {
+        let mut purposes = vec![AccountPurpose::Capture, AccountPurpose::Probe];
+        purposes.extend(self.manager.then_some(AccountPurpose::Failover));
+        purposes
+    }
+
+    /// The option file with the account's password.
+    pub fn option_file(&self) -> PathBuf {
+        self.config.with_file_name(format!("{}.cnf", self.source_name))
+    }
+
+    /// The file with the password of the replicas' account.
+    pub fn replica_password_file(&self) -> PathBuf {
+        self.config.with_file_name(format!("{}.repl.password", self.source_name))
+    }
+}
+
+/// What is there already.
+#[derive(Debug, Clone, Default)]
+pub struct ExistingSetup {
+    /// The text of the configuration.
+    pub config: Option<String>,
+    /// The password in the option file. `Some(None)` if the file has none.
+    pub password: Option<Option<String>>,
+    /// Whether the file with the replicas' password exists.
+    pub has_replica_password: bool,
+    /// The account on the primary; `None` until it was looked for.
+    pub account: Option<AccountState>,
+}
+
+/// A statement, and how it is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetupStatement {
+    /// Without the password.
+    pub shown: String,
+    /// As it is sent.
+    pub sql: String,
+}
+
+impl SetupStatement {
+    fn plain(sql: impl Into<String>) -> Self {
+        let sql = sql.into();
+        Self { shown: sql.clone(), sql }
+    }
+}
+
+/// What happens to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileChange {
+    /// It is written.
+    Create,
+    /// It stays as it is.
+    Keep,
+    /// It is written; the present one gets the ending `.before-init`.
+    Replace,
+}
+
+/// A file of the setup.
+#[derive(Debug, Clone)]
+pub struct PlannedFile {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its content.
+    pub content: String,
+    /// Whether the content is a secret, for mode 0600 and no output.
+    pub is_secret: bool,
+    /// What happens to it.
+    pub change: FileChange,
+}
+
+/// What `tailwater init` does.
+#[derive(Debug, Clone)]
+pub struct SetupPlan {
+    /// Why nothing is done.
+    pub refusals: Vec<String>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+    /// Statements on the primary, in this order. They write no data and make no commit wait.
+    pub statements: Vec<SetupStatement>,
+    /// Files, in the order in which they are written; the last one is the configuration.
+    pub files: Vec<PlannedFile>,
+    /// Statements on the primary after the daemon captures: from then on commits wait for the log.
+    pub after_start: Vec<SetupStatement>,
+    /// Lines for the primary's option file, because the server forgets the settings at a restart.
+    pub option_file_lines: Vec<String>,
+}
+
+impl SetupPlan {
+    /// Whether everything is there already.
+    pub fn is_done(&self) -> bool {
+        self.statements.is_empty() && self.files.iter().all(|file| file.change == FileChange::Keep)
+    }
+}
+
+/// Plans the setup. `random` gives the passwords.
+pub fn plan(
+    cluster: &DiscoveredCluster,
+    wishes: &SetupWishes,
+    existing: &ExistingSetup,
+    random: &mut impl rand::Rng,
+) -> SetupPlan {
+    let mut plan = SetupPlan {
+        refusals: refusals(cluster, wishes, existing),
+        notes: Vec::new(),
+        statements: Vec::new(),
+        files: Vec::new(),
+        after_start: Vec::new(),
+        option_file_lines: Vec::new(),
+    };
+    let password = plan_password(&mut plan, wishes, existing, random);
+    plan_account(&mut plan, cluster, wishes, existing, &password);
+    if wishes.semi_sync {
+        plan_semi_sync(&mut plan, cluster);
+    }
+    if wishes.serve.is_some() {
+        let change = if existing.has_replica_password { FileChange::Keep } else { FileChange::Create };
+        plan.files.push(PlannedFile {
+            path: wishes.replica_password_file(),
+            content: format!("{}\n", generated_password::generate(random)),
+            is_secret: true,
+            change,
+        });
+    }
+    plan_config(&mut plan, cluster, wishes, existing);
+    plan.refusals.extend(waits_for_ack(&plan, cluster));
+    plan.notes.extend(cluster.not_asked.iter().map(|unknown| {
+        format!("not asked: {unknown}; add a [[server]] for each by hand, if the account can log in there")
+    }));
+    plan
+}
+
+fn refusals(cluster: &DiscoveredCluster, wishes: &SetupWishes, existing: &ExistingSetup) -> Vec<String> {
+    let state = &cluster.primary.state;
+    let endpoint = &cluster.primary.endpoint;
+    let mut refusals = Vec::new();
+    if let Some(channel) = state.channels.first() {
+        refusals.push(format!(
+            "{endpoint} is a replica of {}:{}: name the primary of the cluster",
+            channel.source_host, channel.source_port
+        ));
+    }
+    if !state.log_bin {
+        refusals.push(format!("{endpoint} writes no binlog: start it with log_bin, and try again"));
+    }
+    if existing.account == Some(AccountState::UnknownPassword) && !wishes.reset_password {
+        let (user, host) = &wishes.account;
+        refusals.push(format!(
+            "the account '{user}'@'{host}' exists, and {} has no password for it: write its password there, give another --account, \
+             or let --reset-password give it a new one",
+            wishes.option_file().display()
+        ));
+    }
+    if existing.password == Some(None) {
+        refusals.push(format!(
+            "{} exists and has no password in [client]: remove it",
+            wishes.option_file().display()
+        ));
+    }
+    refusals
+}
+
+/// Why the statements would hang: each commit waits for an ACK, and nobody sends one.
+fn waits_for_ack(plan: &SetupPlan, cluster: &DiscoveredCluster) -> Option<String> {
+    let source = cluster.primary.state.semi_sync_source.as_ref()?;
+    let waits =
+        source.enabled && source.active && source.clients < source.acks_needed && source.wait_no_replica;
+    (waits && !plan.statements.is_empty()).then(|| {
+        format!(
+            "semi-sync is enabled on {}, and no replica acknowledges: the statements would wait. Disable it (SET GLOBAL ..._enabled = OFF) \
+             until the daemon captures",
+            cluster.primary.endpoint
+        )
+    })
+}
+
+/// Plans the option file, and returns the password.
+fn plan_password(
+    plan: &mut SetupPlan,
+    wishes: &SetupWishes,
+    existing: &ExistingSetup,
+    random: &mut impl rand::Rng,
+) -> String {
+    let known = existing.password.clone().flatten();
+    let change = if known.is_some() { FileChange::Keep } else { FileChange::Create };
+    let password = known.unwrap_or_else(|| generated_password::generate(random));
+    plan.files.push(PlannedFile {
+        path: wishes.option_file(),
+        content: format!("[client]\npassword = \"{password}\"\n"),
+        is_secret: true,
+        change,
+    });
+    password
+}
+
+fn plan_account(
+    plan: &mut SetupPlan,
+    cluster: &DiscoveredCluster,
+    wishes: &SetupWishes,
+    existing: &ExistingSetup,
+    password: &str,
+) {
+    let (user, host) = &wishes.account;
+    let account = format!("{}@{}", string_literal(user), string_literal(host));
+    let with_password = |verb: &str| SetupStatement {
+        shown: format!("{verb} {account} IDENTIFIED BY '***'"),
+        sql: format!("{verb} {account} IDENTIFIED BY {}", string_literal(password)),
+    };
+    let lacks = match &existing.account {
+        Some(AccountState::Usable { lacks }) => lacks.clone(),
+        Some(AccountState::UnknownPassword) => {
+            plan.statements.push(with_password("ALTER USER"));
+            wishes.purposes()
+        }
+        Some(AccountState::Absent) | None => {
+            plan.statements.push(with_password("CREATE USER"));
+            wishes.purposes()
+        }
+    };
+    let flavour = cluster.primary.state.flavour;
+    for purpose in &lacks {
+        plan.statements.push(SetupStatement::plain(grant_statement(*purpose, flavour, &account)));
+    }
+    if flavour == Flavour::MySql && lacks.contains(&AccountPurpose::Failover) {
+        plan.statements.push(SetupStatement::plain(format!("GRANT INSERT ON mysql.plugin TO {account}")));
+    }
+}
+
+fn plan_semi_sync(plan: &mut SetupPlan, cluster: &DiscoveredCluster) {
+    let state = &cluster.primary.state;
+    let is_mysql = state.flavour == Flavour::MySql;
+    let (set, prefix, no_replica) = match is_mysql {
+        true => ("SET PERSIST", "rpl_semi_sync_source", "wait_no_replica"),
+        false => ("SET GLOBAL", "rpl_semi_sync_master", "wait_no_slave"),
+    };
+    let statement =
+        |name: &str, value: &str| SetupStatement::plain(format!("{set} {prefix}_{name} = {value}"));
+    let source = state.semi_sync_source.as_ref();
+    if source.is_none() && is_mysql {
+        let install = "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'";
+        plan.statements.push(SetupStatement::plain(install));
+    }
+    if source.is_none_or(|source| source.timeout_ms < TIMEOUT_MS) {
+        plan.statements.push(statement("timeout", &TIMEOUT_MS.to_string()));
+    }
+    // MariaDB waits AFTER_COMMIT by default, MySQL AFTER_SYNC. The value of a plugin that is loaded now is
+    // not known.
+    if source.is_none_or(|source| source.wait_point == WaitPoint::AfterCommit) {
+        plan.statements.push(statement("wait_point", "'AFTER_SYNC'"));
+    }
+    if source.is_none_or(|source| !source.wait_no_replica) {
+        plan.after_start.push(statement(no_replica, "ON"));
+    }
+    if source.is_none_or(|source| !source.enabled) {
+        plan.after_start.push(statement("enabled", "ON"));
+        plan.notes.push(format!(
+            "semi-sync is enabled after the daemon captures. From then on commits on {} wait for the log, also while the daemon is down.",
+            cluster.primary.endpoint
+        ));
+    }
+    if !is_mysql && source.is_none_or(|source| !source.survives_restart) {
+        plan.option_file_lines = vec![
+            "[mariadb]".to_owned(),
+            format!("{prefix}_enabled = ON"),
+            format!("{prefix}_timeout = {TIMEOUT_MS}"),
+            format!("{prefix}_wait_point = AFTER_SYNC"),
+            format!("{prefix}_{no_replica} = ON"),
+        ];
+    }
+}
+
+fn plan_config(
+    plan: &mut SetupPlan,
+    cluster: &DiscoveredCluster,
+    wishes: &SetupWishes,
+    existing: &ExistingSetup,
+) {
+    let name =
+        |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let content = config_text(
+        cluster,
+        wishes,
+        &ChosenSettings {
+            server_id: server_id(cluster, wishes, existing),
+            option_file: &name(&wishes.option_file()),
+            replica_password_file: &name(&wishes.replica_password_file()),
+        },
+    );
+    let change = match &existing.config {
+        None => FileChange::Create,
+        Some(present) if *present == content => FileChange::Keep,
+        Some(_) => FileChange::Replace,
+    };
+    let is_empty = existing.config.as_deref().is_none_or(has_no_setting);
+    if change == FileChange::Replace && !is_empty && !wishes.overwrite {
+        plan.refusals.push(format!(
+            "{} exists and is different: edit it, give another -c, or let --overwrite replace it (the present one gets the ending .before-init)",
+            wishes.config.display()
+        ));
+    }
+    plan.files.push(PlannedFile { path: wishes.config.clone(), content, is_secret: false, change });
+}
+
+/// Whether a configuration has comments only, like the one of the package.
+fn has_no_setting(text: &str) -> bool {
+    text.parse::<toml::Table>().is_ok_and(|table| table.is_empty())
+}
+
+impl ExistingSetup {
+    /// The `server_id` of the capture in the present configuration.
+    pub fn server_id(&self, source_name: &str) -> Option<u32> {
+        let table: toml::Table = self.config.as_deref()?.parse().ok()?;
+        let sources = table.get("source")?.as_array()?;
+        let is_named =
+            |source: &&toml::Value| source.get("name").and_then(toml::Value::as_str) == Some(source_name);
+        let id = sources.iter().find(is_named)?.get("server_id")?.as_integer()?;
+        u32::try_from(id).ok().filter(|id| *id > 0)
+    }
+}
+
+/// The `server_id` of the capture: that of the present configuration, or the first that nobody has.
+fn server_id(cluster: &DiscoveredCluster, wishes: &SetupWishes, existing: &ExistingSetup) -> u32 {
+    if let Some(present) = existing.server_id(&wishes.source_name) {
+        return present;
+    }
+    let servers = std::iter::once(&cluster.primary).chain(&cluster.replicas);
+    let taken: Vec<u32> = servers
+        .flat_map(|server| {
+            let registered = server.state.replicas.iter().map(|replica| replica.server_id);
+            registered.chain([server.state.server_id])
+        })
+        .collect();
+    (SERVER_ID_FIRST..).find(|id| !taken.contains(id)).unwrap_or(SERVER_ID_FIRST)
+}
+
+/// One line about each server that was found.
+pub fn describe(cluster: &DiscoveredCluster) -> Vec<String> {
+    let line = |role: &str, server: &super::cluster_discovery::DiscoveredServer| {
+        let state = &server.state;
+        format!(
+            "{role} {}: {} {}, server_id {}",
+            server.endpoint,
+            name_of(state.flavour),
+            state.version,
+            state.server_id
+        )
+    };
+    let replicas = cluster.replicas.iter().map(|replica| line("replica", replica));
+    std::iter::once(line("primary", &cluster.primary)).chain(replicas).collect()
+}
