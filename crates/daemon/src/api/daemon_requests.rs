@@ -115,7 +115,6 @@ pub enum ControlCommand {
     /// Report the status of the whole daemon.
     Status,
     /// Read the configuration again, and apply what can change while the daemon runs.
-    #[serde(rename = "config_reload")]
     Reload,
     /// A request to the manager.
     Manager(ManagerRequest),

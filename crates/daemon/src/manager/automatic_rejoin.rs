@@ -18,6 +18,7 @@ use tracing::{debug, error, info, warn};
 
 use super::former_primary_rejoin::{FormerPrimary, RejoinReport, RejoinRequest};
 use super::managed_cluster::ManagedCluster;
+use super::run_id::run_time;
 use crate::error_chain::ErrorChain;
 use crate::options_from_config;
 use tailwater_config::{Config, SourceConfig};
@@ -28,9 +29,6 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// The greatest time between the replacement of a primary and the start of this manager, in hours. A primary
 /// that was replaced earlier is left to operators, who may have a reason not to rejoin it.
 const REPLACED_HOURS_MAX: i64 = 24;
-
-/// The format of the time with which the id of a failover or switchover starts.
-const RUN_TIME_FORMAT: &str = "%Y%m%dT%H%M%S%3fZ";
 
 /// Makes former primaries replicas when they answer again. Runs until the future is dropped.
 ///
@@ -49,9 +47,8 @@ pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
     source: SourceConfig,
     cluster: Arc<ManagedCluster<H>>,
 ) {
-    let start = run_time(chrono::Utc::now());
+    let mut replacements = Replacements::after(cluster.records());
     let mut former = recently_replaced(cluster.records(), chrono::Utc::now());
-    let mut replacements = Replacements::since(&start);
     let configured = options_from_config::cluster_led_by(&config, &source, Some(&source.name));
     let mut primary = configured.map_or_else(|_| source.name.clone(), |wired| wired.primary.name);
     loop {
@@ -65,7 +62,7 @@ pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
         }
         // The primary may change and change back between two polls. The server that was primary in between is
         // also a former primary.
-        former.extend(replacements.take(cluster.records()));
+        former.extend(replacements.take(cluster.records(), chrono::Utc::now()));
         former.remove(&primary);
         for server in
             wired.followers.iter().filter(|server| former.contains(&server.name)).collect::<Vec<_>>()
@@ -104,14 +101,10 @@ pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
 /// Returns the servers that a failover or switchover replaced as primary within [`REPLACED_HOURS_MAX`] and
 /// that no later one promoted again, according to the audit records.
 fn recently_replaced(records: &AuditFolder, now: chrono::DateTime<chrono::Utc>) -> BTreeSet<String> {
-    let is_recent = |id: &String| {
-        let start = id.split('-').next().unwrap_or_default();
-        chrono::NaiveDateTime::parse_from_str(start, RUN_TIME_FORMAT)
-            .is_ok_and(|start| (now - start.and_utc()).num_hours() < REPLACED_HOURS_MAX)
-    };
     // If the audit records cannot be read, no server is returned, and operators must start the rejoin.
     let ids = records.list().unwrap_or_default();
-    let recent = ids.iter().rev().filter(|id| is_recent(id)).filter_map(|id| records.load(id).ok().flatten());
+    let recent =
+        ids.iter().rev().filter(|id| is_recent(id, now)).filter_map(|id| records.load(id).ok().flatten());
     let replaced = former_primaries(recent);
     for (server, run) in &replaced {
         info!(run, server, "the server was replaced as primary; it will be rejoined when it answers");
@@ -119,31 +112,31 @@ fn recently_replaced(records: &AuditFolder, now: chrono::DateTime<chrono::Utc>) 
     replaced.into_keys().collect()
 }
 
-/// Returns the start of the id of a failover or switchover that starts at this time.
-fn run_time(at: chrono::DateTime<chrono::Utc>) -> String {
-    at.format(RUN_TIME_FORMAT).to_string()
+/// Whether a failover or switchover began within [`REPLACED_HOURS_MAX`] before `now`, or later.
+fn is_recent(id: &str, now: chrono::DateTime<chrono::Utc>) -> bool {
+    run_time(id).is_some_and(|began| (now - began).num_hours() < REPLACED_HOURS_MAX)
 }
 
 /// The primaries that failovers and switchovers replaced. Each failover or switchover is reported once.
 #[derive(Debug)]
 struct Replacements {
-    since: String,
     reported: BTreeSet<String>,
 }
 
 impl Replacements {
-    /// Reports only failovers and switchovers that began at this time (see [`run_time`]) or later.
-    fn since(start: &str) -> Self {
-        Self { since: start.to_owned(), reported: BTreeSet::new() }
+    /// Reports only failovers and switchovers whose audit records are stored after this call. Their ids may
+    /// be older: the clock may have been stepped back, or another manager may have stored them.
+    fn after(records: &AuditFolder) -> Self {
+        Self { reported: records.list().unwrap_or_default().into_iter().collect() }
     }
 
     /// Returns the primaries that were replaced by failovers and switchovers that have ended since the last
     /// call.
-    fn take(&mut self, records: &AuditFolder) -> Vec<String> {
+    fn take(&mut self, records: &AuditFolder, now: chrono::DateTime<chrono::Utc>) -> Vec<String> {
         let mut replaced = Vec::new();
         // If the audit records cannot be read now, the next call reads them.
         for id in records.list().unwrap_or_default() {
-            if id < self.since || self.reported.contains(&id) {
+            if !is_recent(&id, now) || self.reported.contains(&id) {
                 continue;
             }
             let Ok(Some(audit)) = records.load(&id) else { continue };
@@ -270,6 +263,7 @@ mod tests {
     use tailwater_manager::failover_driver::AuditStore;
     use tailwater_manager::model::Audit;
 
+    use super::super::run_id::new_run_id;
     use super::*;
 
     #[test]
@@ -302,27 +296,32 @@ mod tests {
         let records = AuditFolder::new(folder.path());
         let now = chrono::Utc::now();
         let save = |seconds: i64, primary: &str, outcome: Option<serde_json::Value>| {
-            let start = run_time(now + chrono::TimeDelta::seconds(seconds));
+            let id = new_run_id(now + chrono::TimeDelta::seconds(seconds), &[], "orders", "failover");
             let audit: Audit = serde_json::from_value(json!({
-                "id": format!("{start}-orders-failover"), "primary": primary, "dry_run": false, "allow_data_loss": false,
+                "id": id, "primary": primary, "dry_run": false, "allow_data_loss": false,
                 "steps": [], "outcome": outcome,
             }))?;
             anyhow::Ok(records.save(&audit)?)
         };
         let promoted = |server: &str| Some(json!({ "end": "promoted", "server": server, "left": [] }));
-        let mut replacements = Replacements::since(&run_time(now));
         save(-1, "db3", promoted("db1"))?;
+        let mut replacements = Replacements::after(&records);
         assert!(
-            replacements.take(&records).is_empty(),
-            "a failover that began before the given start was reported"
+            replacements.take(&records, now).is_empty(),
+            "a failover that began before the start was reported"
         );
+        // Another manager stored this one, and its clock lags.
+        save(-60, "db3", promoted("db1"))?;
+        assert_eq!(replacements.take(&records, now), ["db3"]);
+        save(-3600 * (REPLACED_HOURS_MAX + 1), "db3", promoted("db1"))?;
+        assert!(replacements.take(&records, now).is_empty(), "an old failover was reported");
         save(1, "db1", promoted("db2"))?;
         save(2, "db2", promoted("db1"))?;
         save(3, "db1", None)?;
-        assert_eq!(replacements.take(&records), ["db1", "db2"]);
-        assert!(replacements.take(&records).is_empty(), "a failover was reported twice");
+        assert_eq!(replacements.take(&records, now), ["db1", "db2"]);
+        assert!(replacements.take(&records, now).is_empty(), "a failover was reported twice");
         save(3, "db1", promoted("db3"))?;
-        assert_eq!(replacements.take(&records), ["db1"]);
+        assert_eq!(replacements.take(&records, now), ["db1"]);
         Ok(())
     }
 }

@@ -29,4 +29,5 @@ pub mod persisted_failover_guard;
 pub mod promotable_channel_targets;
 pub mod relay_probes;
 pub mod remote_relay_acker;
+pub mod run_id;
 pub mod watch_checkpoint_file;

@@ -19,6 +19,7 @@ use tracing::{error, info, warn};
 
 use super::super::etcd_audit_records::AuditRecords;
 use super::super::failover_request_builder;
+use super::super::run_id::new_run_id;
 use super::{ManagedCluster, interrupted_failover_recovery};
 use crate::api::manager_requests::{FailoverOptions, SwitchoverOptions};
 use crate::error_chain::ErrorChain;
@@ -157,7 +158,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             (Arc::clone(&watched.watch), watched.wiring.clone())
         };
         let cluster_state = watch.cluster_state();
-        let id = self.new_id(kind);
+        let id = new_run_id(chrono::Utc::now(), &self.parts.records.list()?, &self.parts.source, kind);
         let (sender, progress) = watch::channel(None);
         let PreparedRun { mut machine, confirm, previous_primary, changes } =
             match make(id.clone(), &watch, &cluster_state) {
@@ -304,12 +305,5 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         if let Some(run) = &*self.lock_run() {
             run.task.abort();
         }
-    }
-
-    /// Returns the name of a new failover or switchover. Sorted by name, failovers and switchovers are in the
-    /// order of their creation.
-    fn new_id(&self, kind: &str) -> String {
-        let now = chrono::Utc::now().format("%Y%m%dT%H%M%S%3fZ");
-        format!("{now}-{}-{kind}", self.parts.source)
     }
 }

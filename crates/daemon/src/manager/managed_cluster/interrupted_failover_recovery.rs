@@ -16,6 +16,7 @@ use tracing::{error, info, warn};
 
 use super::super::etcd_audit_records::SharedAudits;
 use super::super::failover_request_builder;
+use super::super::run_id::run_time;
 use super::{ClusterParts, ManagedCluster, PreparedRun};
 use crate::error_chain::ErrorChain;
 
@@ -95,9 +96,7 @@ pub(super) fn is_half_way<H>(parts: &ClusterParts<H>) -> bool {
 /// Whether a failover or switchover is recent, according to the time in its name. If it is older, an operator
 /// may have corrected its effects.
 fn is_recent(id: &str, now: chrono::DateTime<chrono::Utc>) -> bool {
-    let began = id.split('-').next().unwrap_or_default();
-    let began = chrono::NaiveDateTime::parse_from_str(began, "%Y%m%dT%H%M%S%3fZ");
-    began.is_ok_and(|began| (now - began.and_utc()).num_seconds() < RECENT_SECONDS)
+    run_time(id).is_some_and(|began| (now - began).num_seconds() < RECENT_SECONDS)
 }
 
 /// Whether this manager has read the audit records of previous lease holders, or does not hold the lease.
