@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(levels(&two, false), problem);
         // The running daemon is registered itself.
         assert_eq!(levels(&[capture.clone(), (4201, registered.clone())], false), problem);
-        assert!(levels(&[capture.clone(), (4201, registered.clone())], true).is_empty());
+        assert_eq!(levels(&[capture.clone(), (4201, registered.clone())], true), ok);
         let all = [capture, (4201, registered), (1, server("source orders", "a"))];
         assert_eq!(levels(&all, true), ok);
         assert_eq!(levels(&all, false), problem);

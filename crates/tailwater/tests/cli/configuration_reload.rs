@@ -123,7 +123,7 @@ async fn reloads_under_load_lose_no_transaction(kind: ServerKind) -> Result<()> 
     // A file that is refused changes nothing.
     std::fs::write(&file, changed.replace("workers = 3", "workers = 3000"))?;
     let refused = shell.run("config reload -c tailwater.toml")?.exits(1);
-    refused.stderr_has(&["TW-CFG-0003", "workers is 1 to 64"]);
+    refused.stderr_has(&["TW-CFG-0003", "workers must be 1 to 64"]);
     std::fs::write(&file, changed.replace("[log]", "[log]\nno_such_key = 1"))?;
     ensure!(std::process::Command::new("kill").args(["-HUP", &pid]).status()?.success());
     notifications.until("RELOADING=1")?;

@@ -112,10 +112,16 @@ fn is_code(text: &str) -> bool {
 fn missing_paths() -> Result<Vec<String>> {
     let document = serde_json::to_value(tailwater_http_api::openapi::document())?;
     let paths = document["paths"].as_object().context("the OpenAPI document has no paths")?;
-    let page_of_api = page("api.md")?;
-    let mut paths: Vec<_> = paths.keys().map(|path| path.replace("/api/v1", "")).collect();
-    ensure!(paths.len() > 15, "only {} paths were found", paths.len());
-    paths.retain(|path| !page_of_api.contains(path.as_str()));
+    let documented = documented_requests(&page("api.md")?);
+    let mut requests = Vec::new();
+    for (path, methods) in paths {
+        let path = path.strip_prefix("/api/v1").unwrap_or(path);
+        let methods = methods.as_object().context("a path of the OpenAPI document has no methods")?;
+        requests.extend(methods.keys().map(|method| format!("{} {path}", method.to_uppercase())));
+    }
+    ensure!(requests.len() > 20, "only {} requests were found", requests.len());
+    let mut missing: Vec<_> =
+        requests.into_iter().filter(|request| !documented.contains(request.as_str())).collect();
 
     let source = fs::read_to_string(workspace().join("crates/http_api/src/request_routes.rs"))?;
     let (source, _) = source.split_once("#[cfg(test)]").context("the routes have no tests")?;
@@ -127,6 +133,29 @@ fn missing_paths() -> Result<Vec<String>> {
         source.lines().map(str::trim).filter(|line| line.starts_with("[\"") && line.contains("] =>"));
     let parts: BTreeSet<_> = routes.flat_map(|route| route.split('"').skip(1).step_by(2)).collect();
     ensure!(parts.len() > 6, "only these parts of paths were found: {parts:?}");
-    paths.extend(parts.into_iter().filter(|part| !words.contains(*part)).map(|part| format!("/{part}")));
-    Ok(paths)
+    missing.extend(parts.into_iter().filter(|part| !words.contains(*part)).map(|part| format!("/{part}")));
+    Ok(missing)
+}
+
+/// The requests in the first column of the page's table. A parameter of a path is written in capital letters,
+/// and is in braces in the result. In one row, later words replace the end of the row's path.
+fn documented_requests(page: &str) -> BTreeSet<String> {
+    let mut requests = BTreeSet::new();
+    for row in page.lines().filter(|line| line.starts_with("| `")) {
+        let column = row.split('|').nth(1).unwrap_or_default();
+        let mut words = column.split('`').skip(1).step_by(2);
+        let Some((method, path)) = words.next().and_then(|first| first.split_once(" /")) else { continue };
+        let is_parameter = |part: &str| part.chars().all(|c| c.is_ascii_uppercase());
+        let mut parts: Vec<String> = path
+            .split('/')
+            .map(|part| if is_parameter(part) { format!("{{{}}}", part.to_lowercase()) } else { part.into() })
+            .collect();
+        requests.insert(format!("{method} /{}", parts.join("/")));
+        for word in words {
+            parts.pop();
+            parts.push(word.to_owned());
+            requests.insert(format!("{method} /{}", parts.join("/")));
+        }
+    }
+    requests
 }
