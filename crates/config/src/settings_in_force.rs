@@ -54,11 +54,7 @@ pub struct SettingInForce {
 /// # Errors
 /// The same as for [`Config::load_with`].
 pub fn settings_in_force(path: &Path, overrides: &Overrides) -> Result<Vec<SectionInForce>, ConfigError> {
-    let LoadedConfig { mut sections, .. } = LoadedConfig::load(path, overrides)?;
-    for setting in sections.iter_mut().flat_map(|section| &mut section.settings) {
-        setting.value = setting.value.as_ref().map(|value| masked(&setting.key, value));
-    }
-    Ok(sections)
+    Ok(LoadedConfig::load(path, overrides)?.settings())
 }
 
 /// A configuration with the values of all its settings, to compare it with another one.
@@ -100,6 +96,32 @@ impl LoadedConfig {
         let applied =
             overrides.apply(&mut document).map_err(|reason| ConfigError::of_override(path, reason))?;
         Ok(Self { config, sections: sections(&document, &applied) })
+    }
+
+    /// The settings, without secrets.
+    pub fn settings(&self) -> Vec<SectionInForce> {
+        let mut sections = self.sections.clone();
+        for setting in sections.iter_mut().flat_map(|section| &mut section.settings) {
+            setting.value = setting.value.as_ref().map(|value| masked(&setting.key, value));
+        }
+        sections
+    }
+
+    /// These settings, but with the values that `other` has for those that `takes_other` is true for.
+    #[must_use]
+    pub fn with_settings_of(&self, other: &Self, takes_other: impl Fn(&SettingChange) -> bool) -> Self {
+        let mut merged = self.clone();
+        for section in &mut merged.sections {
+            let Some(same) = other.sections.iter().find(|one| one.path == section.path) else { continue };
+            for new in &same.settings {
+                let is_taken = takes_other(&same.change(Some(new)));
+                let old = section.settings.iter_mut().find(|old| is_taken && old.key == new.key);
+                if let Some(old) = old {
+                    old.clone_from(new);
+                }
+            }
+        }
+        merged
     }
 
     /// What is different in `other`: changed settings, and sections that only one of the two has.

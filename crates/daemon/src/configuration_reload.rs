@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tailwater_apply::channel::ChannelEdit;
-use tailwater_config::{ChannelConfig, Config, ConfigError, LoadedConfig, ManagerConfig, SettingChange};
+use tailwater_config::{
+    ChannelConfig, Config, ConfigError, LoadedConfig, ManagerConfig, SectionInForce, SettingChange,
+};
 use tailwater_log::Retention;
 use tracing::{error, info, warn};
 
@@ -142,6 +144,13 @@ impl ConfigurationReload {
         }
         log(&report);
         Ok(report)
+    }
+
+    /// The settings in force, without secrets: those of the start, and since then applied ones.
+    pub async fn settings(&self) -> Vec<SectionInForce> {
+        let state = self.state.lock().await;
+        let is_live = |change: &SettingChange| live_setting(change).is_some();
+        state.started.with_settings_of(&state.applied, is_live).settings()
     }
 
     async fn read(self: &Arc<Self>) -> anyhow::Result<LoadedConfig> {

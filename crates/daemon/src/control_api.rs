@@ -16,11 +16,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tailwater_binlog_server::StreamReaders;
+use tailwater_config::SectionInForce;
 use tailwater_topology::RelayPlan;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::api::captures::{CaptureSnapshot, FollowedServer};
+use crate::api::captures::{CaptureSnapshot, FollowedServer, SegmentSnapshot};
 use crate::api::channels::ChannelSnapshot;
 use crate::api::clusters::{ClusterSnapshot, ClusterView, ManagerSnapshot};
 use crate::api::configuration_reloads::ReloadReport;
@@ -174,6 +175,33 @@ impl Control {
                 message: "this daemon has no configuration file to reload".to_owned(),
             }),
         }
+    }
+
+    /// The settings in force, without secrets; none if the daemon has no configuration file.
+    pub async fn settings(&self) -> Vec<SectionInForce> {
+        match self.configuration.get() {
+            Some(reload) => reload.settings().await,
+            None => Vec::new(),
+        }
+    }
+
+    /// The segments of a source's log, the oldest first, with archived ones that this machine no longer has;
+    /// `None` if there is no such source. Blocks, because it may query the archive.
+    pub fn segments(&self, source: &str) -> Option<Vec<SegmentSnapshot>> {
+        let log = &self.state.sources.get(source)?.log;
+        let folder = log.path();
+        let segments = log.segments().into_iter().map(|segment| SegmentSnapshot {
+            number: segment.number,
+            source_file: segment.source_file,
+            source_offset: segment.source_offset,
+            server_id: segment.source.server_id,
+            server_version: segment.source.server_version,
+            epoch: segment.epoch,
+            bytes: segment.bytes,
+            is_sealed: segment.sealed,
+            is_local: segment.path.starts_with(&folder),
+        });
+        Some(segments.collect())
     }
 
     /// Returns the time since the daemon started.

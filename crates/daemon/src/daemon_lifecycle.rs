@@ -22,6 +22,7 @@ use crate::cluster_prober::ClusterObserver;
 use crate::configuration_reload::{ConfigurationReload, ReloadSource};
 use crate::control_api::{ChangeCounter, Control, DaemonState, SourceHandle};
 use crate::control_socket::DirectoryLock;
+use crate::history::{self, ChartHistory, HISTORY_FILE};
 use crate::manager::manager_startup::LocalCapture;
 use crate::manager::promotable_channel_targets::{ApplyChannelControl, ChannelControls};
 use crate::monitoring::Monitor;
@@ -178,7 +179,23 @@ fn start(
         };
         state.sources.insert(name.clone(), handle);
     }
-    Ok(Arc::new(Control::new(state, observers, changes)))
+    state.history = open_history(config);
+    let history = state.history.clone();
+    let control = Arc::new(Control::new(state, observers, changes));
+    if let Some(history) = history {
+        tokio::spawn(history::record_forever(Arc::downgrade(&control), history));
+    }
+    Ok(control)
+}
+
+/// The daemon runs without history if its file cannot be opened: charts are no reason to capture nothing.
+fn open_history(config: &Config) -> Option<Arc<ChartHistory>> {
+    let path = config.log.directory.join(HISTORY_FILE);
+    let opened = ChartHistory::open(&path);
+    opened
+        .inspect_err(|error| warn!("the page has no charts: {} cannot be opened: {error}", path.display()))
+        .ok()
+        .map(Arc::new)
 }
 
 fn start_channel(

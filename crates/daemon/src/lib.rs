@@ -10,6 +10,7 @@
 //!   clients. The crate `http_api` has the listeners and the metrics.
 //! - [`cluster_prober`]: probes the servers and relays of a cluster once for all readers.
 //!   [`server_role_check`]: checks whether a server is the primary or a usable replica.
+//! - [`history`]: the figures of the last hour and day.
 //! - `status`: what is wrong and what to do, for `tailwater status`. `monitoring`: reads what only metrics
 //!   and the status show.
 //! - [`manager`]: watches each source's cluster and runs failovers, switchovers and rejoins.
@@ -25,6 +26,7 @@ pub mod control_api;
 pub mod control_socket;
 pub mod daemon_lifecycle;
 pub mod error_chain;
+pub mod history;
 pub mod manager;
 mod monitoring;
 pub mod options_from_config;

@@ -9,7 +9,8 @@
 //! - [`background_servers`]: servers that keep running after the command that started them.
 //! - [`external_program`]: other programs that must not outlive the process that started them.
 //! - [`etcd_process`]: the lease store of several managers. [`haproxy_process`]: a load balancer.
-//!   `prometheus_process`: scrapes metrics and evaluates alert rules.
+//!   [`prometheus_process`]: scrapes metrics and evaluates alert rules.
+//!   [`chromedriver_process`]: a headless browser.
 //! - [`replication_setup`]: the replication account and semi-sync; [`native_replica`]: native replicas.
 //! - [`network_link`]: a network link that can be made slow or broken; [`slow_fsync`]: slow fsync;
 //!   [`full_disk`]: a disk that is temporarily full; [`stepped_clock`]: a wall clock that jumps. The last
@@ -22,6 +23,7 @@
 pub mod background_servers;
 pub mod cache_folder;
 mod child_process_lifetime;
+pub mod chromedriver_process;
 mod client_program_sql;
 mod data_directory_template;
 pub mod error;
@@ -49,6 +51,7 @@ pub mod unusual_settings;
 pub mod workload;
 
 pub use cache_folder::Cache;
+pub use chromedriver_process::{BrowserTools, ChromeDriver};
 pub use error::SandboxError;
 pub use etcd_process::{Etcd, EtcdTls};
 pub use external_program::ChildProcess;

@@ -8,6 +8,7 @@ use std::process::Command;
 const ROOMS: &[(&str, &[&str])] = &[
     ("tailwater-wire", &[]),
     ("tailwater-files", &[]),
+    ("tailwater-chart-history", &["tailwater-files"]),
     ("tailwater-session", &["tailwater-files", "tailwater-wire"]),
     ("tailwater-log", &["tailwater-files", "tailwater-wire"]),
     ("tailwater-object-storage", &["tailwater-files", "tailwater-log"]),
@@ -22,7 +23,18 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tailwater-tables", &["tailwater-files", "tailwater-wire", "tailwater-session"]),
     ("tailwater-dump", &["tailwater-files", "tailwater-wire", "tailwater-session", "tailwater-tables"]),
     ("tailwater-check", &["tailwater-files", "tailwater-wire", "tailwater-session", "tailwater-tables"]),
-    ("tailwater-admin", &["tailwater-binlog-stats"]),
+    (
+        "tailwater-admin",
+        &[
+            "tailwater-binlog-stats",
+            "tailwater-chart-history",
+            "tailwater-config",
+            "tailwater-topology",
+            "tailwater-manager",
+            "tailwater-daemon",
+            "tailwater-http-api",
+        ],
+    ),
     ("tailwater-binlog-stats", &["tailwater-wire", "tailwater-session", "tailwater-log"]),
     ("tailwater-topology", &["tailwater-wire", "tailwater-session"]),
     ("tailwater-manager", &["tailwater-files", "tailwater-wire", "tailwater-session", "tailwater-topology"]),
@@ -41,6 +53,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "tailwater-daemon",
         &[
+            "tailwater-chart-history",
             "tailwater-config",
             "tailwater-files",
             "tailwater-wire",

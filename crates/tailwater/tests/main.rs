@@ -16,6 +16,7 @@ mod naming_and_language;
 mod notify_socket;
 mod openmetrics_parser;
 mod package;
+mod page;
 mod shell_session;
 mod tables;
 mod test_s3_server;

@@ -133,3 +133,26 @@ pub struct FollowedServer {
     /// Why the server does not count as the primary now; absent if it does.
     pub withheld: Option<String>,
 }
+
+/// A segment of a log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SegmentSnapshot {
+    /// Its number, from 1.
+    pub number: u64,
+    /// The source's binlog file of which it is a copy.
+    pub source_file: String,
+    /// The offset of its first event in that file.
+    pub source_offset: u64,
+    /// The `server_id` of the server that wrote the events.
+    pub server_id: u32,
+    /// The version of that server.
+    pub server_version: String,
+    /// 1 for the first server of the log, and 1 more after each change of the server.
+    pub epoch: u32,
+    /// Durable bytes.
+    pub bytes: u64,
+    /// Whether it is complete.
+    pub is_sealed: bool,
+    /// Whether it is on this machine. Otherwise only the archive has it.
+    pub is_local: bool,
+}

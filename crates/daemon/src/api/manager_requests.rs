@@ -1,7 +1,7 @@
 //! Requests to the manager, and its answers.
 
 use serde::{Deserialize, Serialize};
-use tailwater_manager::model::Audit;
+use tailwater_manager::model::{Audit, RunKind, RunOutcome};
 use tailwater_manager::switchover::switchover_request::WRITE_PAUSE_MS_MAX;
 
 use super::clusters::ClusterReport;
@@ -34,6 +34,13 @@ pub enum ManagerRequest {
         source: String,
         /// The name of the failover or switchover.
         id: String,
+    },
+    /// List the failovers and switchovers of which this machine has an audit record, the newest first.
+    Runs {
+        /// The name of the source.
+        source: String,
+        /// How many at most.
+        count_max: usize,
     },
     /// Prevent automatic failovers until the request `Resume`.
     Pause {
@@ -83,6 +90,63 @@ pub enum ManagerAnswer {
     },
     /// The audit record of a failover or switchover; `None` before its first step.
     Audit(Option<Box<Audit>>),
+    /// Failovers and switchovers, the newest first.
+    Runs(Vec<RunSummary>),
+}
+
+/// A failover or switchover, without its steps.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct RunSummary {
+    /// Its name, which begins with its time in UTC.
+    pub id: String,
+    /// Whether it is a failover or a switchover.
+    #[schema(value_type = String)]
+    pub kind: RunKind,
+    /// Whether it is a dry run.
+    pub dry_run: bool,
+    /// The interrupted failover or switchover that it undoes or finishes.
+    pub resumes: Option<String>,
+    /// The old primary.
+    pub primary: String,
+    /// The new primary; absent if there is none.
+    pub promoted: Option<String>,
+    /// Its outcome: `promoted`, `unchanged`, `undone`, `incomplete`, `planned`, or `unfinished`.
+    pub outcome: String,
+    /// Its outcome as text.
+    pub end: String,
+    /// Time from its start to its last step, in milliseconds.
+    pub took_ms: u64,
+    /// How long no server took writes, in milliseconds, if that is known.
+    pub pause_ms: Option<u64>,
+}
+
+impl From<&Audit> for RunSummary {
+    fn from(audit: &Audit) -> Self {
+        let outcome = match &audit.outcome {
+            None => "unfinished",
+            Some(RunOutcome::Promoted { .. }) => "promoted",
+            Some(RunOutcome::Unchanged { .. }) => "unchanged",
+            Some(RunOutcome::Undone { .. }) => "undone",
+            Some(RunOutcome::Incomplete { .. }) => "incomplete",
+            Some(RunOutcome::Planned { .. }) => "planned",
+        };
+        let promoted = match &audit.outcome {
+            Some(RunOutcome::Promoted { server, .. }) => Some(server.clone()),
+            _ => None,
+        };
+        Self {
+            id: audit.id.clone(),
+            kind: audit.kind,
+            dry_run: audit.dry_run,
+            resumes: audit.resumes.clone(),
+            primary: audit.primary.clone(),
+            promoted,
+            outcome: outcome.to_owned(),
+            end: audit.end().trim_end().to_owned(),
+            took_ms: audit.steps.last().map_or(0, |step| step.at_ms),
+            pause_ms: audit.pause_ms,
+        }
+    }
 }
 
 /// Options of a failover.

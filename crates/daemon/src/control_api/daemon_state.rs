@@ -21,6 +21,7 @@ use crate::api::captures::{
 };
 use crate::api::channels::ChannelSnapshot;
 use crate::api::clusters::ManagerSnapshot;
+use crate::history::ChartHistory;
 use crate::manager::client_requests::Manager;
 use crate::monitoring::Monitor;
 
@@ -38,6 +39,8 @@ pub struct DaemonState {
     pub manager: Option<Manager>,
     /// Reads the log's disk, backups, and checks for drift.
     pub(crate) monitor: Monitor,
+    /// The figures of the last hour and day; absent if their file cannot be opened.
+    pub history: Option<Arc<ChartHistory>>,
 }
 
 /// A captured source.

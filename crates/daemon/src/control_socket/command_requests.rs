@@ -31,6 +31,7 @@ enum AnswerKind {
     Started,
     Audit,
     Reload,
+    Runs,
 }
 
 impl ApiRequest {
@@ -107,6 +108,12 @@ impl ApiRequest {
             ManagerRequest::Audit { source, id } => {
                 Self::new(Method::GET, &["clusters", source, "runs", id], None, AnswerKind::Audit)
             }
+            ManagerRequest::Runs { source, count_max } => {
+                let mut request =
+                    Self::new(Method::GET, &["clusters", source, "runs"], None, AnswerKind::Runs)?;
+                request.url.query_pairs_mut().append_pair("count_max", &count_max.to_string());
+                Ok(request)
+            }
             ManagerRequest::Pause { source } => order(source.as_deref(), "pause", json!({})),
             ManagerRequest::Resume { source } => order(source.as_deref(), "resume", json!({})),
             ManagerRequest::Acknowledge { source } => order(source.as_deref(), "acknowledge", json!({})),
@@ -139,6 +146,7 @@ impl ApiRequest {
             AnswerKind::Sources => ControlAnswer::Topology(parse(body)?),
             AnswerKind::Status => ControlAnswer::Status(parse(body)?),
             AnswerKind::Clusters => ControlAnswer::Manager(ManagerAnswer::Clusters(parse(body)?)),
+            AnswerKind::Runs => ControlAnswer::Manager(ManagerAnswer::Runs(parse(body)?)),
             AnswerKind::Started => {
                 let StartedFailover { id } = parse(body)?;
                 ControlAnswer::Manager(ManagerAnswer::Begun { id })

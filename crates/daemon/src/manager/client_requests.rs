@@ -12,7 +12,7 @@ use tailwater_topology::failure_analysis::{AnalysisSettings, Downtime, FailoverG
 use tokio::task::JoinHandle;
 
 use super::managed_cluster::ManagedCluster;
-use crate::api::manager_requests::{ManagerAnswer, ManagerRequest};
+use crate::api::manager_requests::{ManagerAnswer, ManagerRequest, RunSummary};
 
 /// How long a daemon that stops waits for a run (a failover, switchover or recovery) that is in progress.
 const RUN_PATIENCE: Duration = Duration::from_secs(15);
@@ -86,6 +86,11 @@ impl Manager {
             }
             ManagerRequest::Audit { source, id } => {
                 return Ok(ManagerAnswer::Audit(self.cluster(&source)?.audit(&id)?.map(Box::new)));
+            }
+            ManagerRequest::Runs { source, count_max } => {
+                let cluster = Arc::clone(self.cluster(&source)?);
+                let read = tokio::task::spawn_blocking(move || cluster.audits(count_max)).await?;
+                return Ok(ManagerAnswer::Runs(read?.iter().map(RunSummary::from).collect()));
             }
             ManagerRequest::Pause { source } => {
                 self.change_each(source.as_deref(), FailoverGuard::pause).await?;

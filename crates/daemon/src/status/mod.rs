@@ -8,7 +8,7 @@
 mod log_disk;
 mod monitored_problems;
 mod status_problems;
-mod status_report;
+pub(crate) mod status_report;
 
 use std::time::Duration;
 

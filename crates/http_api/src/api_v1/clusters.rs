@@ -9,16 +9,16 @@ use serde::Deserialize;
 use tailwater_daemon::api::clusters::ClusterReport;
 use tailwater_daemon::api::daemon_requests::{ApiFailure, ControlAnswer, ControlCommand, StartedFailover};
 use tailwater_daemon::api::manager_requests::{
-    FailoverOptions, ManagerAnswer, ManagerRequest, SwitchoverOptions,
+    FailoverOptions, ManagerAnswer, ManagerRequest, RunSummary, SwitchoverOptions,
 };
 use tailwater_daemon::control_api::Control;
 use tailwater_manager::model::Audit;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::daemon_state::unexpected_answer;
-use crate::api_error::{ApiError, JsonBody, PathParameters};
+use crate::api_error::{ApiError, JsonBody, PathParameters, QueryParameters};
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Control>> {
     OpenApiRouter::new()
@@ -26,6 +26,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Control>> {
         .routes(routes!(failover))
         .routes(routes!(switchover))
         .routes(routes!(audit))
+        .routes(routes!(runs))
         .routes(routes!(pause_all))
         .routes(routes!(pause))
         .routes(routes!(resume_all))
@@ -103,6 +104,37 @@ async fn audit(
     require_source(&control, &source)?;
     match ask(&control, ManagerRequest::Audit { source, id }).await? {
         ManagerAnswer::Audit(audit) => Ok(Json(audit)),
+        _ => Err(unexpected_answer()),
+    }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+struct RunsQuery {
+    /// How many at most; 50 if absent.
+    #[serde(default = "default_runs")]
+    count_max: usize,
+}
+
+fn default_runs() -> usize {
+    50
+}
+
+/// The failovers and switchovers of which the machine of the daemon has an audit record, the newest first.
+#[utoipa::path(get, path = "/clusters/{source}/runs", tag = "clusters",
+    params(("source" = String, Path), RunsQuery), responses(
+    (status = 200, body = Vec<RunSummary>),
+    (status = "4XX", body = ApiFailure),
+))]
+async fn runs(
+    State(control): State<Arc<Control>>,
+    PathParameters(source): PathParameters<String>,
+    QueryParameters(RunsQuery { count_max }): QueryParameters<RunsQuery>,
+) -> Result<Json<Vec<RunSummary>>, ApiError> {
+    require_source(&control, &source)?;
+    match ask(&control, ManagerRequest::Runs { source, count_max }).await? {
+        ManagerAnswer::Runs(runs) => Ok(Json(runs)),
         _ => Err(unexpected_answer()),
     }
 }

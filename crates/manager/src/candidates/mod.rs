@@ -96,7 +96,7 @@ impl CandidateAssessment {
     }
 
     /// Returns the exclusion reasons as text.
-    fn reasons(&self) -> String {
+    pub fn reasons(&self) -> String {
         self.excluded.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }
 }

@@ -24,8 +24,9 @@ pub fn run(file: &ConfigFile) -> anyhow::Result<Exit> {
     let load = move || LoadedConfig::load(&path, &overrides);
     let loaded = LoadedConfig::load(&file.config, &file.overrides()).context(ConfigurationRefused)?;
     let set_message_level = init_messages(&loaded.config.messages.level).context(ConfigurationRefused)?;
+    let mut front_end = HttpFrontEnd::with_page(tailwater_admin::page::router);
     let reload = ReloadSource { load: Box::new(load), set_message_level };
-    tailwater_daemon::daemon_lifecycle::run(loaded, reload, &mut HttpFrontEnd::default())?;
+    tailwater_daemon::daemon_lifecycle::run(loaded, reload, &mut front_end)?;
     Ok(Exit::Done)
 }
 

@@ -277,6 +277,20 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         }
     }
 
+    /// Returns the newest audit records, the newest first. Blocks. A record that cannot be read, such as that
+    /// of a later version, is left out.
+    ///
+    /// # Errors
+    /// If the folder of the audit records cannot be read.
+    pub fn audits(&self, count_max: usize) -> anyhow::Result<Vec<Audit>> {
+        let ids = self.parts.records.list()?;
+        let read = ids.iter().rev().filter_map(|id| {
+            let audit = self.audit(id);
+            audit.inspect_err(|error| warn!(id, "the audit record cannot be read: {error}")).ok().flatten()
+        });
+        Ok(read.take(count_max).collect())
+    }
+
     /// Completes when other work on the cluster must stop, and returns the reason: a failover or switchover
     /// begins after this call, or this manager may no longer act.
     pub fn interrupted(&self) -> impl Future<Output = String> + Send + use<H> {

@@ -1,0 +1,169 @@
+//! The logs of the sources, and one log with its segments. Pure.
+
+use askama::Template;
+use tailwater_binlog_stats::number_format::{bytes, grouped};
+use tailwater_daemon::api::captures::{CaptureSnapshot, SegmentSnapshot};
+use tailwater_daemon::api::daemon_snapshot::DaemonSnapshot;
+use tailwater_daemon::api::daemon_status::SourceStatus;
+
+use super::chart_data::{ChartFigure, source_charts};
+use super::display_format::{UNKNOWN, behind, path_segment, since_ms};
+use super::frame::{Health, PageFrame};
+
+/// How many segments the view lists at most, the newest ones.
+const SEGMENTS_MAX: usize = 50;
+
+/// All logs.
+#[derive(Debug, Template)]
+#[template(path = "page/logs.html")]
+pub(super) struct LogList {
+    pub(super) frame: PageFrame,
+    pub(super) sources: Vec<SourceRow>,
+    pub(super) charts: Vec<ChartFigure>,
+}
+
+/// One log.
+#[derive(Debug, Template)]
+#[template(path = "page/log.html")]
+pub(super) struct LogDetail {
+    pub(super) frame: PageFrame,
+    pub(super) source: SourceRow,
+    pub(super) facts: Vec<(&'static str, String)>,
+    pub(super) alarms: Vec<(String, String)>,
+    pub(super) gtids: String,
+    pub(super) segments: Vec<SegmentRow>,
+    pub(super) segments_note: String,
+    pub(super) charts: Vec<ChartFigure>,
+}
+
+/// A source and its log, in a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SourceRow {
+    pub(super) name: String,
+    pub(super) path: String,
+    pub(super) server: String,
+    pub(super) state: String,
+    pub(super) activity: String,
+    pub(super) health: Health,
+    pub(super) durable: String,
+    pub(super) behind: String,
+    pub(super) heard: String,
+    pub(super) semi_sync: &'static str,
+    pub(super) semi_sync_health: Health,
+    pub(super) transactions: String,
+    pub(super) written: String,
+}
+
+/// A segment, in a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SegmentRow {
+    pub(super) number: u64,
+    pub(super) source_file: String,
+    pub(super) size: String,
+    pub(super) server: String,
+    pub(super) epoch: u32,
+    pub(super) state: &'static str,
+}
+
+impl SourceRow {
+    pub(super) fn new(source: &SourceStatus, snapshot: &DaemonSnapshot) -> Self {
+        let capture = snapshot.captures.iter().find(|capture| capture.report.source == source.source);
+        let has_alarms = capture.is_some_and(|capture| !capture.alarms.is_empty());
+        let health = match source.state.as_str() {
+            "streaming" if has_alarms => Health::Degraded,
+            "streaming" => Health::Well,
+            "connecting" => Health::Degraded,
+            _ => Health::Failed,
+        };
+        let (semi_sync, semi_sync_health) = match source.semi_sync_in_force {
+            None => ("not used", Health::Unknown),
+            Some(true) => ("in force", Health::Well),
+            Some(false) => ("not in force", Health::Failed),
+        };
+        Self {
+            name: source.source.clone(),
+            path: format!("/logs/{}", path_segment(&source.source)),
+            server: source.server.clone(),
+            state: source.state.replace('_', " "),
+            activity: source.activity.clone(),
+            health,
+            durable: source.durable.clone(),
+            behind: behind(source.behind_transactions),
+            heard: since_ms(source.heard_ago_ms),
+            semi_sync,
+            semi_sync_health,
+            transactions: capture
+                .map_or_else(|| UNKNOWN.to_owned(), |capture| grouped(capture.transactions_total)),
+            written: capture.map_or_else(|| UNKNOWN.to_owned(), |capture| bytes(capture.event_bytes_total)),
+        }
+    }
+}
+
+impl LogDetail {
+    pub(super) fn new(
+        frame: PageFrame,
+        status: &SourceStatus,
+        snapshot: &DaemonSnapshot,
+        capture: &CaptureSnapshot,
+        segments: &[SegmentSnapshot],
+    ) -> Self {
+        let report = &capture.report;
+        let flavour = match report.is_mariadb {
+            Some(true) => "MariaDB",
+            Some(false) => "MySQL",
+            None => UNKNOWN,
+        };
+        let archived = segments.iter().filter(|segment| !segment.is_local).count();
+        let local_bytes =
+            segments.iter().filter(|segment| segment.is_local).map(|segment| segment.bytes).sum();
+        let newest = segments.iter().rev().take(SEGMENTS_MAX);
+        Self {
+            frame,
+            source: SourceRow::new(status, snapshot),
+            facts: vec![
+                ("Follows", report.follows.clone().unwrap_or_else(|| capture.followed.server.clone())),
+                ("Flavour", flavour.to_owned()),
+                ("Durable up to", report.durable.clone()),
+                ("Written since the start", bytes(capture.event_bytes_total)),
+                ("Transactions since the start", grouped(capture.transactions_total)),
+                ("ACKs since the start", grouped(capture.acks_total)),
+                ("Streams opened", grouped(capture.connections_total)),
+                ("server_id", capture.server_id.to_string()),
+                ("Heartbeat", since_ms(Some(capture.heartbeat_ms))),
+            ],
+            alarms: capture.alarms.iter().map(|alarm| (alarm.code.to_owned(), alarm.text.clone())).collect(),
+            gtids: report.gtids.clone().unwrap_or_else(|| "the log is empty".to_owned()),
+            segments_note: segments_note(segments.len(), archived, local_bytes),
+            segments: newest.map(segment_row).collect(),
+            charts: source_charts(&report.source),
+        }
+    }
+}
+
+fn segments_note(all: usize, archived: usize, local_bytes: u64) -> String {
+    let shown =
+        if all > SEGMENTS_MAX { format!("The newest {SEGMENTS_MAX} of {all}. ") } else { String::new() };
+    let archive = match archived {
+        0 => String::new(),
+        archived => format!(" {archived} older ones are only in the archive."),
+    };
+    format!("{shown}{} on this machine, {}.{archive}", all - archived, bytes(local_bytes))
+}
+
+fn segment_row(segment: &SegmentSnapshot) -> SegmentRow {
+    SegmentRow {
+        number: segment.number,
+        source_file: match segment.source_offset {
+            4 => segment.source_file.clone(),
+            offset => format!("{} from {offset}", segment.source_file),
+        },
+        size: bytes(segment.bytes),
+        server: format!("{} (server_id {})", segment.server_version, segment.server_id),
+        epoch: segment.epoch,
+        state: match (segment.is_local, segment.is_sealed) {
+            (false, _) => "archived",
+            (true, true) => "complete",
+            (true, false) => "being written",
+        },
+    }
+}

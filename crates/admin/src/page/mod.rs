@@ -1,0 +1,63 @@
+//! The page of the daemon: server-rendered HTML with actions for operators.
+//!
+//! - [`router`]: the routes. The middleware of the HTTP API checks the caller of each request before.
+//! - `visitor`: who looks at the page, and what they may do. `login`: the form for the token.
+//! - `frame`: what all views share. `overview_view`, `cluster_graph`, `log_view`, `channel_view`,
+//!   `failover_view`, `run_view`, `binlog_server_view`, `settings_view`: what each view shows, from the types
+//!   of the daemon. Pure.
+//! - `view_routes`: the requests for views. `channel_actions`, `failover_actions`: dialogs, and what they do.
+//!   `dialog`: their form.
+//! - `chart_data`: the figures of charts.
+//! - `assets`: scripts and styles. `security_headers`: what browsers may load.
+//! - `display_format`: values as text.
+
+mod assets;
+mod binlog_server_view;
+mod channel_actions;
+mod channel_view;
+mod chart_data;
+mod cluster_graph;
+mod dialog;
+mod display_format;
+mod failover_actions;
+mod failover_view;
+mod frame;
+mod log_view;
+mod login;
+mod overview_view;
+mod page_error;
+mod run_view;
+mod security_headers;
+mod settings_view;
+mod view_routes;
+mod visitor;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware;
+use tailwater_config::Config;
+use tailwater_daemon::control_api::Control;
+use tailwater_http_api::authentication::AccessControl;
+
+/// What the handlers share.
+#[derive(Clone)]
+struct PageState {
+    control: Arc<Control>,
+    access: Arc<AccessControl>,
+    config: Arc<Config>,
+}
+
+/// The routes of the page: `/`, the other views, their dialogs, `/login`, `/logout` and `/assets`.
+pub fn router(config: &Config, control: Arc<Control>, access: Arc<AccessControl>) -> Router {
+    let state = PageState { control, access, config: Arc::new(config.clone()) };
+    Router::new()
+        .merge(view_routes::routes())
+        .merge(channel_actions::routes())
+        .merge(failover_actions::routes())
+        .merge(chart_data::routes())
+        .merge(login::routes())
+        .merge(assets::routes())
+        .with_state(state)
+        .layer(middleware::map_response(security_headers::add))
+}

@@ -1,0 +1,234 @@
+//! The overview: what is wrong, the clusters, the sources, the channels. Pure.
+
+use askama::Template;
+use tailwater_binlog_stats::number_format::{bytes, grouped, share};
+use tailwater_daemon::api::clusters::ClusterSnapshot;
+use tailwater_daemon::api::daemon_snapshot::DaemonSnapshot;
+use tailwater_daemon::api::daemon_status::{DaemonStatus, LogDiskStatus, StatusProblem};
+use tailwater_topology::TopologyNode;
+
+use super::channel_view::ChannelRow;
+use super::chart_data::{ChartFigure, lag_chart, write_chart};
+use super::cluster_graph::{
+    ClusterGraph, is_in_downtime, node_health, role_label, row_id, tall_graph, wide_graph,
+};
+use super::display_format::{UNKNOWN, behind, lag, path_segment, uptime};
+use super::frame::{Health, PageFrame};
+use super::log_view::SourceRow;
+
+/// The overview.
+#[derive(Debug, Template)]
+#[template(path = "page/overview.html")]
+pub(super) struct Overview {
+    pub(super) frame: PageFrame,
+    pub(super) problems: Vec<ProblemCard>,
+    pub(super) tiles: Vec<FigureTile>,
+    pub(super) clusters: Vec<ClusterPanel>,
+    pub(super) sources: Vec<SourceRow>,
+    pub(super) channels: Vec<ChannelRow>,
+    pub(super) charts: Vec<ChartFigure>,
+}
+
+/// Something that is wrong, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ProblemCard {
+    pub(super) object: String,
+    pub(super) code: String,
+    pub(super) text: String,
+    /// Its parts in turn: text, code, text, ...
+    pub(super) remedy: Vec<String>,
+    /// The view of the object.
+    pub(super) path: String,
+}
+
+/// A figure with its label.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FigureTile {
+    pub(super) label: &'static str,
+    pub(super) value: String,
+    pub(super) note: String,
+    pub(super) health: Health,
+}
+
+/// A cluster with its graph and its servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ClusterPanel {
+    pub(super) source: String,
+    pub(super) path: String,
+    pub(super) primary: String,
+    pub(super) readiness: String,
+    pub(super) readiness_health: Health,
+    pub(super) wide: ClusterGraph,
+    pub(super) tall: ClusterGraph,
+    pub(super) servers: Vec<ServerRow>,
+}
+
+/// A server of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ServerRow {
+    pub(super) row: String,
+    pub(super) name: String,
+    pub(super) role: &'static str,
+    pub(super) health: Health,
+    pub(super) address: String,
+    pub(super) version: String,
+    pub(super) reads_from: String,
+    pub(super) lag: String,
+    pub(super) behind: String,
+    pub(super) state: String,
+    pub(super) problems: Vec<String>,
+}
+
+impl Overview {
+    pub(super) fn new(frame: PageFrame, status: &DaemonStatus, snapshot: &DaemonSnapshot) -> Self {
+        Self {
+            frame,
+            problems: problem_cards(&status.problems),
+            tiles: tiles(status),
+            clusters: snapshot.clusters.iter().map(cluster_panel).collect(),
+            sources: status.sources.iter().map(|source| SourceRow::new(source, snapshot)).collect(),
+            channels: snapshot.channels.iter().map(ChannelRow::new).collect(),
+            charts: [write_chart(snapshot), lag_chart(snapshot)].into_iter().flatten().collect(),
+        }
+    }
+}
+
+/// The problems, with the views of their objects.
+pub(super) fn problem_cards(problems: &[StatusProblem]) -> Vec<ProblemCard> {
+    let card = |problem: &StatusProblem| ProblemCard {
+        object: problem.object.clone(),
+        code: problem.code.clone(),
+        text: problem.text.clone(),
+        remedy: problem.remedy.split('`').map(str::to_owned).collect(),
+        path: match problem.object.split_once(' ') {
+            Some(("source", name)) => format!("/logs/{}", path_segment(name)),
+            Some(("channel", name)) => format!("/channels/{}", path_segment(name)),
+            Some(("cluster", name)) => format!("/failovers/{}", path_segment(name)),
+            _ => String::new(),
+        },
+    };
+    problems.iter().map(card).collect()
+}
+
+fn tiles(status: &DaemonStatus) -> Vec<FigureTile> {
+    let streaming = status.sources.iter().filter(|source| source.state == "streaming").count();
+    let running =
+        status.channels.iter().filter(|channel| super::channel_view::health(channel) == Health::Well).count();
+    let all = |part: usize, whole: usize| if part == whole { Health::Well } else { Health::Degraded };
+    let clusters = status.clusters.iter().flat_map(|cluster| &cluster.servers);
+    let (servers, reached) =
+        clusters.fold((0, 0), |(all, reached), server| (all + 1, reached + usize::from(server.reached)));
+    vec![
+        FigureTile {
+            label: "Sources streaming",
+            value: format!("{streaming} of {}", status.sources.len()),
+            note: "logs that receive every commit".to_owned(),
+            health: all(streaming, status.sources.len()),
+        },
+        FigureTile {
+            label: "Servers reached",
+            value: format!("{reached} of {servers}"),
+            note: "by the last probe".to_owned(),
+            health: all(reached, servers),
+        },
+        FigureTile {
+            label: "Channels healthy",
+            value: format!("{running} of {}", status.channels.len()),
+            note: "apply to their targets".to_owned(),
+            health: all(running, status.channels.len()),
+        },
+        disk_tile(&status.log_disk, &status.problems),
+        FigureTile {
+            label: "Running for",
+            value: uptime(status.uptime_seconds),
+            note: format!("Tailwater {}", status.version),
+            health: Health::Unknown,
+        },
+    ]
+}
+
+fn disk_tile(disk: &LogDiskStatus, problems: &[StatusProblem]) -> FigureTile {
+    let is_wrong = problems.iter().any(|problem| problem.object == "log disk");
+    let health = if is_wrong { Health::Failed } else { Health::Well };
+    let (value, note) = match (&disk.space, &disk.problem) {
+        (Some(space), _) => (
+            format!("{} free", bytes(space.free_bytes)),
+            format!(
+                "{} of {}; the logs occupy {}",
+                share(space.free_bytes, space.total_bytes.max(1)),
+                bytes(space.total_bytes),
+                bytes(space.log_bytes)
+            ),
+        ),
+        (None, Some(problem)) => ("unknown".to_owned(), problem.clone()),
+        (None, None) => (UNKNOWN.to_owned(), "no source is configured".to_owned()),
+    };
+    FigureTile { label: "Log disk", value, note, health }
+}
+
+/// A cluster with its graph and its servers.
+pub(super) fn cluster_panel(cluster: &ClusterSnapshot) -> ClusterPanel {
+    let mut servers = Vec::new();
+    for root in &cluster.view.cluster.nodes {
+        add_rows(&mut servers, cluster, None, root);
+    }
+    let (readiness, readiness_health) = super::failover_view::readiness_text(cluster);
+    ClusterPanel {
+        source: cluster.source.clone(),
+        path: format!("/failovers/{}", path_segment(&cluster.source)),
+        primary: cluster.followed.server.clone(),
+        readiness,
+        readiness_health,
+        wide: wide_graph(cluster),
+        tall: tall_graph(cluster),
+        servers,
+    }
+}
+
+fn add_rows(
+    rows: &mut Vec<ServerRow>,
+    cluster: &ClusterSnapshot,
+    reads_from: Option<&str>,
+    node: &TopologyNode,
+) {
+    let mut state: Vec<String> = Vec::new();
+    if is_in_downtime(cluster, node) {
+        state.push("in downtime".to_owned());
+    }
+    match (node.reached, node.writable) {
+        (false, _) => state.push("not reached".to_owned()),
+        (true, Some(true)) => state.push("writable".to_owned()),
+        (true, Some(false)) => state.push("read-only".to_owned()),
+        (true, None) => {}
+    }
+    if let Some(semi_sync) = &node.semi_sync {
+        let needed = semi_sync.acks_needed;
+        state.push(match semi_sync.active {
+            true => format!("semi-sync: {needed} ACK of {}", semi_sync.clients),
+            false => "semi-sync off".to_owned(),
+        });
+        if semi_sync.waiting_sessions > 0 {
+            state.push(format!("{} commits wait", grouped(semi_sync.waiting_sessions)));
+        }
+    }
+    if node.acknowledges == Some(true) {
+        state.push("acknowledges".to_owned());
+    }
+    state.extend(node.region.iter().map(|region| format!("region {region}")));
+    rows.push(ServerRow {
+        row: row_id(&cluster.source, &node.name),
+        name: node.name.clone(),
+        role: role_label(node.role),
+        health: node_health(cluster, node),
+        address: node.address.clone(),
+        version: node.version.clone().unwrap_or_else(|| UNKNOWN.to_owned()),
+        reads_from: reads_from.unwrap_or(UNKNOWN).to_owned(),
+        lag: lag(node.lag_seconds.filter(|_| node.reached)),
+        behind: behind(node.gtid_state.as_ref().filter(|_| node.reached).map(|state| state.behind)),
+        state: state.join(", "),
+        problems: node.problems.iter().map(|problem| format!("{}: {}", problem.code, problem.text)).collect(),
+    });
+    for child in &node.children {
+        add_rows(rows, cluster, Some(&node.name), child);
+    }
+}

@@ -1,0 +1,113 @@
+//! Every view and dialog in light and dark, wide and on a phone: axe-core finds nothing, nothing is cut off,
+//! and a page is small.
+
+use anyhow::{Context, Result, ensure};
+use tailwater_sandbox::ServerKind;
+
+use super::browser::Browser;
+use super::page_daemon::{OPERATOR, PageDaemon};
+
+/// Everything that the first page of a browser loads, in bytes.
+const PAGE_BYTES_MAX: u64 = 200 << 10;
+
+const VIEWS: [(&str, &str); 8] = [
+    ("overview", "/"),
+    ("logs", "/logs"),
+    ("log", "/logs/primary"),
+    ("channels", "/channels"),
+    ("channel", "/channels/reports"),
+    ("failovers", "/failovers/primary"),
+    ("binlog-servers", "/binlog-servers"),
+    ("settings", "/settings"),
+];
+
+#[tokio::test]
+async fn every_view_is_accessible_in_light_dark_and_on_a_phone() -> Result<()> {
+    let Some(daemon) = PageDaemon::start(ServerKind::Mysql97).await? else { return Ok(()) };
+    let browser = Browser::start(&daemon.tools, &daemon.base()).await?;
+    browser.go("/").await?;
+    browser.find("#token").await?;
+    accessible(&browser, "login").await?;
+    browser.picture("login").await?;
+    browser.log_in(OPERATOR).await?;
+    browser.until_well().await?;
+    let bytes = browser.client.execute(
+        "return performance.getEntriesByType('navigation').concat(performance.getEntriesByType('resource')) \
+         .filter((entry) => !entry.name.includes('/api/')).reduce((sum, entry) => sum + entry.transferSize, 0)",
+        Vec::new(),
+    );
+    let bytes = bytes.await?.as_f64().context("a number")? as u64;
+    ensure!(bytes > 0 && bytes < PAGE_BYTES_MAX, "the first page takes {bytes} bytes");
+
+    // Something is wrong, so that the pages have every kind of content.
+    daemon.trial.primary.sql("INSERT INTO shop.orders VALUES (1, 'one')").await?;
+    browser
+        .until("the target has the row", async || {
+            let rows = daemon.target.sql("SELECT id FROM shop.orders").await.unwrap_or_default();
+            Ok((rows == ["1"]).then_some(()))
+        })
+        .await?;
+    daemon.target.sql("DROP TABLE shop.orders").await?;
+    daemon.trial.primary.sql("INSERT INTO shop.orders VALUES (2, 'two')").await?;
+    daemon.followers[1].sql("STOP REPLICA SQL_THREAD").await?;
+    browser.until_text("#verdict", "problem").await?;
+    browser.until_text(".problems", "channel reports").await?;
+    browser.until_text(".problems", "db3").await?;
+    browser.go("/failovers/primary").await?;
+    browser.open_dialog("dry-run").await?;
+    browser.submit().await?;
+    browser.until_text("#live", "would be primary").await?;
+    let run = browser.client.current_url().await?.path().to_owned();
+
+    let views: Vec<(&str, &str)> = VIEWS.into_iter().chain([("run", run.as_str())]).collect();
+    for mode in ["", "-dark", "-phone"] {
+        match mode {
+            "-dark" => browser.prefer_dark().await?,
+            "-phone" => browser.be_phone().await?,
+            _ => {}
+        }
+        for (name, path) in &views {
+            browser.go(path).await?;
+            browser.find("#live").await?;
+            browser.until("the charts are drawn", async || {
+                let left = browser.client.execute(
+                    "return [...document.querySelectorAll('figure.chart')].filter((one) => !one.querySelector('canvas')).length",
+                    Vec::new(),
+                );
+                Ok((left.await? == 0).then_some(()))
+            }).await?;
+            accessible(&browser, &format!("{name}{mode}")).await?;
+            fits(&browser, &format!("{name}{mode}")).await?;
+            browser.picture(&format!("{name}{mode}")).await?;
+        }
+    }
+    for (path, dialog) in [
+        ("/channels/reports", "skip"),
+        ("/channels/reports", "filter"),
+        ("/channels/reports", "set"),
+        ("/failovers/primary", "switchover"),
+        ("/failovers/primary", "downtime"),
+    ] {
+        browser.go(path).await?;
+        browser.open_dialog(dialog).await?;
+        accessible(&browser, dialog).await?;
+        fits(&browser, dialog).await?;
+        browser.picture(&format!("dialog-{dialog}-phone")).await?;
+    }
+    browser.stop().await?;
+    daemon.stop().await
+}
+
+async fn accessible(browser: &Browser, what: &str) -> Result<()> {
+    let problems = browser.accessibility_problems().await?;
+    ensure!(problems.is_empty(), "{what}: {problems:#?}");
+    Ok(())
+}
+
+/// The page is not wider than the window: only tables and graphs may scroll sideways.
+async fn fits(browser: &Browser, what: &str) -> Result<()> {
+    let script = "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
+    let excess = browser.client.execute(script, Vec::new()).await?;
+    ensure!(excess.as_i64().is_some_and(|excess| excess <= 0), "{what} is {excess} px wider than the window");
+    Ok(())
+}

@@ -1,0 +1,7 @@
+//! Tests of the page in a real browser, with a daemon on real servers.
+
+mod accessibility;
+mod browser;
+mod channel_pages;
+mod cluster_pages;
+mod page_daemon;
