@@ -467,8 +467,11 @@ pub const CONTROL_SOCKET: &str = "control.sock";
 /// because only the lock counts.
 pub const DAEMON_LOCK: &str = "daemon.lock";
 
+/// The name of the file in the log's folder that lists the jobs.
+pub const JOBS_FILE: &str = "jobs.json";
+
 /// Names of the daemon's files in the log's folder. No source may have one of these names.
-const OWN_NAMES: [&str; 4] = [CONTROL_SOCKET, DAEMON_LOCK, "manager", "rejoin"];
+const OWN_NAMES: [&str; 5] = [CONTROL_SOCKET, DAEMON_LOCK, JOBS_FILE, "manager", "rejoin"];
 
 /// Returns what kind of file Tailwater itself keeps under this name in the log's folder, if any. A source
 /// cannot have such a name.
@@ -488,8 +491,17 @@ mod tests {
 
     #[test]
     fn a_source_cannot_have_the_name_of_a_file_of_tailwater() {
-        for name in ["manager", "rejoin", "control.sock", "daemon.lock", "Manager", "orders.guard", "a.lease"]
-        {
+        let names = [
+            "manager",
+            "rejoin",
+            "control.sock",
+            "daemon.lock",
+            "jobs.json",
+            "Manager",
+            "orders.guard",
+            "a.lease",
+        ];
+        for name in names {
             let (message, code) = complaint(&GOOD.replace("\"orders\"", &format!("{name:?}")));
             assert!(code == "TW-CFG-0003" && message.contains("Tailwater itself uses"), "{name}: {message}");
         }

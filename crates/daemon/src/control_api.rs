@@ -114,7 +114,8 @@ impl Control {
         let clusters =
             self.clusters.iter().map(|cluster| cluster.snapshot(&self.state, &captures, &channels));
         let Readings { log_disk, backups, drift_checks } = self.state.monitor.readings();
-        DaemonSnapshot { clusters: clusters.collect(), captures, channels, log_disk, backups, drift_checks }
+        let (clusters, jobs) = (clusters.collect(), self.state.jobs.running());
+        DaemonSnapshot { clusters, captures, channels, log_disk, backups, drift_checks, jobs }
     }
 
     /// Returns the number of changes so far: probes of servers and relays, and changes of channels. The

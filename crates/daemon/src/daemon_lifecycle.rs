@@ -23,6 +23,7 @@ use crate::configuration_reload::{ConfigurationReload, ReloadSource};
 use crate::control_api::{ChangeCounter, Control, DaemonState, SourceHandle};
 use crate::control_socket::DirectoryLock;
 use crate::history::{self, ChartHistory, HISTORY_FILE};
+use crate::jobs::job_service::JobService;
 use crate::manager::manager_startup::LocalCapture;
 use crate::manager::promotable_channel_targets::{ApplyChannelControl, ChannelControls};
 use crate::monitoring::Monitor;
@@ -147,7 +148,8 @@ fn start(
 ) -> anyhow::Result<Arc<Control>> {
     let changes = ChangeCounter::default();
     let observers = ClusterObserver::start_all(config, &changes)?;
-    let mut state = DaemonState { monitor: Monitor::start(config), ..DaemonState::default() };
+    let jobs = JobService::open(&config.log.directory, changes.clone());
+    let mut state = DaemonState { monitor: Monitor::start(config), jobs, ..DaemonState::default() };
     let mut channel_controls = ChannelControls::new();
     for (source, options, stopped) in channels {
         let capture = captures.iter().find(|(name, ..)| *name == source);
@@ -164,8 +166,9 @@ fn start(
         status: capture.status(),
         log: capture.log(),
     });
+    let local: Vec<_> = local.collect();
     state.manager =
-        manager::manager_startup::start(config, &local.collect::<Vec<_>>(), &channel_controls, &observers)?;
+        manager::manager_startup::start(config, &local, &channel_controls, &observers, &state.jobs)?;
     for ((name, capture, _), (source, observer)) in captures.iter().zip(config.sources.iter().zip(&observers))
     {
         let handle = SourceHandle {

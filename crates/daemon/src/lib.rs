@@ -13,6 +13,7 @@
 //! - [`history`]: the figures of the last hour and day.
 //! - `status`: what is wrong and what to do, for `tailwater status`. `monitoring`: reads what only metrics
 //!   and the status show.
+//! - [`jobs`]: long work of the daemon and of command lines.
 //! - [`manager`]: watches each source's cluster and runs failovers, switchovers and rejoins.
 //! - `segment_archiver`: uploads sealed segments to the archive.
 //! - [`service_manager`]: reports readiness, status and watchdog to systemd.
@@ -27,6 +28,7 @@ pub mod control_socket;
 pub mod daemon_lifecycle;
 pub mod error_chain;
 pub mod history;
+pub mod jobs;
 pub mod manager;
 mod monitoring;
 pub mod options_from_config;

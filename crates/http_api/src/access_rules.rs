@@ -44,6 +44,12 @@ pub(crate) fn is_change(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
+/// Returns whether a request reports the progress of a job.
+pub(crate) fn is_job_progress(method: &Method, path: &str) -> bool {
+    let id = path.strip_prefix("/api/v1/jobs/").and_then(|rest| rest.strip_suffix("/progress"));
+    *method == Method::PUT && id.is_some_and(|id| !id.is_empty() && id.bytes().all(|c| c.is_ascii_digit()))
+}
+
 /// Returns whether a path is for programs, which receive errors as JSON. Other paths are for the web page.
 pub(crate) fn is_of_programs(path: &str) -> bool {
     let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
@@ -80,6 +86,15 @@ mod tests {
         ] {
             assert_eq!(required_access(&method, path), expected, "{method} {path}");
         }
+    }
+
+    #[test]
+    fn only_reports_of_progress_are_routine() {
+        assert!(is_job_progress(&Method::PUT, "/api/v1/jobs/7/progress"));
+        for path in ["/api/v1/jobs/7/cancel", "/api/v1/jobs//progress", "/api/v1/jobs/7/../8/progress"] {
+            assert!(!is_job_progress(&Method::PUT, path), "{path}");
+        }
+        assert!(!is_job_progress(&Method::POST, "/api/v1/jobs/7/progress"));
     }
 
     proptest! {

@@ -18,7 +18,7 @@ use tailwater_config::{AnonymousRequests, HttpRole};
 use tailwater_daemon::bearer_token::NamedToken;
 use tailwater_daemon::control_socket::REQUEST_BYTES_MAX;
 
-use crate::access_rules::{RequiredAccess, is_change, is_of_programs, required_access};
+use crate::access_rules::{RequiredAccess, is_change, is_job_progress, is_of_programs, required_access};
 use crate::api_error::ApiError;
 use crate::audit_log::{AuditLog, AuditLogEntry, body_text};
 use crate::page_sessions::{CSRF_HEADER, PageSessions, session_id};
@@ -37,6 +37,8 @@ pub struct RequestOrigin {
     pub address: String,
     /// The user id of the process, if it is connected to the control socket.
     pub local_user: Option<u32>,
+    /// The id of that process, if the daemon can see the process.
+    pub local_process: Option<u32>,
 }
 
 /// Who sends a request.
@@ -172,7 +174,11 @@ pub(crate) async fn authorize(
     next: Next,
 ) -> Response {
     let peer = request.extensions().get::<RequestOrigin>().cloned();
-    let peer = peer.unwrap_or_else(|| RequestOrigin { address: String::new(), local_user: None });
+    let peer = peer.unwrap_or_else(|| RequestOrigin {
+        address: String::new(),
+        local_user: None,
+        local_process: None,
+    });
     let caller = access.caller(request.headers(), &peer);
     let refusal = access.refusal(&request, caller.as_ref());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -199,7 +205,9 @@ pub(crate) async fn authorize(
     };
     // The body of a login has the token. Requests without a valid token are left out: they change nothing,
     // and anyone could fill the file with them until it no longer has the entries of operators.
-    if let Some(caller) = caller.filter(|_| is_change(&method) && path != "/login") {
+    // Reports of jobs come each second.
+    let is_routine = path == "/login" || (is_job_progress(&method, &path) && response.status().is_success());
+    if let Some(caller) = caller.filter(|_| is_change(&method) && !is_routine) {
         access.audit_log.append(&AuditLogEntry {
             time: chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true),
             caller: &caller.name,

@@ -71,6 +71,7 @@ impl ConnectionServer {
             let peer = RequestOrigin {
                 address: peer.map(|peer| peer.to_string()).unwrap_or_default(),
                 local_user: None,
+                local_process: None,
             };
             match tls.clone() {
                 None => self.spawn(peer, async { Ok(stream) }),
@@ -88,8 +89,15 @@ impl ConnectionServer {
             let (stream, _) = accepted(listener.accept().await).await;
             let Some(stream) = stream else { continue };
             let Ok(credentials) = stream.peer_cred() else { continue };
-            let peer =
-                RequestOrigin { address: "control socket".to_owned(), local_user: Some(credentials.uid()) };
+            let peer = RequestOrigin {
+                address: "control socket".to_owned(),
+                local_user: Some(credentials.uid()),
+                // It is 0 for a process that this daemon cannot see, such as that of another container.
+                local_process: credentials
+                    .pid()
+                    .and_then(|pid| u32::try_from(pid).ok())
+                    .filter(|pid| *pid > 0),
+            };
             self.spawn(peer, async { Ok(stream) });
         }
     }

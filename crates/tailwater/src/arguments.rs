@@ -24,6 +24,7 @@ mod check;
 mod copy;
 mod dump;
 mod init;
+mod job;
 mod log;
 mod manager;
 mod shell_integration;
@@ -35,6 +36,7 @@ pub use copy::{
 };
 pub use dump::{CompressionArg, DumpArgs, FormatArg, LoadArgs};
 pub use init::InitArgs;
+pub use job::{DaemonArgs, JobCommand, JobDaemon, JobId};
 pub use log::{ArchiveArgs, CatArgs, LogCommand, LogSource, PurgeArgs, StatsArgs, TimeArgs};
 pub use manager::{
     DowntimeArgs, FailoverArgs, ManagerCommand, ManagerScope, RaiseTermsArgs, RejoinArgs, SwitchoverArgs,
@@ -113,6 +115,9 @@ pub enum Command {
     /// Show and control the manager of the daemon: status, pause, downtime, acknowledgment of a failover.
     #[command(subcommand)]
     Manager(ManagerCommand),
+    /// Show and cancel jobs: dumps, loads, copies, checks, repairs and rejoins.
+    #[command(subcommand)]
+    Job(JobCommand),
     /// Dump databases into a folder or S3, on several connections that see one consistent snapshot. The lock
     /// that starts the snapshot is the shortest that the server allows.
     Dump(DumpArgs),

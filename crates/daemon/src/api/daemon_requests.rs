@@ -9,6 +9,7 @@ use super::captures::SourceReport;
 use super::cluster_servers::RoleCheck;
 use super::configuration_reloads::ReloadReport;
 use super::daemon_status::DaemonStatus;
+use super::jobs::{JobAnswer, JobRequest};
 use super::manager_requests::{ManagerAnswer, ManagerRequest};
 
 /// A command to the daemon.
@@ -118,6 +119,8 @@ pub enum ControlCommand {
     Reload,
     /// A request to the manager.
     Manager(ManagerRequest),
+    /// A request about jobs.
+    Job(JobRequest),
     /// Check whether clients may write to a server. Only available within the process.
     CheckPrimary {
         /// The name of the server; if absent, the primary of the cluster.
@@ -151,6 +154,8 @@ pub enum ControlAnswer {
     Reloaded(ReloadReport),
     /// The manager's answer.
     Manager(ManagerAnswer),
+    /// The answer to a request about jobs.
+    Job(JobAnswer),
     /// The command failed.
     Failed {
         /// The stable error code, if there is one.

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::captures::CaptureSnapshot;
 use super::channels::ChannelSnapshot;
 use super::clusters::ClusterSnapshot;
+use super::jobs::Job;
 use super::monitored_results::{BackupSnapshot, DriftCheckSnapshot, LogDiskSnapshot};
 
 /// The state of the daemon at one time. Taking it queries no server.
@@ -22,4 +23,6 @@ pub struct DaemonSnapshot {
     pub backups: Vec<BackupSnapshot>,
     /// The monitored checks for drift, in the order of the configuration.
     pub drift_checks: Vec<DriftCheckSnapshot>,
+    /// The running jobs, the newest first.
+    pub jobs: Vec<Job>,
 }

@@ -33,6 +33,7 @@ pub(super) async fn execute(
         ControlCommand::Status => Ok(ControlAnswer::Status(Box::new(crate::status::of(control).await))),
         ControlCommand::Reload => control.reload().await.map(ControlAnswer::Reloaded),
         ControlCommand::Manager(request) => ask_manager(request, state).await,
+        ControlCommand::Job(request) => state.jobs.execute(request).await.map(ControlAnswer::Job),
         ControlCommand::AckerStop { source, token } => {
             order_acker(&source, AckerOrder::Stop { token }, state).await
         }

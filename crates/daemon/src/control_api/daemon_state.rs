@@ -22,6 +22,7 @@ use crate::api::captures::{
 use crate::api::channels::ChannelSnapshot;
 use crate::api::clusters::ManagerSnapshot;
 use crate::history::ChartHistory;
+use crate::jobs::job_service::JobService;
 use crate::manager::client_requests::Manager;
 use crate::monitoring::Monitor;
 
@@ -41,6 +42,8 @@ pub struct DaemonState {
     pub(crate) monitor: Monitor,
     /// The figures of the last hour and day; absent if their file cannot be opened.
     pub history: Option<Arc<ChartHistory>>,
+    /// The jobs of this process and of command lines.
+    pub(crate) jobs: JobService,
 }
 
 /// A captured source.

@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::api::daemon_requests::{ApiFailure, ControlAnswer, ControlCommand, StartedFailover};
+use crate::api::jobs::{JobAnswer, JobRequest};
 use crate::api::manager_requests::{ManagerAnswer, ManagerRequest};
 
 /// A request of the API. docs/reference/api.md describes the paths.
@@ -32,6 +33,10 @@ enum AnswerKind {
     Audit,
     Reload,
     Runs,
+    Jobs,
+    Job,
+    RegisteredJob,
+    JobReport,
 }
 
 impl ApiRequest {
@@ -87,6 +92,7 @@ impl ApiRequest {
                 Self::new(Method::POST, &path, Some(json!({})), AnswerKind::Reload)
             }
             ControlCommand::Manager(request) => Self::of_manager(request),
+            ControlCommand::Job(request) => Self::of_job(request),
             ControlCommand::CheckPrimary { .. } | ControlCommand::CheckReplica { .. } => {
                 anyhow::bail!("the command is only available within the daemon")
             }
@@ -125,6 +131,31 @@ impl ApiRequest {
         }
     }
 
+    /// Who sends the request is not part of it: the daemon takes that from the connection.
+    fn of_job(request: &JobRequest) -> anyhow::Result<Self> {
+        let one = |method, id: &u64, action: Option<&str>, body, answer| {
+            let id = id.to_string();
+            let path: Vec<_> = ["jobs", id.as_str()].into_iter().chain(action).collect();
+            Self::new(method, &path, body, answer)
+        };
+        match request {
+            JobRequest::List => Self::new(Method::GET, &["jobs"], None, AnswerKind::Jobs),
+            JobRequest::Show { id } => one(Method::GET, id, None, None, AnswerKind::Job),
+            JobRequest::Register { registration, .. } => {
+                Self::new(Method::POST, &["jobs"], Some(json!(registration)), AnswerKind::RegisteredJob)
+            }
+            JobRequest::Report { id, report } => {
+                one(Method::PUT, id, Some("progress"), Some(json!(report)), AnswerKind::JobReport)
+            }
+            JobRequest::End { id, end } => {
+                one(Method::POST, id, Some("end"), Some(json!(end)), AnswerKind::Job)
+            }
+            JobRequest::Cancel { id, .. } => {
+                one(Method::POST, id, Some("cancel"), Some(json!({})), AnswerKind::Job)
+            }
+        }
+    }
+
     fn new(method: Method, path: &[&str], body: Option<Value>, answer: AnswerKind) -> anyhow::Result<Self> {
         let mut url = Url::parse("http://localhost/api/v1").context("the URL of the API")?;
         // Encodes the characters of names that have a meaning in URLs.
@@ -152,6 +183,10 @@ impl ApiRequest {
                 ControlAnswer::Manager(ManagerAnswer::Begun { id })
             }
             AnswerKind::Reload => ControlAnswer::Reloaded(parse(body)?),
+            AnswerKind::Jobs => ControlAnswer::Job(JobAnswer::List(parse(body)?)),
+            AnswerKind::Job => ControlAnswer::Job(JobAnswer::Details(parse(body)?)),
+            AnswerKind::RegisteredJob => ControlAnswer::Job(JobAnswer::Registered(parse(body)?)),
+            AnswerKind::JobReport => ControlAnswer::Job(JobAnswer::Reported(parse(body)?)),
             AnswerKind::Audit => ControlAnswer::Manager(ManagerAnswer::Audit(parse(body)?)),
         })
     }

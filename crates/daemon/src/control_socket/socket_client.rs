@@ -115,7 +115,11 @@ pub async fn send(socket: &Path, command: &ControlCommand) -> anyhow::Result<Con
     send_within(socket, command, SILENCE_MAX).await
 }
 
-async fn send_within(
+/// Sends a command like [`send`], but waits at most `silence_max` for a sign of life.
+///
+/// # Errors
+/// If no daemon listens there, or it does not answer.
+pub async fn send_within(
     socket: &Path,
     command: &ControlCommand,
     silence_max: Duration,

@@ -18,8 +18,10 @@ use tracing::{debug, error, info, warn};
 
 use super::former_primary_rejoin::{FormerPrimary, RejoinReport, RejoinRequest};
 use super::managed_cluster::ManagedCluster;
+use super::rejoin_jobs::RejoinJobs;
 use super::run_id::run_time;
 use crate::error_chain::ErrorChain;
+use crate::jobs::job_service::JobService;
 use crate::options_from_config;
 use tailwater_config::{Config, SourceConfig};
 
@@ -46,7 +48,9 @@ pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
     config: Config,
     source: SourceConfig,
     cluster: Arc<ManagedCluster<H>>,
+    jobs: JobService,
 ) {
+    let mut listed = RejoinJobs::new(jobs);
     let mut replacements = Replacements::after(cluster.records());
     let mut former = recently_replaced(cluster.records(), chrono::Utc::now());
     let configured = options_from_config::cluster_led_by(&config, &source, Some(&source.name));
@@ -64,11 +68,17 @@ pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
         // also a former primary.
         former.extend(replacements.take(cluster.records(), chrono::Utc::now()));
         former.remove(&primary);
+        listed.end(&primary);
         for server in
             wired.followers.iter().filter(|server| former.contains(&server.name)).collect::<Vec<_>>()
         {
             // A rejoin can take long. It stops when a failover or switchover begins, so that it cannot change
             // the replication of a server that becomes primary.
+            if listed.is_cancelled(&server.name) {
+                listed.end_cancelled(&source.name, &server.name);
+                former.remove(&server.name);
+                continue;
+            }
             let interrupted = cluster.interrupted();
             if !cluster.is_free() || cluster.is_half_way() {
                 break;
@@ -80,18 +90,21 @@ pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
                     let reason =
                         format!("the failover {run} accepted the loss of commits (--allow-data-loss)");
                     report_unsafe(&source.name, &server.name, reason);
+                    listed.end(&server.name);
                     former.remove(&server.name);
                     continue;
                 }
             };
             let is_handled = tokio::select! {
-                is_handled = rejoin(&config, &source, &wired.primary, server, doubt) => is_handled,
+                is_handled = rejoin(&config, &source, &wired.primary, server, doubt, &mut listed) => is_handled,
                 reason = interrupted => {
+                    listed.wait(&server.name, &reason);
                     warn!(source = source.name, server = server.name, "the rejoin is interrupted, and resumes later: {reason}");
                     break;
                 }
             };
             if is_handled {
+                listed.end(&server.name);
                 former.remove(&server.name);
             }
         }
@@ -168,6 +181,7 @@ async fn rejoin(
     primary: &ProbeTarget,
     server: &ProbeTarget,
     doubt: Option<String>,
+    listed: &mut RejoinJobs,
 ) -> bool {
     let Some(channel) = channel_of(&server.connect).await else { return false };
     let request = RejoinRequest {
@@ -194,14 +208,22 @@ async fn rejoin(
             );
             return false;
         }
-        (Ok(former), None) => former.run().await,
+        (Ok(former), None) => match listed.run(&former).await {
+            Some(result) => result,
+            // An operator has cancelled it; the caller finds that out.
+            None => return false,
+        },
     };
     match (result, doubt) {
         (Err(error), Some(doubt)) if has_errant_transactions(&error) => {
+            listed.record(&server.name, &Err(anyhow::anyhow!("{doubt}, and {}", ErrorChain(&error))));
             report_unsafe(&source.name, &server.name, format!("{doubt}, and {}", ErrorChain(&error)));
             true
         }
-        (result, _) => log_result(&source.name, &server.name, result),
+        (result, _) => {
+            listed.record(&server.name, &result);
+            log_result(&source.name, &server.name, result)
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use tailwater_check::table_check::{self, CheckOptions, CheckReport, TableFinding};
@@ -26,6 +27,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::manager_startup;
+use crate::api::jobs::JobProgress;
+use crate::jobs::progress_of;
 use crate::options_from_config;
 use tailwater_config::{Config, SourceConfig};
 
@@ -59,6 +62,8 @@ pub struct FormerPrimary {
     log: LogDir,
     read_from: ReplicationSource,
     folder: PathBuf,
+    /// What the rejoin does now, and its counters.
+    phase: Mutex<(&'static str, Arc<BulkProgress>)>,
 }
 
 /// The result of a rejoin.
@@ -161,7 +166,32 @@ impl FormerPrimary {
             tail_file: folder.join(format!("{name}-{now}.binlog")),
         };
         let log = LogDir::open_read_only(&config.log.directory.join(&source.name))?;
-        Ok(Self { primary: wired.primary.name, request, options, log, read_from, folder })
+        let phase = Mutex::new(("preparing", Arc::default()));
+        Ok(Self { primary: wired.primary.name, request, options, log, read_from, folder, phase })
+    }
+
+    /// Returns how far the rejoin is.
+    pub fn progress(&self) -> JobProgress {
+        let (phase, counters) = self.phase.lock().clone();
+        progress_of(phase, &counters)
+    }
+
+    /// Returns the name of the server.
+    pub fn server(&self) -> &str {
+        &self.request.server
+    }
+
+    /// Returns the server and the primary, for the list of jobs.
+    pub fn subject(&self) -> String {
+        let (name, address) = (&self.request.server, &self.options.server.endpoint);
+        format!("{name} ({address}), a former primary, to {}", self.primary)
+    }
+
+    /// Begins a phase, and returns its counters.
+    fn begin(&self, phase: &'static str) -> Arc<BulkProgress> {
+        let counters = Arc::<BulkProgress>::default();
+        *self.phase.lock() = (phase, Arc::clone(&counters));
+        counters
     }
 
     /// Plans the repair. Changes nothing.
@@ -188,6 +218,7 @@ impl FormerPrimary {
                 // `repair` inspects the server again when no client writes to it any more.
                 self.inspect().await?;
             }
+            self.begin("repairing from the log");
             report.repair = Some(tailwater_rejoin::repair(&self.options, &self.log).await?);
         }
         // From here on the server has a replication channel, so the lack of a channel no longer shows that
@@ -214,6 +245,7 @@ impl FormerPrimary {
     /// Lets the server replicate from the log, and compares it with the primary.
     async fn replicate(&self, mut report: RejoinReport) -> anyhow::Result<RejoinReport> {
         let mut server = Connection::connect(&self.options.server).await?;
+        self.begin("starting replication");
         info!(server = self.request.server, from = self.address(), "starting replication from the log");
         replication_setup::read_from(&mut server, &self.read_from, RECEIVE_TIMEOUT).await?;
         // The semi-sync setting for the time after a restart is changed only now. Until now the setting
@@ -305,12 +337,12 @@ impl FormerPrimary {
         // The copy stops if the caller no longer waits for it.
         let cancelled = CancellationToken::new();
         let _guard = cancelled.clone().drop_guard();
-        Ok(server_copy::copy(&options, &Arc::new(BulkProgress::default()), &cancelled).await?)
+        Ok(server_copy::copy(&options, &self.begin("copying"), &cancelled).await?)
     }
 
     async fn check(&self) -> anyhow::Result<RejoinComparison> {
         let options = CheckOptions::new(self.options.primary.clone(), self.options.server.clone());
-        let (throttle, progress) = (Arc::new(Throttle::open()), Arc::new(BulkProgress::default()));
+        let (throttle, progress) = (Arc::new(Throttle::open()), self.begin("comparing"));
         // The comparison stops if the caller no longer waits for it.
         let cancelled = CancellationToken::new();
         let _guard = cancelled.clone().drop_guard();

@@ -34,6 +34,7 @@ use super::relay_probes::LocalRelayProbe;
 use super::remote_relay_acker::RemoteRelay;
 use super::watch_checkpoint_file::WatchCheckpointFile;
 use crate::cluster_prober::ClusterObserver;
+use crate::jobs::job_service::JobService;
 use crate::options_from_config::{self, ClusterWiring};
 use tailwater_config::{
     Config, HookConfig, ManagerConfig, RelayConfig, ServeConfig, ServeTlsConfig, SourceConfig,
@@ -65,6 +66,7 @@ pub fn start(
     captures: &[LocalCapture],
     channels: &ChannelControls,
     observers: &[ClusterObserver],
+    jobs: &JobService,
 ) -> anyhow::Result<Option<Manager>> {
     let Some(manager_config) = &config.manager else { return Ok(None) };
     let name = manager_config.name.clone().unwrap_or_else(own_name);
@@ -74,7 +76,8 @@ pub fn start(
         let capture = capture.with_context(|| format!("source {} is not captured", source.name))?;
         let observer = observers.iter().find(|observer| observer.wiring().plan.name == source.name);
         let observer = observer.with_context(|| format!("source {} has no cluster", source.name))?;
-        let setup = ClusterSetup { config, manager_config, source, capture, channels, observer, name: &name };
+        let setup =
+            ClusterSetup { config, manager_config, source, capture, channels, observer, jobs, name: &name };
         setup
             .start(&mut manager)
             .with_context(|| format!("cannot start the manager of source {}", source.name))?;
@@ -90,6 +93,7 @@ struct ClusterSetup<'a> {
     capture: &'a LocalCapture,
     channels: &'a ChannelControls,
     observer: &'a ClusterObserver,
+    jobs: &'a JobService,
     /// The name of this manager.
     name: &'a str,
 }
@@ -106,7 +110,9 @@ impl ClusterSetup<'_> {
         let checked = Arc::clone(&cluster);
         manager.add_task(tokio::spawn(async move { checked.check_terms_forever().await }));
         if manager_config.rejoin {
-            let rejoin = rejoin_former_primaries(self.config.clone(), source.clone(), Arc::clone(&cluster));
+            let cluster = Arc::clone(&cluster);
+            let rejoin =
+                rejoin_former_primaries(self.config.clone(), source.clone(), cluster, self.jobs.clone());
             manager.add_task(tokio::spawn(rejoin));
         }
         manager.add(&source.name, cluster, lease, supervisor);

@@ -12,7 +12,7 @@
 //! - [`lease_config`]: the lease of the configuration.
 //! - [`failover_request_builder`]: builds the requests for failovers, switchovers and recoveries.
 //! - [`automatic_rejoin`]: rejoins former primaries without an operator. [`former_primary_rejoin`]: makes a
-//!   former primary a replica again.
+//!   former primary a replica again. `rejoin_jobs`: lists automatic rejoins as jobs.
 //! - [`watch_checkpoint_file`]: a file with what a manager process knows, for the next manager process.
 //! - [`etcd_audit_records`]: audit records in etcd, for all managers.
 
@@ -27,6 +27,7 @@ pub mod managed_cluster;
 pub mod manager_startup;
 pub mod persisted_failover_guard;
 pub mod promotable_channel_targets;
+mod rejoin_jobs;
 pub mod relay_probes;
 pub mod remote_relay_acker;
 pub mod run_id;

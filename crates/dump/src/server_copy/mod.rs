@@ -54,6 +54,11 @@ impl CopyOptions {
         Self { load, restart: false, source }
     }
 
+    /// Returns the address of the source.
+    pub fn source_endpoint(&self) -> &tailwater_session::Endpoint {
+        &self.source.connect.endpoint
+    }
+
     /// Sets the maximum wait for a lock on the source, which is also the maximum time for which writers are
     /// blocked.
     pub fn lock_wait_max(mut self, lock_wait_max: Duration) -> Self {

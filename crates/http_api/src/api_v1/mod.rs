@@ -5,6 +5,7 @@ mod channels;
 mod clusters;
 mod daemon_state;
 mod event_stream;
+mod jobs;
 
 use std::sync::Arc;
 
@@ -18,5 +19,6 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Control>> {
         .merge(channels::routes())
         .merge(captures::routes())
         .merge(clusters::routes())
+        .merge(jobs::routes())
         .merge(event_stream::routes())
 }

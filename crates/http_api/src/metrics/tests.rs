@@ -172,6 +172,7 @@ fn all() -> DaemonSnapshot {
         log_disk: LogDiskSnapshot { space: Some((1 << 40, 1 << 39)), full_in_seconds: Some(3_600.5) },
         backups: vec![backup],
         drift_checks: vec![check],
+        jobs: Vec::new(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{SourceServerArgs, TargetServerArgs};
+use super::{DaemonArgs, SourceServerArgs, TargetServerArgs};
 
 #[derive(Debug, Args)]
 pub struct CheckArgs {
@@ -81,6 +81,8 @@ pub struct CompareArgs {
     pub resume: bool,
     #[command(flatten)]
     pub throttle: ThrottleArgs,
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
 }
 
 /// How check waits until the target has applied everything that the source committed before.

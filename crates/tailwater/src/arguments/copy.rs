@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use tailwater_session::TlsMode;
 use tailwater_session::option_file::parse_tls_mode;
 
-use super::{ServerArgs, ThrottleArgs};
+use super::{DaemonArgs, ServerArgs, ThrottleArgs};
 
 #[derive(Debug, Args)]
 pub struct CopyArgs {
@@ -16,6 +16,8 @@ pub struct CopyArgs {
     pub target: TargetServerArgs,
     #[command(flatten)]
     pub throttle: ThrottleArgs,
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
     /// Copy only this database (repeatable). Default: all except system databases.
     #[arg(long, value_name = "NAME")]
     pub database: Vec<String>,

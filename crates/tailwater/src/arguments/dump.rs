@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{DeferIndexesArg, ServerArgs, ThrottleArgs};
+use super::{DaemonArgs, DeferIndexesArg, ServerArgs, ThrottleArgs};
 
 #[derive(Debug, Args)]
 pub struct DumpArgs {
@@ -17,6 +17,8 @@ pub struct DumpArgs {
     pub server: ServerArgs,
     #[command(flatten)]
     pub throttle: ThrottleArgs,
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
     /// Dump only this database (repeatable). Default: all except system databases.
     #[arg(long, value_name = "NAME")]
     pub database: Vec<String>,
@@ -100,6 +102,8 @@ pub struct LoadArgs {
     pub server: ServerArgs,
     #[command(flatten)]
     pub throttle: ThrottleArgs,
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
     /// Number of connections that load rows in parallel.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub workers: u16,

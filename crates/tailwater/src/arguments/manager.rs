@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::ConfigFile;
+use super::{ConfigFile, DaemonArgs};
 
 #[derive(Debug, Args)]
 pub struct FailoverArgs {
@@ -71,6 +71,8 @@ pub struct RejoinArgs {
     /// tables. Default: 60 if the server runs with reduced durability, else 0.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=86_400))]
     pub window: Option<u64>,
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
 }
 
 #[derive(Debug, Subcommand)]

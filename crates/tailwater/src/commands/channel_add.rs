@@ -15,7 +15,8 @@ use tailwater_wire::sql_quote::string_literal;
 use super::channel::{print, send};
 use super::copy::{options, print_report, run};
 use super::copy_binary::{clone_options, clone_server};
-use crate::arguments::{ChannelAdd, Output};
+use super::job_reporter::JobSocket;
+use crate::arguments::{ChannelAdd, JobDaemon, Output};
 use crate::exit_codes::Exit;
 use tailwater_config::{ChannelConfig, Config, ServerAddress};
 use tailwater_daemon::api::daemon_requests::ControlCommand;
@@ -42,8 +43,9 @@ pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Resul
 
     if arguments.binary {
         refuse_running_events(&source, &target).await?;
+        let socket = JobSocket::of(&JobDaemon::Auto, Some(&config));
         // After the clone, the target has the GTIDs of the source, and the channel starts after them.
-        let cloned = clone_server(&clone_options(source, target, &arguments.clone), output).await;
+        let cloned = clone_server(&clone_options(source, target, &arguments.clone), socket, output).await;
         let exit = cloned.map_err(|error| with_start_hint(error, name))?;
         return if exit == Exit::Done { start(&config, name, output).await } else { Ok(exit) };
     }
@@ -55,7 +57,9 @@ pub(super) async fn add(arguments: &ChannelAdd, output: Output) -> anyhow::Resul
         ..LoadOptions::new(target.clone())
     };
     let copy = options(&arguments.how, source, Selection::default(), load);
-    let Some(report) = run(&copy, output).await? else { return Ok(Exit::Refused) };
+    let Some(report) = run(&copy, JobSocket::of(&JobDaemon::Auto, Some(&config)), output).await? else {
+        return Ok(Exit::Refused);
+    };
     print_report(&report, output)?;
     if let Some(gtids) = report.load.gtid_set
         && has_progress(&target, name).await?

@@ -11,13 +11,15 @@ use tailwater_check::table_check::target_catch_up_wait::SyncMethod;
 use tailwater_check::table_check::{
     self, CheckOptions, CheckReport, DifferenceKind, Digests, RowDifference, TableFinding,
 };
+use tailwater_daemon::api::jobs::JobKind;
 use tailwater_tables::BulkError;
-use tailwater_tables::progress_counters::BulkProgress;
 use tailwater_wire::printable;
 
 use super::client_connection_options::connect_options;
 use super::dump::selection;
-use super::progress_display::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
+use super::job_reporter::JobSocket;
+use super::job_run::JobRun;
+use super::progress_display::SCHEMA_VERSION;
 use super::throttle_options::throttle;
 use crate::arguments::{CheckArgs, CompareArgs, DigestsArg, Output, WaitArg};
 use crate::exit_codes::Exit;
@@ -34,9 +36,10 @@ pub(super) async fn check(arguments: &CheckArgs, output: Output, show_values: bo
     super::init_messages_as(output);
     let options = CheckOptions { show_values, ..options(&arguments.what)? };
     let throttle = Arc::new(throttle(&arguments.what.throttle, &options.source)?);
-    let progress = Arc::new(BulkProgress::default());
-    let work = table_check::check(&options, throttle, Arc::clone(&progress), stop_on_signal()?);
-    let report = match show_progress("checking", &progress, output, JsonOutput::Stdout, work).await? {
+    let socket = JobSocket::of(&arguments.what.daemon.daemon, None);
+    let run = JobRun::start(("checking", JobKind::Check, subject(&options)), socket, output)?;
+    let work = table_check::check(&options, throttle, Arc::clone(&run.progress), run.stop.clone());
+    let report = match run.show(work).await? {
         Ok(report) => report,
         Err(error) if is_refusal(&error) => {
             eprintln!("tailwater: {}: {}", error.code(), printable(&error.to_string()));
@@ -50,6 +53,11 @@ pub(super) async fn check(arguments: &CheckArgs, output: Output, show_values: bo
         Output::Text => print_table(&mut out, &report, show_values)?,
     }
     Ok(if report.is_equal() { Exit::Done } else { Exit::ProblemsFound })
+}
+
+/// Returns the servers that are compared, for the list of jobs.
+pub(super) fn subject(options: &CheckOptions) -> String {
+    format!("{} with {}", options.target.endpoint, options.source.endpoint)
 }
 
 /// Builds the check options from the command line.

@@ -5,19 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use tailwater_daemon::api::jobs::JobKind;
 use tailwater_dump::dump::omitted_objects::Omission;
 use tailwater_dump::load::LoadOptions;
 use tailwater_dump::server_copy::{self, CopyOptions, CopyReport};
 use tailwater_session::ConnectOptions;
-use tailwater_tables::progress_counters::BulkProgress;
 use tailwater_tables::schema::Selection;
 use tailwater_wire::printable;
 
 use super::client_connection_options::connect_options;
 use super::copy_binary::copy_binary;
 use super::dump::{left_out_json, print_plan, selection};
+use super::job_reporter::JobSocket;
+use super::job_run::JobRun;
 use super::load::is_refusal;
-use super::progress_display::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
+use super::progress_display::SCHEMA_VERSION;
 use super::throttle_options::throttle;
 use crate::arguments::{CopyArgs, CopyHowArgs, Output};
 use crate::exit_codes::Exit;
@@ -51,7 +53,8 @@ pub(super) async fn copy(arguments: &CopyArgs, output: Output) -> anyhow::Result
         return Ok(if plan.there.is_empty() { Exit::Done } else { Exit::Refused });
     }
     super::init_messages_as(output);
-    match run(&options, output).await? {
+    let socket = JobSocket::of(&arguments.daemon.daemon, None);
+    match run(&options, socket, output).await? {
         Some(report) => {
             print_report(&report, output)?;
             Ok(Exit::Done)
@@ -80,11 +83,14 @@ pub(super) fn options(
 ///
 /// # Errors
 /// The error that ended the copy.
-pub(super) async fn run(options: &CopyOptions, output: Output) -> anyhow::Result<Option<CopyReport>> {
-    let progress = Arc::new(BulkProgress::default());
-    let stop = stop_on_signal()?;
-    let work = server_copy::copy(options, &progress, &stop);
-    match show_progress("copying", &progress, output, JsonOutput::Stdout, work).await? {
+pub(super) async fn run(
+    options: &CopyOptions,
+    socket: Option<JobSocket>,
+    output: Output,
+) -> anyhow::Result<Option<CopyReport>> {
+    let subject = format!("{} to {}", options.source_endpoint(), options.load.connect.endpoint);
+    let run = JobRun::start(("copying", JobKind::Copy, subject), socket, output)?;
+    match run.show(server_copy::copy(options, &run.progress, &run.stop)).await? {
         Ok(report) => Ok(Some(report)),
         Err(error) if is_refusal(&error) => {
             eprintln!("tailwater: {}: {}", error.code(), printable(&error.to_string()));

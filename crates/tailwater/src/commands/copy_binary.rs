@@ -1,20 +1,22 @@
 //! Runs `tailwater copy --binary`: a physical copy of a whole server.
 
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use tailwater_daemon::api::jobs::JobKind;
 use tailwater_dump::binary_copy::BinaryCopyPosition;
 use tailwater_dump::binary_copy::clone_plugin::{self, CloneOptions};
 use tailwater_dump::binary_copy::mariadb_backup::{self, BackupOptions};
 use tailwater_session::ConnectOptions;
-use tailwater_tables::{BulkError, BulkProgress};
+use tailwater_tables::BulkError;
 use tailwater_wire::printable;
 
 use super::client_connection_options::connect_options;
+use super::job_reporter::JobSocket;
+use super::job_run::JobRun;
 use super::load::is_refusal;
-use super::progress_display::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
+use super::progress_display::SCHEMA_VERSION;
 use crate::arguments::{CloneArgs, CopyArgs, Output};
 use crate::exit_codes::Exit;
 
@@ -44,7 +46,8 @@ pub(super) async fn copy_binary(arguments: &CopyArgs, output: Output) -> anyhow:
             Err(error) => Err(error),
         });
     }
-    clone_server(&options, output).await
+    let socket = JobSocket::of(&arguments.daemon.daemon, None);
+    clone_server(&options, socket, output).await
 }
 
 /// Builds the clone options from the command line.
@@ -65,28 +68,22 @@ pub(super) fn clone_options(
 ///
 /// # Errors
 /// The error that ended the clone.
-pub(super) async fn clone_server(options: &CloneOptions, output: Output) -> anyhow::Result<Exit> {
+pub(super) async fn clone_server(
+    options: &CloneOptions,
+    socket: Option<JobSocket>,
+    output: Output,
+) -> anyhow::Result<Exit> {
     super::init_messages_as(output);
-    let progress = Arc::new(BulkProgress::default());
-    let stop = stop_on_signal()?;
-    refused_or_done(
-        match show_progress(
-            "cloning",
-            &progress,
-            output,
-            JsonOutput::Stdout,
-            clone_plugin::clone(options, &progress, &stop),
-        )
-        .await?
-        {
-            Ok(done) => {
-                let to = options.recipient.endpoint.to_string();
-                print_report(&to, &done.point, done.bytes, done.elapsed, output)?;
-                Ok(())
-            }
-            Err(error) => Err(error),
-        },
-    )
+    let subject = format!("{} to {}", options.donor.endpoint, options.recipient.endpoint);
+    let run = JobRun::start(("cloning", JobKind::Copy, subject), socket, output)?;
+    refused_or_done(match run.show(clone_plugin::clone(options, &run.progress, &run.stop)).await? {
+        Ok(done) => {
+            let to = options.recipient.endpoint.to_string();
+            print_report(&to, &done.point, done.bytes, done.elapsed, output)?;
+            Ok(())
+        }
+        Err(error) => Err(error),
+    })
 }
 
 fn refused_or_done(done: Result<(), BulkError>) -> anyhow::Result<Exit> {
@@ -123,17 +120,10 @@ async fn into_folder(
         };
     }
     super::init_messages_as(output);
-    let progress = Arc::new(BulkProgress::default());
-    let stop = stop_on_signal()?;
-    match show_progress(
-        "copying",
-        &progress,
-        output,
-        JsonOutput::Stdout,
-        mariadb_backup::back_up(&options, &progress, &stop),
-    )
-    .await?
-    {
+    let subject = format!("{} to {}", options.source.endpoint, options.directory.display());
+    let socket = JobSocket::of(&arguments.daemon.daemon, None);
+    let run = JobRun::start(("copying", JobKind::Copy, subject), socket, output)?;
+    match run.show(mariadb_backup::back_up(&options, &run.progress, &run.stop)).await? {
         Ok(done) => {
             let to = options.directory.display().to_string();
             print_report(&to, &done.point, done.bytes, done.elapsed, output)?;

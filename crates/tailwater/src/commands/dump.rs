@@ -6,17 +6,20 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde_json::json;
+use tailwater_config::Config;
+use tailwater_daemon::api::jobs::JobKind;
 use tailwater_dump::dump::omitted_objects::Omission;
 use tailwater_dump::dump::{self, DumpOptions, DumpPlan, DumpReport};
 use tailwater_dump::dump_folder::{DumpCompression, RowFormat};
-use tailwater_tables::progress_counters::BulkProgress;
 use tailwater_tables::schema::{Selection, TableName};
 use tailwater_wire::printable;
 
 use super::channel_pause::PausedChannels;
 use super::client_connection_options::connect_options;
-use super::dump_location::open_dump;
-use super::progress_display::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
+use super::dump_location::{open_dump, shown_place};
+use super::job_reporter::JobSocket;
+use super::job_run::JobRun;
+use super::progress_display::SCHEMA_VERSION;
 use super::throttle_options::throttle;
 use crate::arguments::{CompressionArg, DumpArgs, FormatArg, Output};
 use crate::exit_codes::Exit;
@@ -49,24 +52,28 @@ pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit>
         // Shows warnings about the data, for example about tables that are not part of the snapshot.
         super::init_messages_as(output);
         options.throttle = Arc::new(throttle(&arguments.throttle, &options.connect)?);
-        let progress = Arc::new(BulkProgress::default());
-        let stop = stop_on_signal()?;
         let paused = PausedChannels::stop(arguments).await?;
+        let subject = format!("{} to {}", options.connect.endpoint, shown_place(&arguments.place));
+        let config = arguments.config.as_ref().map(|config| Config::load(config)).transpose()?;
+        let socket = JobSocket::of(&arguments.daemon.daemon, config.as_ref());
+        let run = JobRun::start(("dumping", JobKind::Dump, subject), socket, output)?;
         if arguments.place == STREAM {
             // The dump is written to standard output, so the progress is written to standard error.
+            let run = run.with_json_to_stderr();
             let out = Box::new(io::stdout());
             let work = async {
-                let dumping = dump::dump_stream(options.clone(), out, Arc::clone(&progress), stop);
+                let (progress, stop) = (Arc::clone(&run.progress), run.stop.clone());
+                let dumping = dump::dump_stream(options.clone(), out, progress, stop);
                 paused.until(&options.snapshot_taken, dumping).await
             };
-            let report = show_progress("dumping", &progress, output, JsonOutput::Stderr, work).await??;
+            let report = run.show(work).await??;
             print_report(&report, output, &mut io::stderr())?;
         } else {
             let work = async {
-                let dumping = dump::dump(options.clone(), Arc::clone(&progress), stop);
+                let dumping = dump::dump(options.clone(), Arc::clone(&run.progress), run.stop.clone());
                 paused.until(&options.snapshot_taken, dumping).await
             };
-            let report = show_progress("dumping", &progress, output, JsonOutput::Stdout, work).await??;
+            let report = run.show(work).await??;
             print_report(&report, output, &mut io::stdout())?;
         }
         Ok(Exit::Done)

@@ -19,3 +19,12 @@ pub(super) fn open_dump(place: &str) -> anyhow::Result<Arc<dyn FileStore>> {
     anyhow::ensure!(!folder.contains("://"), "{place}: expected a folder or s3://BUCKET/PREFIX");
     Ok(Arc::new(LocalFiles::new(folder)))
 }
+
+/// Returns a dump location for messages. Leaves out what follows a question mark, which may be a secret.
+pub(super) fn shown_place(place: &str) -> &str {
+    match place {
+        "-" => "standard output",
+        _ if place.contains("://") => place.split('?').next().unwrap_or_default(),
+        folder => folder,
+    }
+}

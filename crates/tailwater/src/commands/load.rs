@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
+use tailwater_daemon::api::jobs::JobKind;
 use tailwater_dump::load::account_creation::{AccountsReport, LoadAccounts};
 use tailwater_dump::load::{self, LoadOptions, LoadReport, dump_format_detection};
 use tailwater_tables::BulkError;
-use tailwater_tables::progress_counters::BulkProgress;
 use tailwater_wire::printable;
 
 use super::client_connection_options::connect_options;
-use super::dump_location::open_dump;
-use super::progress_display::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
+use super::dump_location::{open_dump, shown_place};
+use super::job_reporter::JobSocket;
+use super::job_run::JobRun;
+use super::progress_display::SCHEMA_VERSION;
 use super::throttle_options::throttle;
 use crate::arguments::{LoadArgs, Output};
 use crate::exit_codes::Exit;
@@ -25,14 +27,16 @@ use crate::exit_codes::Exit;
 pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result<Exit> {
     let options = load_options(arguments)?;
     let files = open_dump(&arguments.place)?;
-    let progress = Arc::new(BulkProgress::default());
-    let stop = stop_on_signal()?;
+    super::init_messages_as(output);
+    let subject = format!("{} into {}", shown_place(&arguments.place), options.connect.endpoint);
+    let socket = JobSocket::of(&arguments.daemon.daemon, None);
+    let run = JobRun::start(("loading", JobKind::Load, subject), socket, output)?;
     let started = Instant::now();
     let work = async {
         let contents = dump_format_detection::read(files, arguments.allow_mixed)?;
-        load::load(&contents, &options, &progress, &stop).await
+        load::load(&contents, &options, &run.progress, &run.stop).await
     };
-    let report = match show_progress("loading", &progress, output, JsonOutput::Stdout, work).await? {
+    let report = match run.show(work).await? {
         Ok(report) => report,
         Err(error) if is_refusal(&error) => {
             eprintln!("tailwater: {}: {}", error.code(), printable(&error.to_string()));

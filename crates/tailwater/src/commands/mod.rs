@@ -20,6 +20,10 @@ mod grants;
 mod init;
 mod init_daemon_start;
 mod init_text;
+mod job;
+mod job_reporter;
+mod job_run;
+mod job_text;
 mod load;
 pub mod log;
 mod log_archive;
@@ -58,6 +62,9 @@ use tailwater_session::SessionError;
 use tailwater_tables::BulkError;
 use tailwater_wire::WireError;
 use tailwater_wire::event_printer::PrintError;
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::arguments::{Cli, Command, Output};
 use crate::exit_codes::Exit;
@@ -81,6 +88,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Failover(arguments) => failover::failover(arguments, cli.output),
         Command::Switchover(arguments) => switchover::switchover(arguments, cli.output),
         Command::Rejoin(arguments) => on_runtime(rejoin::rejoin(&arguments, cli.output)),
+        Command::Job(command) => job::job(command, cli.output),
         Command::Manager(command) => manager::manager(command, cli.output),
         Command::Dump(arguments) => dump::dump(&arguments, cli.output),
         Command::Copy(arguments) => on_runtime(copy::copy(&arguments, cli.output)),
@@ -122,7 +130,7 @@ fn on_runtime<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Res
 
 /// Formats an error as one line: the code of the innermost Tailwater error, then the context.
 pub fn render_error(error: &anyhow::Error) -> String {
-    let text = match error.chain().find_map(code_of) {
+    let text = match code_of_error(error) {
         Some(code) => format!("{code}: {}", ErrorChain(error)),
         None => ErrorChain(error).to_string(),
     };
@@ -153,6 +161,11 @@ pub fn private_detail(error: &anyhow::Error) -> Option<String> {
     })
 }
 
+/// Returns the code of the outermost Tailwater error among an error and its causes.
+fn code_of_error(error: &anyhow::Error) -> Option<&'static str> {
+    error.chain().find_map(code_of)
+}
+
 fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     None.or_else(|| error.downcast_ref::<ApplyError>().map(ApplyError::code))
         .or_else(|| error.downcast_ref::<RejoinError>().map(RejoinError::code))
@@ -173,17 +186,19 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
 const LEVEL_VARIABLE: &str = "TAILWATER_LOG";
 
 /// Sends the log of a command to standard error: as JSON lines if the results are JSON and standard error is
-/// not a terminal.
+/// not a terminal. The daemon that lists the command as a job gets it too.
 fn init_messages_as(output: Output) {
     let filter = tracing_subscriber::EnvFilter::try_from_env(LEVEL_VARIABLE)
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
-    match (std::io::stderr().is_terminal(), output) {
-        (true, _) => builder.init(),
-        (false, Output::Text) => builder.with_ansi(false).init(),
-        (false, Output::Json) => builder.json().flatten_event(true).init(),
-    }
+    let layer = || tracing_subscriber::fmt::layer().with_target(false);
+    let shown = layer().with_writer(std::io::stderr);
+    let shown = match (std::io::stderr().is_terminal(), output) {
+        (true, _) => shown.boxed(),
+        (false, Output::Text) => shown.with_ansi(false).boxed(),
+        (false, Output::Json) => shown.json().flatten_event(true).boxed(),
+    };
+    let listed = layer().with_ansi(false).without_time().with_writer(|| job_reporter::JobLogWriter);
+    tracing_subscriber::registry().with(filter).with(shown.and_then(listed)).init();
 }
 
 #[cfg(feature = "lab")]

@@ -2,15 +2,12 @@
 //! lines for programs.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tailwater_tables::progress_counters::BulkProgress;
 use tailwater_wire::printable;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 
 use super::progress_text::{ProgressLine, ProgressText};
 use crate::arguments::Output;
@@ -36,14 +33,21 @@ impl JsonOutput {
     }
 }
 
-/// Time between two updates of the bar.
-const UPDATE_INTERVAL: Duration = Duration::from_millis(500);
-
 /// Time between two text lines if standard error is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Shows the progress of one work.
+pub(super) struct ProgressDisplay {
+    doing: &'static str,
+    text: ProgressText,
+    form: DisplayForm,
+    json_output: JsonOutput,
+    with_bar: ProgressStyle,
+    without_bar: ProgressStyle,
+}
+
 /// How progress is displayed.
-enum ProgressDisplay {
+enum DisplayForm {
     /// A progress bar on a terminal.
     Bar(ProgressBar),
     /// Text lines on standard error. The value is the time at which the last line was written.
@@ -53,85 +57,69 @@ enum ProgressDisplay {
 }
 
 impl ProgressDisplay {
-    fn new(output: Output) -> Self {
-        match output {
-            Output::Json => Self::Json,
-            Output::Text if io::stderr().is_terminal() => Self::Bar(ProgressBar::new(0)),
-            Output::Text => Self::Lines(Duration::ZERO),
-        }
-    }
-}
-
-/// Runs `work` and shows its progress.
-///
-/// # Errors
-/// Errors of the work, or if the output cannot be written.
-pub(super) async fn show_progress<T, E>(
-    doing: &'static str,
-    progress: &Arc<BulkProgress>,
-    output: Output,
-    json_output: JsonOutput,
-    work: impl Future<Output = Result<T, E>>,
-) -> anyhow::Result<Result<T, E>> {
-    let with_bar = ProgressStyle::with_template("{prefix} {wide_bar} {msg}")?;
-    let without_bar = ProgressStyle::with_template("{prefix}: {msg}")?;
-    let mut display = ProgressDisplay::new(output);
-    let mut text = ProgressText::default();
-    let started = Instant::now();
-    let mut ticks = tokio::time::interval(UPDATE_INTERVAL);
-    let mut work = std::pin::pin!(work);
-    let done = loop {
-        tokio::select! {
-            done = &mut work => break done,
-            _ = ticks.tick() => {}
-        }
-        let elapsed = started.elapsed();
-        let held = progress.wait_reason().map(|reason| format!("waiting: {}", printable(&reason)));
-        let ProgressLine { text: message, bar: amount } = text.next(&progress.figures(), elapsed);
-        let message = match held {
-            Some(held) => format!("{message}, {held}"),
-            None => message,
+    /// Begins to show the progress of what the command is `doing`.
+    ///
+    /// # Errors
+    /// None in practice: the templates of the bar are valid.
+    pub(super) fn new(doing: &'static str, output: Output, json_output: JsonOutput) -> anyhow::Result<Self> {
+        let form = match output {
+            Output::Json => DisplayForm::Json,
+            Output::Text if io::stderr().is_terminal() => DisplayForm::Bar(ProgressBar::new(0)),
+            Output::Text => DisplayForm::Lines(Duration::ZERO),
         };
-        match &mut display {
-            ProgressDisplay::Json => json_output.line(&line(doing, progress, elapsed))?,
-            ProgressDisplay::Bar(bar) => {
-                bar.set_style(if amount.is_some() { with_bar.clone() } else { without_bar.clone() });
-                let (done, total) = amount.unwrap_or_default();
+        Ok(Self {
+            doing,
+            text: ProgressText::default(),
+            form,
+            json_output,
+            with_bar: ProgressStyle::with_template("{prefix} {wide_bar} {msg}")?,
+            without_bar: ProgressStyle::with_template("{prefix}: {msg}")?,
+        })
+    }
+
+    /// Shows the progress at `elapsed` since the start of the work, and returns the line.
+    ///
+    /// # Errors
+    /// If the output cannot be written.
+    pub(super) fn update(
+        &mut self,
+        progress: &BulkProgress,
+        elapsed: Duration,
+    ) -> anyhow::Result<ProgressLine> {
+        let held = progress.wait_reason().map(|reason| format!("waiting: {}", printable(&reason)));
+        let shown = self.text.next(&progress.figures(), elapsed);
+        let message = match held {
+            Some(held) => format!("{}, {held}", shown.text),
+            None => shown.text.clone(),
+        };
+        let doing = self.doing;
+        match &mut self.form {
+            DisplayForm::Json => self.json_output.line(&line(doing, progress, elapsed))?,
+            DisplayForm::Bar(bar) => {
+                let style = if shown.bar.is_some() { &self.with_bar } else { &self.without_bar };
+                bar.set_style(style.clone());
+                let (done, total) = shown.bar.unwrap_or_default();
                 bar.set_length(total);
                 bar.set_position(done);
                 bar.set_prefix(doing);
                 bar.set_message(message);
             }
-            ProgressDisplay::Lines(last) => {
+            DisplayForm::Lines(last) => {
                 if elapsed.saturating_sub(*last) >= LINE_INTERVAL {
                     *last = elapsed;
                     writeln!(io::stderr(), "{doing}: {message}")?;
                 }
             }
         }
-    };
-    if let ProgressDisplay::Bar(bar) = display {
-        bar.finish_and_clear();
+        Ok(shown)
     }
-    Ok(done)
-}
 
-/// Returns a token that SIGTERM and SIGINT cancel.
-///
-/// # Errors
-/// If the signal handlers cannot be installed.
-pub(super) fn stop_on_signal() -> io::Result<CancellationToken> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let stop = CancellationToken::new();
-    let stopping = stop.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+    /// Removes the bar.
+    pub(super) fn finish(self) {
+        if let DisplayForm::Bar(bar) = self.form {
+            bar.finish_and_clear();
         }
-        stopping.cancel();
-    });
-    Ok(stop)
+    }
 }
 
 fn line(doing: &str, progress: &BulkProgress, elapsed: Duration) -> serde_json::Value {

@@ -26,12 +26,18 @@ pub(super) struct ProgressText {
 }
 
 /// One line that shows the progress.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ProgressLine {
     /// The line as text.
     pub(super) text: String,
     /// The amount of finished work and the total amount; `None` if the total is unknown.
     pub(super) bar: Option<(u64, u64)>,
+    /// Rows for each second; `None` until it is known.
+    pub(super) rows_per_second: Option<u64>,
+    /// Bytes for each second; `None` until it is known.
+    pub(super) bytes_per_second: Option<u64>,
+    /// The estimated remaining time.
+    pub(super) left: Option<Duration>,
 }
 
 impl ProgressText {
@@ -61,22 +67,24 @@ impl ProgressText {
         }
         let (since, first) = self.flowing_since.unwrap_or((elapsed, done));
         let flowing = elapsed.saturating_sub(since);
+        let (mut rows_per_second, mut bytes_per_second, mut left) = (None, None, None);
         if flowing >= RATE_KNOWN_AFTER {
             let a_second = |amount: u64| (amount as f64 / flowing.as_secs_f64()) as u64;
-            parts.push(match figures.bytes {
-                0 => format!("{} rows/s", grouped(a_second(figures.rows))),
-                bytes => format!("{}/s", size(a_second(bytes))),
+            rows_per_second = (figures.rows > 0).then(|| a_second(figures.rows));
+            bytes_per_second = (figures.bytes > 0).then(|| a_second(figures.bytes));
+            parts.push(match bytes_per_second {
+                None => format!("{} rows/s", grouped(a_second(figures.rows))),
+                Some(bytes) => format!("{}/s", size(bytes)),
             });
-            if let Some(left) = self.left(done, done.saturating_sub(first), flowing, elapsed) {
-                parts.push(match left.as_secs() {
-                    seconds @ 0..60 => format!("{seconds} s left"),
-                    seconds => format!("{} left", duration(seconds as f64)),
-                });
-            }
+            left = self.left(done, done.saturating_sub(first), flowing, elapsed);
+            parts.extend(left.map(|left| match left.as_secs() {
+                seconds @ 0..60 => format!("{seconds} s left"),
+                seconds => format!("{} left", duration(seconds as f64)),
+            }));
         }
         let bar = (self.total > 0).then(|| (done.min(self.total), self.total));
         let text = if self.total == 0 && done == 0 { "preparing".to_owned() } else { parts.join(", ") };
-        ProgressLine { text, bar }
+        ProgressLine { text, bar, rows_per_second, bytes_per_second, left }
     }
 
     /// Returns the estimated remaining time at the rate so far.

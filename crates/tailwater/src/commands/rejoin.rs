@@ -3,10 +3,13 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use serde_json::json;
+use tailwater_daemon::api::jobs::JobKind;
 use tailwater_rejoin::{EngineState, RejoinError, RejoinPlan};
 
+use super::job_reporter::JobSocket;
+use super::job_run::JobRun;
 use crate::arguments::{Output, RejoinArgs};
 use crate::exit_codes::Exit;
 use tailwater_daemon::manager::former_primary_rejoin::{FormerPrimary, RejoinReport, RejoinRequest};
@@ -50,7 +53,17 @@ pub async fn rejoin(arguments: &RejoinArgs, output: Output) -> anyhow::Result<Ex
         );
         return Ok(Exit::Refused);
     }
-    match former.run().await {
+    let socket = JobSocket::of(&arguments.daemon.daemon, Some(&config));
+    let run = JobRun::start(("rejoining", JobKind::Rejoin, former.subject()), socket, output)?;
+    let work = async {
+        tokio::select! {
+            result = former.run() => result,
+            () = run.stop.cancelled() => {
+                Err(anyhow!("interrupted; the same command continues the rejoin of {}", arguments.server))
+            }
+        }
+    };
+    match run.watch(work, |_| Ok(former.progress())).await? {
         Ok(report) => {
             print_report(&report, output)?;
             Ok(if report.reads_from.is_some() { Exit::Done } else { Exit::ProblemsFound })

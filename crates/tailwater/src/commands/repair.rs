@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tailwater_check::row_repair::{self, RepairOptions, RepairOutcome, RepairReport};
-use tailwater_tables::progress_counters::BulkProgress;
+use tailwater_daemon::api::jobs::JobKind;
 use tailwater_wire::printable;
 
 use super::check;
-use super::progress_display::{JsonOutput, SCHEMA_VERSION, show_progress, stop_on_signal};
+use super::job_reporter::JobSocket;
+use super::job_run::JobRun;
+use super::progress_display::SCHEMA_VERSION;
 use super::throttle_options::throttle;
 use crate::arguments::{Output, RepairArgs};
 use crate::exit_codes::Exit;
@@ -30,9 +32,11 @@ pub(super) async fn repair(arguments: &RepairArgs, output: Output) -> anyhow::Re
         ..RepairOptions::new(check::options(&arguments.what)?)
     };
     let throttle = throttle(&arguments.what.throttle, &options.check.source)?;
-    let progress = Arc::new(BulkProgress::default());
-    let work = row_repair::repair(&options, throttle, Arc::clone(&progress), stop_on_signal()?);
-    let report = match show_progress("repairing", &progress, output, JsonOutput::Stdout, work).await? {
+    let socket = JobSocket::of(&arguments.what.daemon.daemon, None);
+    let subject = check::subject(&options.check);
+    let run = JobRun::start(("repairing", JobKind::Repair, subject), socket, output)?;
+    let work = row_repair::repair(&options, throttle, Arc::clone(&run.progress), run.stop.clone());
+    let report = match run.show(work).await? {
         Ok(report) => report,
         Err(error) if check::is_refusal(&error) => {
             eprintln!("tailwater: {}: {}", error.code(), printable(&error.to_string()));

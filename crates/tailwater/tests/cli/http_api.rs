@@ -15,18 +15,19 @@ use crate::shell_session::{PROGRAM, Shell};
 
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
-const READER: &str = "reader-0123456789abcdef";
-const OPERATOR: &str = "operator-0123456789abcdef";
+pub const READER: &str = "reader-0123456789abcdef";
+pub const OPERATOR: &str = "operator-0123456789abcdef";
 
 /// A daemon whose source cannot be reached, with a token for each role.
-struct ApiDaemon {
-    shell: Shell,
-    http: Http,
-    _process: ChildProcess,
+pub struct ApiDaemon {
+    pub shell: Shell,
+    pub http: Http,
+    /// Absent between two runs.
+    pub process: Option<ChildProcess>,
 }
 
 impl ApiDaemon {
-    fn start(more: &str) -> Result<Self> {
+    pub fn start(more: &str) -> Result<Self> {
         let shell = Shell::new()?;
         let port = ReservedPort::pick()?.number();
         shell.write("client.cnf", "[client]\nuser=nobody\npassword=x\n")?;
@@ -44,21 +45,27 @@ impl ApiDaemon {
                 token("operator", "operator")
             ),
         )?;
-        let arguments =
-            ["run".to_owned(), "-c".into(), shell.path().join("tailwater.toml").display().to_string()];
-        let process = ChildProcess::start(PROGRAM, arguments, &shell.path().join("relay.log"))?;
-        let daemon = Self { shell, http: Http { port }, _process: process };
-        let started = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            let log = || std::fs::read_to_string(daemon.shell.path().join("relay.log"));
-            ensure!(started.elapsed() < PATIENCE, "the daemon does not listen: {}", log()?);
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let mut daemon = Self { shell, http: Http { port }, process: None };
+        daemon.run()?;
         Ok(daemon)
     }
 
+    /// Starts the process, and waits until it listens.
+    pub fn run(&mut self) -> Result<()> {
+        let folder = self.shell.path();
+        let arguments = ["run".to_owned(), "-c".into(), folder.join("tailwater.toml").display().to_string()];
+        self.process = Some(ChildProcess::start(PROGRAM, arguments, &folder.join("relay.log"))?);
+        let started = Instant::now();
+        while TcpStream::connect(("127.0.0.1", self.http.port)).is_err() {
+            let log = || std::fs::read_to_string(self.shell.path().join("relay.log"));
+            ensure!(started.elapsed() < PATIENCE, "the daemon does not listen: {}", log()?);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
     /// Sends a request with a token, and returns the status code and the body.
-    fn ask(&self, method: &str, path: &str, token: Option<&str>, body: &str) -> Result<(u16, Value)> {
+    pub fn ask(&self, method: &str, path: &str, token: Option<&str>, body: &str) -> Result<(u16, Value)> {
         self.http.say(&request(method, path, token, body))
     }
 }

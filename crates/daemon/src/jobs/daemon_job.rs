@@ -1,0 +1,43 @@
+//! A job that the daemon itself runs.
+
+use super::job_service::JobService;
+use crate::api::jobs::{JobEnd, JobOutcome, JobProgress, JobReport};
+
+/// A job of the daemon. If it is dropped without an end, the job has failed.
+#[derive(Debug)]
+pub struct DaemonJob {
+    service: JobService,
+    id: u64,
+    is_ended: bool,
+}
+
+impl DaemonJob {
+    pub(super) fn new(service: JobService, id: u64) -> Self {
+        Self { service, id, is_ended: false }
+    }
+
+    /// Reports the progress.
+    pub fn report(&self, progress: JobProgress) {
+        // It fails only after the end.
+        let _ = self.service.report(self.id, JobReport { progress, log: Vec::new() });
+    }
+
+    /// Ends the job.
+    pub fn end(mut self, outcome: JobOutcome, code: Option<&str>, message: Option<String>) {
+        self.set_end(outcome, code, message);
+    }
+
+    fn set_end(&mut self, outcome: JobOutcome, code: Option<&str>, message: Option<String>) {
+        self.is_ended = true;
+        let code = code.map(str::to_owned);
+        let _ = self.service.end(self.id, JobEnd { outcome, code, message, progress: None, log: Vec::new() });
+    }
+}
+
+impl Drop for DaemonJob {
+    fn drop(&mut self) {
+        if !self.is_ended {
+            self.set_end(JobOutcome::Failed, None, Some("interrupted".to_owned()));
+        }
+    }
+}

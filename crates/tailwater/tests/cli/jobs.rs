@@ -1,0 +1,274 @@
+//! Jobs: command lines that a real daemon lists, shows and cancels.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tailwater_sandbox::{Link, Server, ServerKind, ServerSpec, require};
+use tailwater_session::Connection;
+
+use super::http_api::{ApiDaemon, OPERATOR, READER};
+use crate::shell_session::PROGRAM;
+
+/// Time limit of each wait. A passing test never reaches it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Number of rows of the dumped table.
+const ROWS: usize = 20_000;
+
+/// A daemon, and a server whose dump takes as long as a test wants.
+struct SlowDump {
+    daemon: ApiDaemon,
+    server: Server,
+    link: Link,
+}
+
+impl SlowDump {
+    async fn start(kind: ServerKind) -> Result<Option<Self>> {
+        if require(kind).is_none() {
+            return Ok(None);
+        }
+        let options = ["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2", "--local-infile=1"];
+        let server = Server::start(ServerSpec::new(kind).options(options)).await?;
+        let mut connection = Connection::connect(&server.socket_options()).await?;
+        connection.execute("CREATE DATABASE shop").await?;
+        connection.execute("CREATE TABLE shop.t (id INT PRIMARY KEY, t TEXT)").await?;
+        for first in (0..ROWS).step_by(1000) {
+            let rows = (first..first + 1000)
+                .map(|row| format!("({row}, REPEAT(LPAD(HEX({row} * 7919), 32, '-'), 10))"));
+            let rows: Vec<_> = rows.collect();
+            connection.execute(&format!("INSERT INTO shop.t VALUES {}", rows.join(","))).await?;
+        }
+        let link = Link::open(server.address()).await?;
+        Ok(Some(Self { daemon: ApiDaemon::start("")?, server, link }))
+    }
+
+    fn folder(&self, name: &str) -> PathBuf {
+        self.daemon.shell.path().join(name)
+    }
+
+    fn command(&self, port: u16, words: &str) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.args(words.split_whitespace()).args(["--host", "127.0.0.1", "--user", "root"]);
+        command.arg("--port").arg(port.to_string()).arg("--daemon").arg(self.folder("log/control.sock"));
+        command.current_dir(self.daemon.shell.path()).env_remove("TAILWATER_PASSWORD");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts a dump over a slow link, and returns it with its job as soon as rows have arrived.
+    fn start_dump(&self, words: &str) -> Result<(Child, Value)> {
+        // About 6 MiB of rows take half a minute.
+        self.link.set_bandwidth(Some(200 << 10));
+        let words = format!("dump {words} --workers 1 --chunk-rows-max 500");
+        let child = self.command(self.link.port(), &words).spawn()?;
+        let pid = child.id();
+        let job = self.until(|job| {
+            job["process"]["pid"] == pid && job["progress"]["rows"].as_u64().is_some_and(|rows| rows > 0)
+        })?;
+        Ok((child, job))
+    }
+
+    fn jobs(&self) -> Result<Vec<Value>> {
+        let (code, jobs) = self.daemon.ask("GET", "/api/v1/jobs", Some(READER), "")?;
+        ensure!(code == 200, "a reader may list jobs: {code} {jobs}");
+        Ok(jobs.as_array().context("the jobs are not a list")?.clone())
+    }
+
+    fn until(&self, condition: impl Fn(&Value) -> bool) -> Result<Value> {
+        let started = Instant::now();
+        loop {
+            let jobs = self.jobs();
+            if let Ok(jobs) = &jobs
+                && let Some(job) = jobs.iter().find(|job| condition(job))
+            {
+                return Ok(job.clone());
+            }
+            let log = || std::fs::read_to_string(self.folder("relay.log")).unwrap_or_default();
+            ensure!(started.elapsed() < PATIENCE, "no job is as expected: {jobs:?}\n{}", log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+fn id_of(job: &Value) -> Result<u64> {
+    job["id"].as_u64().with_context(|| format!("a job without a number: {job}"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dump_is_listed_cancelled_and_resumed_mariadb() -> Result<()> {
+    cancelled_and_resumed(ServerKind::Mariadb118).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dump_is_listed_cancelled_and_resumed_mysql() -> Result<()> {
+    cancelled_and_resumed(ServerKind::Mysql97).await
+}
+
+async fn cancelled_and_resumed(kind: ServerKind) -> Result<()> {
+    let Some(setup) = SlowDump::start(kind).await? else { return Ok(()) };
+    let (child, job) = setup.start_dump("dump")?;
+    let id = id_of(&job)?;
+    let subject = format!("127.0.0.1:{} to dump", setup.link.port());
+    ensure!(
+        job["kind"] == "dump"
+            && job["state"] == "running"
+            && job["origin"] == "command_line"
+            && job["subject"] == subject.as_str()
+            && job["progress"]["phase"] == "dumping"
+            && job["progress"]["rows_total"].as_u64().is_some_and(|rows| rows > 0),
+        "{job}"
+    );
+    let (_, snapshot) = setup.daemon.ask("GET", "/api/v1/snapshot", Some(READER), "")?;
+    ensure!(snapshot["jobs"][0]["id"] == id, "the snapshot does not list the job: {}", snapshot["jobs"]);
+    let shell = &setup.daemon.shell;
+    shell.run("job list -c tailwater.toml")?.exits(0).says(&["ID", "dump", "running", &subject]);
+    shell.run(&format!("job show {id} -c tailwater.toml"))?.exits(0).says(&["dumping", " rows", &subject]);
+
+    let cancel = format!("/api/v1/jobs/{id}/cancel");
+    ensure!(setup.daemon.ask("POST", &cancel, Some(READER), "")?.0 == 403, "a reader must not cancel jobs");
+    ensure!(setup.until(|job| job["id"] == id)?["cancellation"].is_null());
+    let (code, answer) = setup.daemon.ask("POST", &cancel, Some(OPERATOR), "")?;
+    ensure!(code == 200 && answer["cancellation"]["by"] == "operator", "{code} {answer}");
+    let output = child.wait_with_output()?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.code() == Some(1)
+            && errors.contains("cancelled by operator")
+            && errors.contains("TW-BULK-0011"),
+        "the cancelled dump must end as after Ctrl-C, and tell who has cancelled it: {errors}"
+    );
+    let job = setup.until(|job| job["id"] == id && job["state"] != "running")?;
+    let message = job["message"].as_str().unwrap_or_default();
+    ensure!(
+        job["state"] == "cancelled" && message.contains("by operator") && message.contains("--resume"),
+        "{job}"
+    );
+    let refused = shell.run(&format!("job cancel {id} -c tailwater.toml"))?.exits(1);
+    refused.stderr_has(&["TW-JOB-0002", "cancelled"]);
+
+    setup.link.set_bandwidth(None);
+    let resumed = setup.command(setup.link.port(), "dump dump --resume").output()?;
+    ensure!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
+    let job = setup.until(|job| job["id"] == id + 1 && job["state"] == "finished")?;
+    ensure!(job["code"].is_null() && job["ended_ms"].is_u64(), "{job}");
+    let listed = shell.run("job list --output json -c tailwater.toml")?.exits(0).json()?;
+    ensure!(listed.iter().filter_map(|job| job["id"].as_u64()).eq([id + 1, id]), "{listed:?}");
+
+    let audit = std::fs::read_to_string(setup.folder("log/audit.log"))?;
+    ensure!(!audit.contains("/progress"), "reports of progress are in the audit log: {audit}");
+    for path in ["\"/api/v1/jobs\"".to_owned(), format!("\"{cancel}\""), format!("\"/api/v1/jobs/{id}/end\"")]
+    {
+        ensure!(audit.contains(&path), "the audit log lacks {path}: {audit}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_load_is_listed_with_its_code() -> Result<()> {
+    let Some(setup) = SlowDump::start(ServerKind::Mariadb118).await? else { return Ok(()) };
+    let dumped = setup.command(setup.server.port(), "dump dump").output()?;
+    ensure!(dumped.status.success(), "{}", String::from_utf8_lossy(&dumped.stderr));
+    // The tables exist already.
+    let refused = setup.command(setup.server.port(), "load dump").output()?;
+    ensure!(refused.status.code() == Some(4), "{}", String::from_utf8_lossy(&refused.stderr));
+    let job = setup.until(|job| job["kind"] == "load" && job["state"] == "failed")?;
+    let code = job["code"].as_str().unwrap_or_default();
+    ensure!(code.starts_with("TW-BULK-") && job["message"].is_string(), "{job}");
+    Ok(())
+}
+
+/// The list survives a restart of the daemon, and a command that runs meanwhile goes on to report. When the
+/// command is killed, its job is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_survives_a_restart_of_the_daemon_and_is_lost_after_a_kill() -> Result<()> {
+    let Some(mut setup) = SlowDump::start(ServerKind::Mariadb118).await? else { return Ok(()) };
+    let (mut child, job) = setup.start_dump("dump")?;
+    let (id, rows) = (id_of(&job)?, job["progress"]["rows"].as_u64());
+    let process = setup.daemon.process.take().context("the daemon runs")?;
+    process.terminate(PATIENCE).await?;
+    setup.daemon.run()?;
+    let job = setup.until(|job| job["id"] == id && job["progress"]["rows"].as_u64() > rows)?;
+    ensure!(job["state"] == "running", "{job}");
+    child.kill()?;
+    child.wait()?;
+    let job = setup.until(|job| job["id"] == id && job["state"] != "running")?;
+    let message = job["message"].as_str().unwrap_or_default();
+    ensure!(job["state"] == "lost" && message.contains(&format!("process {}", child.id())), "{job}");
+    let process = setup.daemon.process.take().context("the daemon runs")?;
+    process.kill().await?;
+    setup.daemon.run()?;
+    let job = setup.until(|job| job["id"] == id)?;
+    ensure!(job["state"] == "lost", "{job}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_daemon_that_hangs_does_not_hold_up_a_dump() -> Result<()> {
+    let Some(mut setup) = SlowDump::start(ServerKind::Mysql97).await? else { return Ok(()) };
+    // It stays stopped until the dump has ended.
+    setup.daemon.process.as_mut().context("the daemon runs")?.pause()?;
+    let dumped = setup.command(setup.server.port(), "dump dump").output()?;
+    ensure!(dumped.status.success(), "{}", String::from_utf8_lossy(&dumped.stderr));
+    setup.daemon.process.as_mut().context("the daemon runs")?.resume()?;
+    // Without a daemon, the dump succeeds with one warning.
+    let process = setup.daemon.process.take().context("the daemon runs")?;
+    process.terminate(PATIENCE).await?;
+    let dumped = setup.command(setup.server.port(), "dump again").output()?;
+    let errors = String::from_utf8_lossy(&dumped.stderr);
+    ensure!(
+        dumped.status.success() && errors.matches("TW-CTL-0001").count() == 1,
+        "the dump without a daemon must succeed with one warning: {errors}"
+    );
+    ensure!(Path::new(&setup.folder("again")).join("journal.jsonl").exists());
+    Ok(())
+}
+
+#[test]
+fn hostile_requests_about_jobs_are_refused() -> Result<()> {
+    let daemon = ApiDaemon::start("")?;
+    let good = json!({"kind": "dump", "subject": "x".repeat(5_000)}).to_string();
+    let (code, registered) = daemon.ask("POST", "/api/v1/jobs", Some(OPERATOR), &good)?;
+    ensure!(code == 201 && registered["id"] == 1, "{code} {registered}");
+    let (_, job) = daemon.ask("GET", "/api/v1/jobs/1", Some(READER), "")?;
+    // A program on another machine has no process here.
+    ensure!(job["subject"].as_str().is_some_and(|text| text.len() < 1_100), "{job}");
+    ensure!(job["user"] == "operator" && job["process"].is_null(), "{job}");
+    let long = json!({"progress": {"phase": "x".repeat(70_000)}}).to_string();
+    let many = json!({"progress": {"phase": "x"}, "log": vec!["line\u{1b}[2J"; 2_000]}).to_string();
+    let end = r#"{"outcome":"finished"}"#;
+    for (method, path, body, expected, cause) in [
+        ("POST", "/api/v1/jobs", "", 400, "kind"),
+        ("POST", "/api/v1/jobs", r#"{"kind":"rm -rf","subject":""}"#, 400, "rm -rf"),
+        ("POST", "/api/v1/jobs", r#"{"kind":"dump","subject":"","pid":1}"#, 400, "pid"),
+        ("PUT", "/api/v1/jobs/1/progress", "{}", 400, "progress"),
+        ("PUT", "/api/v1/jobs/1/progress", r#"{"progress":{"rows":-1}}"#, 400, "-1"),
+        ("PUT", "/api/v1/jobs/1/progress", r#"{"progress":{"rows":1e30}}"#, 400, "1e"),
+        ("PUT", "/api/v1/jobs/1/progress", r#"{"progress":{},"log":[7]}"#, 400, "string"),
+        ("PUT", "/api/v1/jobs/1/progress", long.as_str(), 413, "limit"),
+        ("PUT", "/api/v1/jobs/1/progress", many.as_str(), 200, ""),
+        ("PUT", "/api/v1/jobs/9/progress", r#"{"progress":{}}"#, 404, "no job 9"),
+        ("PUT", "/api/v1/jobs/-1/progress", r#"{"progress":{}}"#, 400, "-1"),
+        ("GET", "/api/v1/jobs/18446744073709551616", "", 400, "18446744073709551616"),
+        ("POST", "/api/v1/jobs/1/end", r#"{"outcome":"lost"}"#, 400, "lost"),
+        ("POST", "/api/v1/jobs/1/end", end, 200, ""),
+        ("POST", "/api/v1/jobs/1/end", end, 409, "finished"),
+        ("PUT", "/api/v1/jobs/1/progress", r#"{"progress":{}}"#, 409, "already ended"),
+        ("DELETE", "/api/v1/jobs/1", "", 405, "method"),
+    ] {
+        let (code, answer) = daemon.ask(method, path, Some(OPERATOR), body)?;
+        let message = answer["message"].as_str().unwrap_or_default();
+        let start: String = body.chars().take(80).collect();
+        ensure!(
+            code == expected && message.contains(cause),
+            "{method} {path} {start} must get {expected}, but got {code} {answer}"
+        );
+    }
+    let (_, job) = daemon.ask("GET", "/api/v1/jobs/1", Some(READER), "")?;
+    ensure!(job["log"].as_array().is_some_and(|lines| lines.len() == 50), "{}", job["log"]);
+    daemon.shell.run("job show 1 -c tailwater.toml")?.exits(0).stdout_lacks(&["\u{1b}"]);
+    daemon.shell.run("job show 2 -c tailwater.toml")?.exits(1).stderr_has(&["TW-JOB-0001", "job list"]);
+    Ok(())
+}
