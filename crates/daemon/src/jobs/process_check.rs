@@ -16,7 +16,7 @@ pub(super) fn is_running(process: JobProcess) -> bool {
 /// only its parent has not noticed yet.
 fn start_ticks(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the program's name in parentheses, which may contain anything. See proc_pid_stat(5).
+    // The second field is the program's name in parentheses, which may contain anything: proc_pid_stat(5).
     let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let (state, start) = (fields.first()?, fields.get(19)?);
     if *state == "Z" || *state == "X" { None } else { start.parse().ok() }

@@ -1,5 +1,5 @@
-//! Reports a command to the daemon as a job: registers it, and sends its progress each second. Runs on its own
-//! thread, so that the daemon cannot hold up the work.
+//! Reports a command to the daemon as a job: registers it, and sends its progress each second. Runs on its
+//! own thread, so that the daemon cannot hold up the work.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
