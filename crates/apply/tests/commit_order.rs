@@ -250,7 +250,10 @@ async fn backlog_passes_a_blocked_transaction(kind: ServerKind) -> Result<()> {
         let number = |column| {
             found.first().and_then(|row| row.get_u64(column)).context("the query must return a number")
         };
-        ensure!(number(1)? == 0, "a transaction with the same counter committed before the blocked one");
+        ensure!(
+            number(1)? == 0,
+            "a transaction that changes the same row of late.counter must not commit before the blocked transaction"
+        );
         number(0)
     };
     let all_that_may = async {

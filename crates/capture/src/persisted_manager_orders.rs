@@ -162,8 +162,8 @@ pub struct AckerState {
     /// All durable transactions of the log, and all transactions before the log's beginning. This value was
     /// read after `orders`. `None` while the log is empty.
     pub holds: Option<GtidSet>,
-    /// The transactions in `holds` that the log's directory does not contain. Equal to `holds` if it is
-    /// unknown which transactions came before the log.
+    /// The transactions in `holds` that are older than the first segment of the log, so that the log does not
+    /// contain them. If it is unknown which transactions these are, all transactions in `holds`.
     pub before: Option<GtidSet>,
 }
 

@@ -15,7 +15,7 @@ use tailwater_sandbox::{Link, Server, ServerKind, ServerSpec, require};
 use tailwater_session::{ConnectOptions, Connection, SessionError};
 use tailwater_tables::chunker::chunk_queries::SESSION_SETTINGS;
 use tailwater_tables::schema::{Selection, TableName};
-use tailwater_tables::snapshot::{Snapshot, SnapshotOptions};
+use tailwater_tables::snapshot::{Snapshot, SnapshotMethod, SnapshotOptions};
 use tailwater_tables::{BulkError, BulkProgress, schema};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
@@ -30,6 +30,7 @@ on_each_server!(
     accounts_with_few_privileges_can_dump,
     a_dump_ends_during_definition_changes,
     a_lost_snapshot_is_detected,
+    a_snapshot_does_not_wait_for_a_session_that_sets_gtid_slave_pos,
     a_long_statement_does_not_block_other_sessions,
 );
 
@@ -548,6 +549,48 @@ async fn a_lost_snapshot_is_detected(kind: ServerKind) -> Result<()> {
         matches!(lost, Err(BulkError::SnapshotLost { .. })),
         "the dump did not detect the lost snapshot: {lost:?}"
     );
+    Ok(())
+}
+
+/// `SET GLOBAL gtid_slave_pos` holds the server's replication mutex while it waits for the end of the backup
+/// stage. A snapshot that asked for the replication status in that stage would never end.
+async fn a_snapshot_does_not_wait_for_a_session_that_sets_gtid_slave_pos(kind: ServerKind) -> Result<()> {
+    if kind.flavour() == Flavour::MySql || require(kind).is_none() {
+        return Ok(());
+    }
+    let server = Server::start(ServerSpec::new(kind).options(["--skip-log-bin"])).await?;
+    fill(&server).await?;
+    let stop = CancellationToken::new();
+    let setter = tokio::spawn({
+        let (stop, mut connection) = (stop.clone(), Connection::connect(&server.connect_options()).await?);
+        async move {
+            connection.execute("SET SESSION lock_wait_timeout = 30").await?;
+            let mut number = 0;
+            while !stop.is_cancelled() {
+                number += 1;
+                connection.execute(&format!("SET GLOBAL gtid_slave_pos = '0-1-{number}'")).await?;
+            }
+            anyhow::Ok(number)
+        }
+    });
+    let options = SnapshotOptions {
+        connect: server.connect_options(),
+        connections: 2,
+        lock_wait_max: Duration::from_secs(5),
+        selection: Selection { tables: vec![TableName::new("shop", "plain")], ..Selection::default() },
+        finished: HashSet::new(),
+        channels_stopped: Vec::new(),
+    };
+    for _ in 0..20 {
+        let snapshot = Snapshot::take(&options).await?;
+        ensure!(
+            snapshot.method == SnapshotMethod::BackupStage,
+            "the snapshot was taken with {:?}",
+            snapshot.method
+        );
+    }
+    stop.cancel();
+    ensure!(setter.await?? > 0, "no session set gtid_slave_pos during the snapshots");
     Ok(())
 }
 

@@ -21,8 +21,8 @@ use crate::shared_log_state::{SegmentState, TailStart};
 use crate::storage::{Directory, LogFile, OpenMode};
 use crate::torn_write::{self, TornTail};
 
-/// When the log is opened, recovery checks at least this many bytes of the segment before the end of the
-/// index. `log verify` checks the rest.
+/// When the log is opened, recovery checks at least this many of the bytes that the segment's index covers,
+/// namely the last ones. `log verify` checks all bytes.
 const CHECKED_BYTES: u64 = 16 << 20;
 
 /// The file of a segment during recovery.

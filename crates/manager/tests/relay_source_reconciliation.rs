@@ -89,7 +89,8 @@ fn a_relay_that_a_failover_has_stopped_is_not_started_before_the_failover_has_en
     for since in [stopped(assignment(8, "db2", 7)), stopped(assignment(8, "db1", 6))] {
         assert_eq!(leader(&decided(7, "db2"), &[since]), "unknown");
     }
-    // An operator has stopped the relay by hand, with the current lease term, and relies on that.
+    // An operator has stopped the relay by hand. The order has the current lease term, so the relay stays
+    // stopped.
     let fenced = stopped(assignment(7, "db2", 7));
     assert_eq!(leader(&decided(7, "db2"), std::slice::from_ref(&fenced)), "db2");
     assert!(!decision.needs_repoint(&fenced) && !decision.needs_repoint(&stopped(assignment(7, "db2", 0))));

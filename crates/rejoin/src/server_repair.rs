@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tailwater_log::{LogDir, LogEntry, LogPosition, LogReader};
-use tailwater_session::{ConnectOptions, Connection, SessionError, TextRow};
+use tailwater_session::{
+    BACKUP_LOCK_WAIT_MAX, ConnectOptions, Connection, SessionError, TextRow, set_mariadb_slave_position,
+};
 use tailwater_wire::Flavour;
 use tailwater_wire::binlog_event::EventType;
 use tailwater_wire::gtid::{Gtid, GtidSet};
@@ -424,7 +426,7 @@ async fn set_gtids(
                 other => drop(other?),
             }
             let position = portable_literal(&state.position().to_string());
-            connection.execute(&format!("SET GLOBAL gtid_slave_pos={position}")).await?;
+            set_mariadb_slave_position(connection, &position, BACKUP_LOCK_WAIT_MAX).await?;
         }
         // The GTID set was read from this server, so it has the server's flavour and these cases do not
         // occur.

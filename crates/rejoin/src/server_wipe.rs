@@ -1,6 +1,6 @@
 //! Wipes a server that cannot be repaired. After that, a copy of the primary is loaded into it.
 
-use tailwater_session::{ConnectOptions, Connection};
+use tailwater_session::{BACKUP_LOCK_WAIT_MAX, ConnectOptions, Connection, set_mariadb_slave_position};
 use tailwater_wire::Flavour;
 use tailwater_wire::sql_quote::quote_identifier;
 
@@ -34,7 +34,7 @@ pub async fn wipe(server: &ConnectOptions, primary: &ConnectOptions) -> Result<V
     }
     forget_binlog(&mut connection).await?;
     if connection.server().flavour == Flavour::MariaDb {
-        connection.execute("SET GLOBAL gtid_slave_pos=''").await?;
+        set_mariadb_slave_position(&mut connection, "''", BACKUP_LOCK_WAIT_MAX).await?;
     }
     connection.close().await;
     Ok(removed)

@@ -10,12 +10,12 @@
 //! - [`mysqltest_client`]: runs a file with the suites' own client, through the [`statement_proxy`].
 //! - [`replica_catch_up_wait`]: waits for both followers. [`server_contents`] reads a server,
 //!   [`target_comparison`] finds differences.
-//! - [`primary_cleanup`]: restores the primary after a file. [`trial_report`]: the results.
+//! - [`primary_reset_between_files`]: restores the primary after a file. [`trial_report`]: the results.
 
 pub mod arguments;
 mod mysqltest_client;
 mod mysqltest_statements;
-mod primary_cleanup;
+mod primary_reset_between_files;
 mod random_settings;
 mod replica_catch_up_wait;
 mod server_contents;

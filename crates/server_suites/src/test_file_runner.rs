@@ -12,7 +12,7 @@ use tailwater_sandbox::{ServerKind, TestSuites};
 use tailwater_session::{Connection, SessionError};
 
 use super::mysqltest_client::{self, ClientEnd, VarFolder};
-use super::primary_cleanup::{clean_up, roll_back_prepared};
+use super::primary_reset_between_files::{clean_up, roll_back_prepared};
 use super::random_settings::{FileSettings, ServerRotation};
 use super::replica_catch_up_wait::{ApplyStop, CatchUpFailure, CatchUpReport, StoppedFollower, catch_up};
 use super::server_contents::{ServerContents, ignore_refusal};

@@ -15,6 +15,7 @@
 //! - [`required_privileges`]: checks that an account has the privileges of a job; [`user_privileges`]: its
 //!   privileges on databases and tables; [`supported_versions`]: the supported server versions.
 //! - [`semi_sync`]: the settings and counters of semi-synchronous replication.
+//! - [`mariadb_slave_position`]: sets `gtid_slave_pos`.
 //! - [`retry_backoff`]: delays between attempts.
 //! - [`error`]: the errors, with stable codes.
 //!
@@ -28,6 +29,7 @@ pub mod connection_options;
 pub mod error;
 pub mod load_data_local;
 mod login;
+pub mod mariadb_slave_position;
 pub mod option_file;
 mod packet_stream;
 mod prepared_statement;
@@ -48,6 +50,7 @@ pub use connection::{Connection, OkInfo, ServerInfo};
 pub use connection_options::{ConnectOptions, Endpoint, PasswordText, TlsMode, TlsOptions};
 pub use error::{PrivateText, ServerError, SessionError, SessionRetry, StatementPrefix};
 pub use load_data_local::LoadPiece;
+pub use mariadb_slave_position::{BACKUP_LOCK_WAIT_MAX, set_mariadb_slave_position};
 pub use required_privileges::{AccountPurpose, check_plugin_privilege, check_privileges, grant_statement};
 pub use retry_backoff::Backoff;
 pub use session_settings::SessionPreset;

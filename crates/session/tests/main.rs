@@ -13,6 +13,7 @@ mod hostile_clients;
 mod hostile_servers;
 mod load_data_local;
 mod login;
+mod mariadb_slave_position;
 mod scripted_binlog_dump;
 mod scripted_server;
 mod server_binlog_stream;

@@ -1,7 +1,9 @@
 //! Reads the target's GTIDs, and sets the applied GTIDs on the target.
 
+use std::time::Duration;
+
 use tailwater_log::{LogHandle, LogPosition};
-use tailwater_session::{Connection, SessionError};
+use tailwater_session::{Connection, SessionError, set_mariadb_slave_position};
 use tailwater_wire::gtid::{Gtid, GtidSet, MariadbBinlogState, MariadbGtid, MariadbPosition};
 use tailwater_wire::{Flavour, WireError};
 
@@ -144,9 +146,8 @@ pub(super) async fn publish(connection: &mut Connection, applied: &GtidSet) -> R
             let now = now.scalar().unwrap_or_default();
             let position = position_with(now, state);
             if now != position {
-                connection
-                    .execute(&format!("SET GLOBAL gtid_slave_pos={}", portable_literal(&position)))
-                    .await?;
+                // If a backup blocks it, the channel tries again with its next transactions.
+                set_mariadb_slave_position(connection, &portable_literal(&position), Duration::ZERO).await?;
             }
             Ok(())
         }

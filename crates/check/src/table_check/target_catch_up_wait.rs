@@ -123,14 +123,15 @@ impl SyncMethod {
                     ReplicaLogging::Logged => None,
                     // The server is a replica that became a primary, and its newest commit is later than
                     // everything that it applied.
-                    ReplicaLogging::Unlogged { running: false }
-                        if log_slave_updates_off::is_behind(&applied, &logged) =>
+                    ReplicaLogging::Unlogged
+                        if log_slave_updates_off::is_behind(&applied, &logged)
+                            && !log_slave_updates_off::is_replica_running(source).await? =>
                     {
                         None
                     }
                     // Replicated rows are visible before gtid_slave_pos includes their GTIDs. gtid_binlog_pos
                     // includes these GTIDs only if replicated transactions are logged.
-                    ReplicaLogging::Unlogged { .. } | ReplicaLogging::Cluster => Some(
+                    ReplicaLogging::Unlogged | ReplicaLogging::Cluster => Some(
                         "the source is a replica, or was one until now, and does not log replicated transactions (log_slave_updates)",
                     ),
                 }

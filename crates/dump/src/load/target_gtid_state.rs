@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tailwater_session::Connection;
+use tailwater_session::{BACKUP_LOCK_WAIT_MAX, Connection, set_mariadb_slave_position};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{MariadbPosition, MysqlGtidSet};
 
@@ -81,7 +81,7 @@ fn surplus(executed: &str, state: &str, own: &str) -> Result<Option<String>, Str
 /// [`BulkError::Session`] if the account lacks the privilege to set the state, or if replication is
 /// running.
 pub(super) async fn set(connection: &mut Connection, state: &str, finished: bool) -> Result<(), BulkError> {
-    let sql = match connection.server().flavour {
+    match connection.server().flavour {
         Flavour::MariaDb => {
             let now = connection.query("SELECT @@GLOBAL.gtid_slave_pos").await?;
             let all = match MariadbPosition::parse(state) {
@@ -89,7 +89,7 @@ pub(super) async fn set(connection: &mut Connection, state: &str, finished: bool
                 // The set cannot be parsed; the server's error will say what is wrong with it.
                 Err(_) => state.to_owned(),
             };
-            format!("SET GLOBAL gtid_slave_pos = {}", string_literal(&all))
+            set_mariadb_slave_position(connection, &string_literal(&all), BACKUP_LOCK_WAIT_MAX).await?;
         }
         Flavour::MySql => {
             let sql = format!("SELECT GTID_SUBTRACT({}, @@GLOBAL.gtid_executed)", string_literal(state));
@@ -101,10 +101,10 @@ pub(super) async fn set(connection: &mut Connection, state: &str, finished: bool
             if missing.is_empty() {
                 return Ok(());
             }
-            format!("SET GLOBAL gtid_purged = CONCAT('+', {})", string_literal(missing))
+            let sql = format!("SET GLOBAL gtid_purged = CONCAT('+', {})", string_literal(missing));
+            connection.execute(&sql).await?;
         }
-    };
-    connection.execute(&sql).await?;
+    }
     Ok(())
 }
 

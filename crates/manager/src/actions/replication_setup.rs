@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use tailwater_session::{Connection, PasswordText};
+use tailwater_session::{Connection, PasswordText, set_mariadb_slave_position};
 use tailwater_topology::server_probe;
 use tailwater_topology::server_state::{IoState, ReplicaChannel};
 use tailwater_wire::Flavour;
@@ -223,7 +223,7 @@ async fn change_source(
     if words.flavour == Flavour::MariaDb && from.position == ReplicaPosition::WithOwnWrites {
         let answer = connection.query("SELECT @@global.gtid_current_pos").await?;
         let position = answer.scalar().unwrap_or_default();
-        run(connection, &format!("SET GLOBAL gtid_slave_pos = {}", string_literal(position))).await?;
+        set_mariadb_slave_position(connection, &string_literal(position), patience).await?;
     }
     run(connection, &words.change(&name, &from.settings(&words))).await?;
     run(connection, &words.verb(words.start, "", &name)).await?;

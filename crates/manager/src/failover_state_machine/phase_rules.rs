@@ -71,8 +71,7 @@ pub enum NextStep {
 /// What follows a phase, or the failure of an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// The failover or switchover continues with the next phase of the table. After the last phase it is
-    /// finished.
+    /// The failover or switchover continues with the next phase. After the last phase it is finished.
     Continue,
     /// The failover or switchover continues with this step.
     Go(NextStep),

@@ -278,7 +278,7 @@ async fn a_manager_that_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) 
         let (stored, changed) = trial
             .switch_over(changes)
             .await
-            .with_context(|| format!("the run whose manager dies after {changes} changes failed"))?;
+            .with_context(|| format!("failover whose manager dies after {changes} changes"))?;
         let last = changed.last().context("no action was executed")?.to_string();
         // Before writes are paused, nothing has to be undone.
         let Some(_) = InterruptedRun::of(&stored) else {

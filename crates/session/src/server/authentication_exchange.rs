@@ -245,8 +245,9 @@ impl ServerAuthentication {
     }
 }
 
-/// Chooses the plugin for this login. This is the client's plugin if it can verify the account. Otherwise it
-/// is the first usable plugin that every client of this kind supports.
+/// Chooses the plugin for this login. If the account's credentials can be verified with the plugin that the
+/// client proposes, this plugin is chosen. Otherwise the choice is the first other plugin that works for the
+/// account and that all MySQL or MariaDB clients support.
 fn choose(claimed: &ClaimedAccount, response: &HandshakeResponse, greeted: AuthPlugin) -> AuthPlugin {
     let offered = |plugin: &AuthPlugin| claimed.proofs.offers(*plugin);
     if let Some(own) = AuthPlugin::from_name(&response.auth_plugin).filter(offered) {

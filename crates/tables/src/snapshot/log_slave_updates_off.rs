@@ -22,19 +22,33 @@ pub enum ReplicaLogging {
     /// All replicated transactions are in the binlog.
     Logged,
     /// No replicated transactions are in the binlog.
-    Unlogged {
-        /// Whether any applier thread of the server is running.
-        running: bool,
-    },
+    Unlogged,
     /// A Galera node, which may apply transactions at any time without writing the binlog.
     Cluster,
 }
 
-impl ReplicaLogging {
-    /// Returns whether transactions that are not in the binlog may commit now.
-    pub fn commits_unlogged(self) -> bool {
-        matches!(self, Self::Unlogged { running: true } | Self::Cluster)
+/// Returns whether transactions that are not in the binlog may commit now. Must not be called while the
+/// session holds a backup lock, see [`is_replica_running`].
+///
+/// # Errors
+/// [`BulkError::Session`]
+pub async fn commits_unlogged(connection: &mut Connection) -> Result<bool, BulkError> {
+    match of(connection).await? {
+        ReplicaLogging::Logged => Ok(false),
+        ReplicaLogging::Unlogged => is_replica_running(connection).await,
+        ReplicaLogging::Cluster => Ok(true),
     }
+}
+
+/// Returns whether any applier thread of a MariaDB server is running. The query waits for the server's
+/// replication mutex. A session that sets `gtid_slave_pos` holds this mutex and may wait for a backup lock, so
+/// a session that holds the backup lock must not send the query.
+///
+/// # Errors
+/// [`BulkError::Session`]
+pub async fn is_replica_running(connection: &mut Connection) -> Result<bool, BulkError> {
+    let running = connection.query("SHOW GLOBAL STATUS LIKE 'slaves\\_running'").await?;
+    Ok(running.first().and_then(|row| row.get_u64(1)).unwrap_or(0) > 0)
 }
 
 /// Reads whether a server writes replicated transactions to its binlog.
@@ -58,9 +72,7 @@ pub async fn of(connection: &mut Connection) -> Result<ReplicaLogging, BulkError
     if is_on("wsrep_on") {
         return Ok(ReplicaLogging::Cluster);
     }
-    let running = connection.query("SHOW GLOBAL STATUS LIKE 'slaves\\_running'").await?;
-    let running = running.first().and_then(|row| row.get_u64(1)).unwrap_or(0) > 0;
-    Ok(ReplicaLogging::Unlogged { running })
+    Ok(ReplicaLogging::Unlogged)
 }
 
 /// Returns the GTIDs that replication has applied, from the rows that the server commits with each

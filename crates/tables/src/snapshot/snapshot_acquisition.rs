@@ -187,7 +187,7 @@ pub async fn capabilities(connection: &mut Connection) -> Result<ServerCapabilit
     let reload = has(AccountPurpose::Snapshot).await?;
     let backup_admin = flavour == Flavour::MySql && has(AccountPurpose::BlockDdl).await?;
     let unlogged = !channel_target_position::unlogged_channels(connection).await?.is_empty();
-    let replicated_unlogged = log_slave_updates_off::of(connection).await?.commits_unlogged();
+    let replicated_unlogged = log_slave_updates_off::commits_unlogged(connection).await?;
     Ok(ServerCapabilities { flavour, binlog, reload, backup_admin, unlogged, replicated_unlogged })
 }
 
@@ -510,7 +510,7 @@ async fn mariadb_position(
     } else {
         match log_slave_updates_off::of(control).await? {
             ReplicaLogging::Logged => {}
-            ReplicaLogging::Unlogged { .. } => {
+            ReplicaLogging::Unlogged => {
                 gtid_set = log_slave_updates_off::current(
                     &gtid_set,
                     &log_slave_updates_off::applied(control).await?,

@@ -29,7 +29,7 @@ const INPUT_REDIRECTION: &str = "input=$1; shift; exec \"$@\" <\"$input\"";
 pub struct RunCost {
     /// The duration, in seconds.
     pub seconds: f64,
-    /// The CPU time of the program up to at most 5 ms before its end, in seconds.
+    /// The CPU time of the program, in seconds. It is read every 5 ms, so the last 5 ms may be missing.
     pub cpu_seconds: f64,
     /// The CPU time of the servers in the same time, in seconds.
     pub server_cpu_seconds: f64,
