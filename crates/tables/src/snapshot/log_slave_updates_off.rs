@@ -41,8 +41,8 @@ pub async fn commits_unlogged(connection: &mut Connection) -> Result<bool, BulkE
 }
 
 /// Returns whether any applier thread of a MariaDB server is running. The query waits for the server's
-/// replication mutex. A session that sets `gtid_slave_pos` holds this mutex and may wait for a backup lock, so
-/// a session that holds the backup lock must not send the query.
+/// replication mutex. A session that sets `gtid_slave_pos` holds this mutex and may wait for a backup lock.
+/// So a session that holds the backup lock must not send the query.
 ///
 /// # Errors
 /// [`BulkError::Session`]
