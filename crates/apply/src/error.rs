@@ -294,6 +294,16 @@ pub enum ApplyError {
         /// The two tables that have the same name on the target.
         error: FilterError,
     },
+    /// A new value of an option is outside its range. No option was changed.
+    #[error("channel {channel}: {option} must be {range}")]
+    OptionOutOfRange {
+        /// The name of the channel.
+        channel: String,
+        /// The name of the option.
+        option: &'static str,
+        /// The values that are allowed.
+        range: String,
+    },
     /// A row is longer than the target's `max_allowed_packet`.
     #[error(
         "transaction {gtid}: a row of {table} needs a statement of {bytes} bytes, and the target accepts at most {bytes_max}; raise max_allowed_packet on the target"
@@ -433,7 +443,9 @@ impl ApplyError {
             | Self::InternalFault { .. }
             | Self::ChannelClosed { .. }
             | Self::Progress(_) => ApplyRetry::AfterChange,
-            Self::Filter(_) | Self::NameCollision { .. } => ApplyRetry::AfterChange,
+            Self::Filter(_) | Self::NameCollision { .. } | Self::OptionOutOfRange { .. } => {
+                ApplyRetry::AfterChange
+            }
             Self::TooLarge { .. } | Self::NotExact { .. } | Self::RowsMissing { .. } => {
                 ApplyRetry::AfterChange
             }
@@ -561,6 +573,7 @@ impl ApplyError {
             Self::Progress(_) => "TW-APP-0020",
             Self::Filter(_) => "TW-APP-0021",
             Self::NameCollision { .. } => "TW-APP-0022",
+            Self::OptionOutOfRange { .. } => "TW-APP-0023",
             Self::TooLarge { .. } => "TW-APP-0030",
             Self::NotExact { .. } => "TW-APP-0031",
             Self::NotTransactional { .. } => "TW-APP-0050",

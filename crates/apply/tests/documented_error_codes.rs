@@ -53,6 +53,7 @@ fn every_code_is_documented() {
             gtid: gtid(),
             error: FilterError::Clash { first: table(), second: table(), target: table() },
         },
+        ApplyError::OptionOutOfRange { channel: "c".into(), option: "workers", range: "1 to 64".into() },
         ApplyError::NotTransactional { gtid: gtid(), table: table(), reason: reason() },
         ApplyError::RowCountMismatch { gtid: gtid(), counted: 1, wanted: 2, is_committed: true },
         ApplyError::PartlyWritten {
@@ -93,6 +94,7 @@ fn every_code_is_documented() {
             | ApplyError::Progress(_)
             | ApplyError::Filter(_)
             | ApplyError::NameCollision { .. }
+            | ApplyError::OptionOutOfRange { .. }
             | ApplyError::NotTransactional { .. }
             | ApplyError::RowCountMismatch { .. }
             | ApplyError::PartlyWritten { .. }

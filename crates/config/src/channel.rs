@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use tailwater_apply::channel::{ChannelStart, DdlExecMode, GtidMode, OldTemporalPrecision};
+use tailwater_apply::channel::{ChannelEdit, ChannelStart, DdlExecMode, GtidMode, OldTemporalPrecision};
 use tailwater_apply::replication_filter::FilterSet;
 use tailwater_apply::scheduler::CommitOrder;
 
@@ -83,10 +83,6 @@ fn default_transaction_bytes_max() -> u64 {
     16 << 20
 }
 
-/// The greatest number of workers. A channel with more workers is not faster, because its workers only wait
-/// for each other.
-const WORKERS_MAX: usize = 64;
-
 impl ChannelConfig {
     /// Checks the section for contradictions. `sources` has the names of all sources.
     pub(crate) fn check(&self, sources: &HashSet<&String>) -> Result<(), String> {
@@ -110,14 +106,14 @@ impl ChannelConfig {
                 "channel {name:?}: the address of its target is missing; give host and port, or socket"
             ));
         }
-        if !(1..=WORKERS_MAX).contains(&self.workers) {
-            return Err(format!("channel {name:?}: workers must be 1 to {WORKERS_MAX}"));
-        }
-        if self.batch_transactions_max == 0 || self.batch_bytes_max == 0 {
-            return Err(format!(
-                "channel {name:?}: batch_transactions_max and batch_bytes_max must be at least 1"
-            ));
-        }
+        let options = ChannelEdit {
+            workers: Some(self.workers),
+            batch_transactions_max: Some(self.batch_transactions_max),
+            batch_bytes_max: Some(self.batch_bytes_max),
+            delay_seconds: Some(self.delay_seconds),
+            ..ChannelEdit::default()
+        };
+        options.check().map_err(|(option, range)| format!("channel {name:?}: {option} must be {range}"))?;
         if self.memory_bytes_max < 1 << 20 || self.transaction_bytes_max < 64 << 10 {
             return Err(format!(
                 "channel {name:?}: memory_bytes_max must be at least 1048576, transaction_bytes_max at least 65536"

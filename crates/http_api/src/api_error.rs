@@ -6,7 +6,11 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 use tailwater_daemon::api::daemon_requests::{ApiFailure, CommandError, CommandErrorKind};
+
+/// 2^53: all integers up to this one are exact as floating-point numbers.
+const EXACT_FLOAT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// A failure, as a response with a JSON body.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +55,8 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// The JSON body of a request. An empty body counts as `{}`.
+/// The JSON body of a request: an object. An empty body counts as `{}`. Integers are at most 2^63 - 1, as the
+/// format `int64` of the OpenAPI document says, and `5.0` is an integer, as in JSON Schema.
 #[derive(Debug, Clone, Copy)]
 pub struct JsonBody<T>(pub T);
 
@@ -63,10 +68,35 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
             .await
             .map_err(|error| ApiError::new(error.status(), error.body_text()))?;
         let bytes = if bytes.is_empty() { bytes::Bytes::from_static(b"{}") } else { bytes };
-        match Json::<T>::from_bytes(&bytes) {
-            Ok(Json(value)) => Ok(Self(value)),
-            Err(error) => Err(ApiError::bad_request(error.body_text())),
+        let mut body: Map<String, Value> = serde_json::from_slice(&bytes)
+            .map_err(|error| ApiError::bad_request(format!("the body is not a JSON object: {error}")))?;
+        body.values_mut().try_for_each(normalize_integers)?;
+        serde_path_to_error::deserialize(Value::Object(body))
+            .map(Self)
+            .map_err(|error| ApiError::bad_request(format!("invalid body: {error}")))
+    }
+}
+
+/// Replaces numbers such as `5.0` by integers.
+fn normalize_integers(value: &mut Value) -> Result<(), ApiError> {
+    match value {
+        Value::Number(number) => {
+            if number.is_u64() && !number.is_i64() {
+                return Err(ApiError::bad_request(format!(
+                    "{number} is too large: integers are at most 2^63 - 1"
+                )));
+            }
+            if let Some(float) = number.as_f64().filter(|_| number.is_f64())
+                && float.fract() == 0.0
+                && float.abs() <= EXACT_FLOAT_MAX
+            {
+                *number = (float as i64).into();
+            }
+            Ok(())
         }
+        Value::Array(values) => values.iter_mut().try_for_each(normalize_integers),
+        Value::Object(fields) => fields.values_mut().try_for_each(normalize_integers),
+        _ => Ok(()),
     }
 }
 

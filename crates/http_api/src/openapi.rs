@@ -6,7 +6,9 @@ use axum::response::{IntoResponse, Response};
 use axum::{Json, Router, middleware};
 use tailwater_daemon::control_api::Control;
 use utoipa::OpenApi;
+use utoipa::openapi::schema::Schema;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{RefOr, Required};
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::api_v1;
@@ -37,7 +39,32 @@ impl utoipa::Modify for BearerScheme {
 
 /// Returns the OpenAPI document of the API.
 pub fn document() -> utoipa::openapi::OpenApi {
-    described_routes().split_for_parts().1
+    let mut document = described_routes().split_for_parts().1;
+    mark_optional_bodies(&mut document);
+    document
+}
+
+/// A body whose fields are all optional may be absent.
+fn mark_optional_bodies(document: &mut utoipa::openapi::OpenApi) {
+    let schemas =
+        document.components.as_ref().map(|components| components.schemas.clone()).unwrap_or_default();
+    let has_required_fields = |schema: &RefOr<Schema>| match schema {
+        RefOr::Ref(reference) => {
+            let name = reference.ref_location.rsplit('/').next().unwrap_or_default();
+            !matches!(schemas.get(name), Some(RefOr::T(Schema::Object(object))) if object.required.is_empty())
+        }
+        RefOr::T(_) => true,
+    };
+    for item in document.paths.paths.values_mut() {
+        for operation in [&mut item.post, &mut item.put, &mut item.patch].into_iter().flatten() {
+            let Some(RefOr::T(body)) = &mut operation.request_body else { continue };
+            let is_required = body.content.values().any(|content| match content {
+                RefOr::T(content) => content.schema.as_ref().is_none_or(has_required_fields),
+                RefOr::Ref(_) => true,
+            });
+            body.required = Some(if is_required { Required::True } else { Required::False });
+        }
+    }
 }
 
 fn described_routes() -> OpenApiRouter<Arc<Control>> {
@@ -47,8 +74,8 @@ fn described_routes() -> OpenApiRouter<Arc<Control>> {
 /// Returns the routes of the API, of `page`, and of load balancers, monitoring and other managers. Every
 /// request is first checked by `access`.
 pub(crate) fn router(control: Arc<Control>, page: Router, access: Arc<AccessControl>) -> Router {
-    let (api, document) = described_routes().split_for_parts();
-    let document: Arc<str> = document.to_json().unwrap_or_default().into();
+    let (api, _) = described_routes().split_for_parts();
+    let document: Arc<str> = document().to_json().unwrap_or_default().into();
     let openapi_json = move || {
         let document = Arc::clone(&document);
         async move { ([("content-type", "application/json")], document.to_string()) }

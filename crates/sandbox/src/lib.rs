@@ -10,7 +10,7 @@
 //! - [`external_program`]: other programs that must not outlive the process that started them.
 //! - [`etcd_process`]: the lease store of several managers. [`haproxy_process`]: a load balancer.
 //!   [`prometheus_process`]: scrapes metrics and evaluates alert rules.
-//!   [`chromedriver_process`]: a headless browser.
+//!   [`chromedriver_process`]: a headless browser. [`schemathesis`]: tests an HTTP API.
 //! - [`replication_setup`]: the replication account and semi-sync; [`native_replica`]: native replicas.
 //! - [`network_link`]: a network link that can be made slow or broken; [`slow_fsync`]: slow fsync;
 //!   [`full_disk`]: a disk that is temporarily full; [`stepped_clock`]: a wall clock that jumps. The last
@@ -40,6 +40,7 @@ mod preload_library;
 mod prometheus_process;
 pub mod replication_setup;
 pub mod sandbox_server;
+pub mod schemathesis;
 mod server_files_and_launch;
 mod server_instance_folder;
 pub mod server_kind;

@@ -94,10 +94,13 @@ const DURABLE_WAIT_MAX: Duration = Duration::from_secs(5);
 #[serde(deny_unknown_fields)]
 pub struct ChannelEdit {
     /// Number of connections that apply to the target in parallel.
+    #[schema(minimum = 1, maximum = 64)]
     pub workers: Option<usize>,
     /// The maximum number of source transactions in one target transaction.
+    #[schema(minimum = 1)]
     pub batch_transactions_max: Option<usize>,
     /// The maximum number of bytes of row images in one target transaction.
+    #[schema(minimum = 1)]
     pub batch_bytes_max: Option<usize>,
     /// The order in which transactions commit on the target.
     pub commit_order: Option<crate::scheduler::CommitOrder>,
@@ -106,7 +109,38 @@ pub struct ChannelEdit {
     /// What to do with a `CREATE TABLE` or `DROP TABLE` if the target's tables differ from the source's.
     pub ddl_exec_mode: Option<DdlExecMode>,
     /// The number of seconds between a transaction's commit on the source and its apply on the target.
+    #[schema(maximum = 2147483647)]
     pub delay_seconds: Option<u64>,
+}
+
+/// The greatest number of workers. A channel with more workers is not faster, because its workers only wait
+/// for each other, and each needs a connection and memory.
+pub const WORKERS_MAX: usize = 64;
+/// The greatest delay, in seconds, as on the servers (`SOURCE_DELAY`).
+pub const DELAY_SECONDS_MAX: u64 = i32::MAX as u64;
+
+impl ChannelEdit {
+    /// Checks that each option is in its range.
+    ///
+    /// # Errors
+    /// The name of the first option that is not, and its range.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        if self.workers.is_some_and(|workers| !(1..=WORKERS_MAX).contains(&workers)) {
+            return Err(("workers", format!("1 to {WORKERS_MAX}")));
+        }
+        for (option, value) in [
+            ("batch_transactions_max", self.batch_transactions_max),
+            ("batch_bytes_max", self.batch_bytes_max),
+        ] {
+            if value == Some(0) {
+                return Err((option, "at least 1".to_owned()));
+            }
+        }
+        if self.delay_seconds.is_some_and(|delay| delay > DELAY_SECONDS_MAX) {
+            return Err(("delay_seconds", format!("0 to {DELAY_SECONDS_MAX}")));
+        }
+        Ok(())
+    }
 }
 
 enum SupervisorCommand {
@@ -260,8 +294,13 @@ impl Channel {
     /// Changes options of the channel.
     ///
     /// # Errors
-    /// [`ApplyError::ChannelClosed`].
+    /// [`ApplyError::ChannelClosed`]; [`ApplyError::OptionOutOfRange`].
     pub async fn edit(&self, edit: ChannelEdit) -> Result<(), ApplyError> {
+        edit.check().map_err(|(option, range)| ApplyError::OptionOutOfRange {
+            channel: self.name.clone(),
+            option,
+            range,
+        })?;
         self.send(SupervisorCommand::Set(edit)).await
     }
 
@@ -501,10 +540,10 @@ impl Supervisor {
             SupervisorCommand::Filter { filters, from } => self.set_filters(filters, from).await?,
             SupervisorCommand::Set(edit) => {
                 let options = &mut self.options;
-                options.workers = edit.workers.unwrap_or(options.workers).max(1);
+                options.workers = edit.workers.unwrap_or(options.workers);
                 options.batch_transactions_max =
-                    edit.batch_transactions_max.unwrap_or(options.batch_transactions_max).max(1);
-                options.batch_bytes_max = edit.batch_bytes_max.unwrap_or(options.batch_bytes_max).max(1);
+                    edit.batch_transactions_max.unwrap_or(options.batch_transactions_max);
+                options.batch_bytes_max = edit.batch_bytes_max.unwrap_or(options.batch_bytes_max);
                 options.commit_order = edit.commit_order.unwrap_or(options.commit_order);
                 options.gtid = edit.gtid.unwrap_or(options.gtid);
                 options.ddl_exec_mode = edit.ddl_exec_mode.unwrap_or(options.ddl_exec_mode);

@@ -3,14 +3,16 @@
 use serde::{Deserialize, Serialize};
 
 /// The filters of a channel: which tables it excludes and renames. The default excludes and renames nothing.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FilterSet {
     /// Tables to apply; all tables if empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<RuleText>)]
     pub include: Vec<Rule>,
     /// Tables to exclude. A rule here takes precedence over `include`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<RuleText>)]
     pub exclude: Vec<Rule>,
     /// Tables to write under another name on the target.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -32,7 +34,7 @@ pub struct Rule {
 }
 
 /// An operation on a table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Operation {
     /// Insert rows.
@@ -51,7 +53,7 @@ impl Operation {
 }
 
 /// Writes a table, or all tables of a schema (`shop.*`), under another name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rewrite {
     /// Name on the source.
@@ -60,7 +62,7 @@ pub struct Rewrite {
     pub to: String,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(
     untagged,
     expecting = "a rule is \"SCHEMA.TABLE\" or { tables = \"SCHEMA.TABLE\", operations = [...] }"
@@ -70,7 +72,7 @@ enum RuleText {
     Full(FullRule),
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 struct FullRule {
     tables: String,

@@ -88,7 +88,6 @@ struct SeekChannel {
 #[serde(deny_unknown_fields)]
 struct SetFilters {
     /// All filters of the channel: `include`, `exclude`, `rewrite`, `ignore_case`, as in `[channel.filters]`.
-    #[schema(value_type = Object)]
     filters: FilterSet,
     /// The GTID of the first transaction to which the new filters apply.
     #[serde(default)]

@@ -1,5 +1,6 @@
 //! The command line and the daemon's HTTP listener.
 
+mod api_contract;
 mod command_line_usage;
 mod completions_and_man;
 mod config_check_connect;
