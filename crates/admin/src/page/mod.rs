@@ -3,8 +3,8 @@
 //! - [`router`]: the routes. The middleware of the HTTP API checks the caller of each request before.
 //! - `visitor`: who looks at the page, and what they may do. `login`: the form for the token.
 //! - `frame`: what all views share. `overview_view`, `cluster_graph`, `log_view`, `channel_view`,
-//!   `failover_view`, `run_view`, `binlog_server_view`, `settings_view`, `transactions_view`: what each view shows, from the types
-//!   of the daemon. Pure.
+//!   `failover_view`, `run_view`, `binlog_server_view`, `settings_view`, `transactions_view`: what each view
+//!   shows, from the types of the daemon. Pure.
 //! - `view_routes`: the requests for views. `channel_actions`, `failover_actions`: dialogs, and what they do.
 //!   `dialog`: their form.
 //! - `chart_data`: the figures of charts.
