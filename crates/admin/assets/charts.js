@@ -18,6 +18,7 @@
     byte_rate: (value) => bytes(value) + "/s",
     rate: (value) => scaled(value, 1000, ["", " k", " M", " G"]) + "/s",
     seconds: (value) => plain(value) + " s",
+    duration: (value) => (value >= 1 ? plain(value) + " s" : scaled(value * 1e6, 1000, [" µs", " ms"])),
     count: (value) => scaled(value, 1000, ["", " k", " M", " G"]),
   };
 

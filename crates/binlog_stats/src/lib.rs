@@ -5,7 +5,7 @@
 //! servers beyond a limit are added up, and the columns of the timeline are merged as it grows.
 //!
 //! - Input: `local_binlog_reader` passes the events of a log or of binlog files to a collector,
-//!   `server_binlog_reader` those of a server's binlog.
+//!   `server_binlog_reader` those of a server's binlog, `recent_log_reader` the newest ones of a log in use.
 //! - `stats_collector`: turns events into transactions. `event_content_reader`: the content of an event.
 //!   `transaction_stats`: one transaction. `statement_classifier`: the kind of a statement.
 //! - `transaction_totals`, with `table_stats`, `top_n_list`, `commit_timeline`: sums over all transactions.
@@ -22,6 +22,7 @@ mod local_binlog_reader;
 mod local_time;
 mod notable_findings;
 pub mod number_format;
+mod recent_log_reader;
 mod server_binlog_reader;
 mod statement_classifier;
 mod stats_collector;
@@ -40,6 +41,7 @@ pub use error::StatsError;
 pub use local_binlog_reader::{read_files, read_log};
 pub use local_time::LocalTime;
 pub use notable_findings::{FindingSeverity, StatsFinding};
+pub use recent_log_reader::{RecentStats, read_recent};
 pub use server_binlog_reader::read_server;
 pub use stats_collector::{Collector, CollectorOptions, FIRST_CHUNK_BYTES_MIN};
 pub use stats_report::{

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use tailwater_log::{LogDir, LogError, LogPosition};
+use tailwater_log::{LogDir, LogError, LogPosition, LogReader};
 use tailwater_wire::WireError;
 use tailwater_wire::binlog_event::{
     BINLOG_MAGIC, ChecksumChecker, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription,
@@ -35,6 +35,21 @@ pub fn read_log(
     let segments = log.segments().map_err(failed)?;
     progress.start(&folder.display().to_string(), segments.iter().map(|segment| segment.bytes).sum());
     let mut reader = log.reader(LogPosition::ZERO).map_err(failed)?;
+    read_entries(&mut reader, folder, options, collector, progress)
+}
+
+/// Passes all further events of a reader of the log in `folder` to the collector.
+///
+/// # Errors
+/// The same as of [`read_log`].
+pub(crate) fn read_entries(
+    reader: &mut LogReader,
+    folder: &Path,
+    options: &CollectorOptions,
+    collector: &mut Collector,
+    progress: &mut dyn ReadProgress,
+) -> Result<(), StatsError> {
+    let failed = |cause: LogError| StatsError::Log { path: folder.to_owned(), cause };
     let mut checksums = Checksums::default();
     while let Some(entry) = reader.try_next().map_err(failed)? {
         progress.advance(entry.length);

@@ -65,6 +65,7 @@ impl HistoryKind {
                 "acks_per_second",
                 "behind_transactions",
                 "heard_ago_seconds",
+                "sync_seconds",
             ],
             Self::Channel => &["lag_seconds", "transactions_per_second", "rows_per_second", "buffered_bytes"],
             Self::Server => &["lag_seconds", "behind_transactions"],

@@ -24,7 +24,7 @@ const LINES_MAX: usize = 8;
 pub(super) struct ChartFigure {
     pub(super) id: String,
     pub(super) title: String,
-    /// How values are written: `bytes`, `byte_rate`, `rate`, `seconds`, `count`.
+    /// How values are written: `bytes`, `byte_rate`, `rate`, `seconds`, `duration`, `count`.
     pub(super) unit: &'static str,
     pub(super) lines: Vec<ChartLine>,
 }
@@ -111,6 +111,12 @@ pub(super) fn source_charts(source: &str) -> Vec<ChartFigure> {
             "Transactions that the log lacks",
             "count",
             vec![of("behind_transactions", "transactions")],
+        ),
+        ChartFigure::new(
+            "chart-sync",
+            "Duration of a sync to the disk, mean",
+            "duration",
+            vec![of("sync_seconds", "sync")],
         ),
     ]
 }

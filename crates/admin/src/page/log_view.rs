@@ -2,7 +2,7 @@
 
 use askama::Template;
 use tailwater_binlog_stats::number_format::{bytes, grouped};
-use tailwater_daemon::api::captures::{CaptureSnapshot, SegmentSnapshot};
+use tailwater_daemon::api::captures::{CaptureSnapshot, LogReaderSnapshot, SegmentSnapshot};
 use tailwater_daemon::api::daemon_snapshot::DaemonSnapshot;
 use tailwater_daemon::api::daemon_status::SourceStatus;
 
@@ -31,6 +31,8 @@ pub(super) struct LogDetail {
     pub(super) facts: Vec<(&'static str, String)>,
     pub(super) alarms: Vec<(String, String)>,
     pub(super) gtids: String,
+    /// The readers whose position the log stores, and what they have not read.
+    pub(super) readers: Vec<(String, String)>,
     pub(super) segments: Vec<SegmentRow>,
     pub(super) segments_note: String,
     pub(super) charts: Vec<ChartFigure>,
@@ -117,20 +119,31 @@ impl LogDetail {
         let local_bytes =
             segments.iter().filter(|segment| segment.is_local).map(|segment| segment.bytes).sum();
         let newest = segments.iter().rev().take(SEGMENTS_MAX);
+        let mut facts = vec![
+            ("Follows", report.follows.clone().unwrap_or_else(|| capture.followed.server.clone())),
+            ("Flavour", flavour.to_owned()),
+            ("Durable up to", report.durable.clone()),
+            ("Written since the start", bytes(capture.event_bytes_total)),
+            ("Transactions since the start", grouped(capture.transactions_total)),
+            ("ACKs since the start", grouped(capture.acks_total)),
+            ("Streams opened", grouped(capture.connections_total)),
+            ("server_id", capture.server_id.to_string()),
+            ("Heartbeat", since_ms(Some(capture.heartbeat_ms))),
+        ];
+        facts.extend(semi_sync_facts(capture));
+        facts.extend(sync_facts(&capture.log.sync_counts));
+        let reader = |reader: &LogReaderSnapshot| {
+            let behind = match reader.behind_bytes {
+                0 => "nothing".to_owned(),
+                behind => bytes(behind),
+            };
+            (reader.name.clone(), behind)
+        };
         Self {
             frame,
             source: SourceRow::new(status, snapshot),
-            facts: vec![
-                ("Follows", report.follows.clone().unwrap_or_else(|| capture.followed.server.clone())),
-                ("Flavour", flavour.to_owned()),
-                ("Durable up to", report.durable.clone()),
-                ("Written since the start", bytes(capture.event_bytes_total)),
-                ("Transactions since the start", grouped(capture.transactions_total)),
-                ("ACKs since the start", grouped(capture.acks_total)),
-                ("Streams opened", grouped(capture.connections_total)),
-                ("server_id", capture.server_id.to_string()),
-                ("Heartbeat", since_ms(Some(capture.heartbeat_ms))),
-            ],
+            facts,
+            readers: capture.log.readers.iter().map(reader).collect(),
             alarms: capture.alarms.iter().map(|alarm| (alarm.code.to_owned(), alarm.text.clone())).collect(),
             gtids: report.gtids.clone().unwrap_or_else(|| "the log is empty".to_owned()),
             segments_note: segments_note(segments.len(), archived, local_bytes),
@@ -138,6 +151,44 @@ impl LogDetail {
             charts: source_charts(&report.source),
         }
     }
+}
+
+/// Who acknowledges commits of the source, if the capture does.
+fn semi_sync_facts(capture: &CaptureSnapshot) -> Vec<(&'static str, String)> {
+    let Some(ackers) = &capture.ackers else { return Vec::new() };
+    vec![
+        ("Ackers of the server", format!("{} connected, {} needed", ackers.connected, ackers.needed)),
+        ("Commits that wait for ACKs", grouped(ackers.waiting_commits)),
+        ("Commits without an ACK", grouped(capture.commits_without_ack_total)),
+    ]
+}
+
+/// How long the syncs to the disk took. `counts` has the upper bound of each duration, in seconds, and how
+/// many syncs had it.
+fn sync_facts(counts: &[(Option<f64>, u64)]) -> Vec<(&'static str, String)> {
+    let all: u64 = counts.iter().map(|(_, count)| count).sum();
+    if all == 0 {
+        return vec![("Syncs since the start", "0".to_owned())];
+    }
+    let within = |percent: u64| {
+        let mut seen = 0;
+        let bound = counts.iter().find(|(_, count)| {
+            seen += count;
+            seen * 100 >= all * percent
+        });
+        match bound.and_then(|(bound, _)| *bound) {
+            Some(seconds) => format!("within {} ms", seconds * 1000.0),
+            None => {
+                let longest = counts.iter().rev().find_map(|(bound, _)| *bound).unwrap_or_default();
+                format!("longer than {} ms", longest * 1000.0)
+            }
+        }
+    };
+    vec![
+        ("Syncs since the start", grouped(all)),
+        ("Half of the syncs", within(50)),
+        ("99 % of the syncs", within(99)),
+    ]
 }
 
 fn segments_note(all: usize, archived: usize, local_bytes: u64) -> String {
@@ -165,5 +216,21 @@ fn segment_row(segment: &SegmentSnapshot) -> SegmentRow {
             (true, true) => "complete",
             (true, false) => "being written",
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_durations_of_syncs_are_bounds() {
+        let texts = |counts: &[(Option<f64>, u64)]| {
+            sync_facts(counts).into_iter().map(|(_, text)| text).collect::<Vec<_>>()
+        };
+        let counts = [(Some(0.001), 60), (Some(0.01), 38), (Some(0.1), 1), (None, 1)];
+        assert_eq!(texts(&counts), ["100", "within 1 ms", "within 100 ms"]);
+        assert_eq!(texts(&[(Some(0.001), 0), (None, 3)]), ["3", "longer than 1 ms", "longer than 1 ms"]);
+        assert_eq!(texts(&[(Some(0.001), 0), (None, 0)]), ["0"]);
     }
 }

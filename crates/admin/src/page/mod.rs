@@ -3,8 +3,8 @@
 //! - [`router`]: the routes. The middleware of the HTTP API checks the caller of each request before.
 //! - `visitor`: who looks at the page, and what they may do. `login`: the form for the token.
 //! - `frame`: what all views share. `overview_view`, `cluster_graph`, `log_view`, `channel_view`,
-//!   `failover_view`, `run_view`, `binlog_server_view`, `settings_view`: what each view shows, from the types
-//!   of the daemon. Pure.
+//!   `failover_view`, `run_view`, `binlog_server_view`, `settings_view`, `transactions_view`: what each view
+//!   shows, from the types of the daemon. Pure.
 //! - `view_routes`: the requests for views. `channel_actions`, `failover_actions`: dialogs, and what they do.
 //!   `dialog`: their form.
 //! - `chart_data`: the figures of charts.
@@ -29,6 +29,7 @@ mod page_error;
 mod run_view;
 mod security_headers;
 mod settings_view;
+mod transactions_view;
 mod view_routes;
 mod visitor;
 
@@ -39,6 +40,7 @@ use axum::middleware;
 use tailwater_config::Config;
 use tailwater_daemon::control_api::Control;
 use tailwater_http_api::authentication::AccessControl;
+use tokio::sync::Semaphore;
 
 /// What the handlers share.
 #[derive(Clone)]
@@ -46,11 +48,18 @@ struct PageState {
     control: Arc<Control>,
     access: Arc<AccessControl>,
     config: Arc<Config>,
+    /// One log is analysed at a time, because that reads the disk and takes a core.
+    analysis: Arc<Semaphore>,
 }
 
 /// The routes of the page: `/`, the other views, their dialogs, `/login`, `/logout` and `/assets`.
 pub fn router(config: &Config, control: Arc<Control>, access: Arc<AccessControl>) -> Router {
-    let state = PageState { control, access, config: Arc::new(config.clone()) };
+    let state = PageState {
+        control,
+        access,
+        config: Arc::new(config.clone()),
+        analysis: Arc::new(Semaphore::new(1)),
+    };
     Router::new()
         .merge(view_routes::routes())
         .merge(channel_actions::routes())

@@ -12,8 +12,8 @@ use super::frame::{Health, PageFrame};
 
 const BAR_HEIGHT: u32 = 16;
 const ROW_HEIGHT: u32 = 24;
-const LABEL_WIDTH: f64 = 260.0;
-const BARS_WIDTH: f64 = 560.0;
+const LABEL_WIDTH: f64 = 300.0;
+const BARS_WIDTH: f64 = 760.0;
 /// Characters of a label that fit.
 const LABEL_CHARACTERS: usize = 40;
 /// A shorter bar would not be seen.

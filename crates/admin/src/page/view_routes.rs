@@ -1,13 +1,18 @@
 //! The requests for views.
 
+use std::sync::Arc;
+
 use askama::Template;
 use axum::Router;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
+use serde::Deserialize;
+use tailwater_binlog_stats::read_recent;
 use tailwater_daemon::api::daemon_requests::{ControlAnswer, ControlCommand};
 use tailwater_daemon::api::daemon_status::DaemonStatus;
 use tailwater_daemon::api::manager_requests::{ManagerAnswer, ManagerRequest, RunSummary};
+use tailwater_daemon::error_chain::ErrorChain;
 use tailwater_manager::model::{Audit, RunKind};
 
 use super::PageState;
@@ -21,10 +26,14 @@ use super::overview_view::Overview;
 use super::page_error::PageError;
 use super::run_view::RunDetail;
 use super::settings_view::SettingsList;
+use super::transactions_view::TransactionsPart;
 use super::visitor::Visitor;
 
 /// How many failovers and switchovers the history lists at most.
 const RUNS_MAX: usize = 50;
+
+/// How much of a log is analysed at once, in bytes.
+const ANALYSIS_BYTES_MAX: u64 = 1 << 30;
 
 type View = Result<Response, PageError>;
 
@@ -33,6 +42,7 @@ pub(super) fn routes() -> Router<PageState> {
         .route("/", get(overview))
         .route("/logs", get(logs))
         .route("/logs/{source}", get(log))
+        .route("/logs/{source}/transactions", get(transactions))
         .route("/channels", get(channels))
         .route("/channels/{name}", get(channel))
         .route("/failovers", get(failovers))
@@ -83,6 +93,33 @@ async fn log(State(state): State<PageState>, Path(name): Path<String>, visitor: 
     let frame =
         PageFrame::new(format!("Log of {name}"), "/logs", format!("/logs/{}", path_segment(&name)), visitor);
     html(&LogDetail::new(frame, source, &snapshot, capture, &segments))
+}
+
+#[derive(Debug, Deserialize)]
+struct AnalysisQuery {
+    /// The length of the time that ends now.
+    minutes: u64,
+}
+
+/// A part of the view of a log, on request only: it reads the log.
+async fn transactions(
+    State(state): State<PageState>,
+    Path(name): Path<String>,
+    Query(AnalysisQuery { minutes }): Query<AnalysisQuery>,
+) -> View {
+    let source = state.control.state().sources.get(&name);
+    let log = source.ok_or_else(|| PageError::unknown("source", &name))?.log.clone();
+    let now_us = u64::try_from(chrono::Utc::now().timestamp_micros()).unwrap_or_default();
+    let since_us = now_us.saturating_sub(minutes.saturating_mul(60_000_000));
+    let permit = Arc::clone(&state.analysis).acquire_owned().await;
+    let read = tokio::task::spawn_blocking(move || {
+        // The permit ends with the reading, also if the browser has gone.
+        let _permit = permit;
+        read_recent(&log, since_us, ANALYSIS_BYTES_MAX)
+    });
+    let stats = read.await.map_err(|error| PageError::failed(error.to_string()))?;
+    let stats = stats.map_err(|error| PageError::failed(ErrorChain(&error.into()).to_string()))?;
+    html(&TransactionsPart::new(&stats, ANALYSIS_BYTES_MAX))
 }
 
 async fn channels(State(state): State<PageState>, visitor: Visitor) -> View {

@@ -8,7 +8,10 @@ use crate::api::daemon_snapshot::DaemonSnapshot;
 use crate::status::status_report::{is_own_relay, nodes};
 
 /// SampledTotals that only grow while the daemon runs, by the name of their series.
-pub(super) type SampledTotals = BTreeMap<String, [u64; 3]>;
+pub(super) type SampledTotals = BTreeMap<String, [u64; TOTALS]>;
+
+/// How many counters a series has at most.
+const TOTALS: usize = 5;
 
 /// The values of one series; NaN if unknown.
 type Values = [f32; VALUES_MAX];
@@ -21,10 +24,10 @@ pub(super) fn samples(
 ) -> (Vec<(String, Values)>, SampledTotals) {
     let mut counters = SampledTotals::new();
     let mut found = Vec::new();
-    let mut rates = |series: &str, present: [u64; 3]| {
+    let mut rates = |series: &str, present: [u64; TOTALS]| {
         counters.insert(series.to_owned(), present);
         let earlier = earlier.and_then(|(counters, seconds)| Some((counters.get(series)?, seconds)));
-        let mut rates = [f32::NAN; 3];
+        let mut rates = [f32::NAN; TOTALS];
         if let Some((before, seconds)) = earlier.filter(|(_, seconds)| *seconds > 0.0) {
             for (rate, (before, now)) in rates.iter_mut().zip(before.iter().zip(present)) {
                 *rate = (now.saturating_sub(*before) as f64 / seconds) as f32;
@@ -34,8 +37,17 @@ pub(super) fn samples(
     };
     for capture in &snapshot.captures {
         let series = format!("source/{}", capture.report.source);
-        let totals = [capture.event_bytes_total, capture.transactions_total, capture.acks_total];
-        let [bytes, transactions, acks] = rates(&series, totals);
+        let log = &capture.log;
+        let totals = [
+            capture.event_bytes_total,
+            capture.transactions_total,
+            capture.acks_total,
+            log.sync_counts.iter().map(|(_, count)| count).sum(),
+            (log.sync_seconds_total * 1e6) as u64,
+        ];
+        let [bytes, transactions, acks, syncs, sync_micros] = rates(&series, totals);
+        // Not known if the log was not synced: 0 / 0 is NaN.
+        let sync_seconds = sync_micros / syncs / 1e6;
         let cluster = snapshot.clusters.iter().find(|cluster| cluster.source == capture.report.source);
         let own =
             cluster.and_then(|cluster| nodes(&cluster.view.cluster).find(|(_, node)| is_own_relay(node)));
@@ -43,12 +55,13 @@ pub(super) fn samples(
             own.filter(|_| capture.report.is_streaming).and_then(|(_, node)| node.gtid_state.as_ref());
         let behind = known(comparison.map(|comparison| comparison.behind as f64));
         let heard = known(capture.report.heard_ago_ms.map(|ms| ms as f64 / 1000.0));
-        found.push((series, values(&[bytes, transactions, acks, behind, heard])));
+        found.push((series, values(&[bytes, transactions, acks, behind, heard, sync_seconds])));
     }
     for channel in &snapshot.channels {
         let status = &channel.status;
         let series = format!("channel/{}", status.name);
-        let [transactions, rows, _] = rates(&series, [status.transactions_total, status.rows_total, 0]);
+        let [transactions, rows, ..] =
+            rates(&series, [status.transactions_total, status.rows_total, 0, 0, 0]);
         let lag = known(status.lag_seconds);
         found.push((series, values(&[lag, transactions, rows, status.buffered_bytes as f32])));
     }

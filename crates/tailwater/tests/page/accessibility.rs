@@ -38,6 +38,9 @@ async fn every_view_is_accessible_in_light_dark_and_on_a_phone() -> Result<()> {
     );
     let bytes = bytes.await?.as_f64().context("a number")? as u64;
     ensure!(bytes > 0 && bytes < PAGE_BYTES_MAX, "the first page takes {bytes} bytes");
+    let loaded = "const [page] = performance.getEntriesByType('navigation'); return page.loadEventEnd - page.startTime";
+    let loaded = browser.client.execute(loaded, Vec::new()).await?;
+    println!("the first page: {bytes} bytes, loaded within {loaded} ms");
 
     // Something is wrong, so that the pages have every kind of content.
     daemon.trial.primary.sql("INSERT INTO shop.orders VALUES (1, 'one')").await?;
@@ -69,6 +72,10 @@ async fn every_view_is_accessible_in_light_dark_and_on_a_phone() -> Result<()> {
         for (name, path) in &views {
             browser.go(path).await?;
             browser.find("#live").await?;
+            if *name == "log" {
+                browser.click("#analyse").await?;
+                browser.until_text("#transactions-result", "Biggest transactions").await?;
+            }
             browser.until("the charts are drawn", async || {
                 let left = browser.client.execute(
                     "return [...document.querySelectorAll('figure.chart')].filter((one) => !one.querySelector('canvas')).length",

@@ -16,6 +16,9 @@ use tempfile::TempDir;
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Width and height of the window, in pixels.
+const WINDOW: (u32, u32) = (1280, 900);
+
 /// A browser with one window.
 pub struct Browser {
     pub client: Client,
@@ -84,7 +87,7 @@ impl Browser {
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         };
-        client.set_window_size(1280, 900).await?;
+        client.set_window_size(WINDOW.0, WINDOW.1).await?;
         Ok(Self { client, driver, tools: tools.clone(), folder, base: base.to_owned() })
     }
 
@@ -277,7 +280,19 @@ impl Browser {
     /// Stores a picture of the view in the folder that `PAGE_SCREENSHOTS` names, for the documentation.
     pub async fn picture(&self, name: &str) -> Result<()> {
         let Some(folder) = std::env::var_os("PAGE_SCREENSHOTS") else { return Ok(()) };
+        // The whole view, up to a height that a reader of the documentation still sees at once.
+        let script = "return [innerWidth, outerHeight - innerHeight, document.documentElement.scrollHeight]";
+        let sizes = self.client.execute(script, Vec::new()).await?;
+        let size = |index: usize| sizes[index].as_u64().unwrap_or_default();
+        let is_wide = size(0) > 700;
+        if is_wide {
+            let height = (size(2) + size(1)).clamp(WINDOW.1.into(), 1_400);
+            self.client.set_window_size(WINDOW.0, u32::try_from(height)?).await?;
+        }
         let picture = self.client.screenshot().await?;
+        if is_wide {
+            self.client.set_window_size(WINDOW.0, WINDOW.1).await?;
+        }
         Ok(std::fs::write(std::path::Path::new(&folder).join(format!("page-{name}.png")), picture)?)
     }
 }

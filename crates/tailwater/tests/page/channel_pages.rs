@@ -21,6 +21,7 @@ async fn an_operator_sees_everything_and_controls_a_channel(kind: ServerKind) ->
     let Some(daemon) = PageDaemon::start(kind).await? else { return Ok(()) };
     let browser = daemon.visit(OPERATOR).await?;
     views_show_the_daemon(&browser).await?;
+    a_log_is_analysed(&browser, &daemon).await?;
     channel_actions(&browser, &daemon).await?;
     a_failed_channel_is_repaired(&browser, &daemon).await?;
     browser.click("header button[hx-post='/logout']").await?;
@@ -77,6 +78,24 @@ async fn views_show_the_daemon(browser: &Browser) -> Result<()> {
     // An unknown object is an error that says so.
     browser.go("/channels/absent").await?;
     browser.until_text("main", "The configuration has no channel \"absent\".").await.map(drop)
+}
+
+/// The view of a log says which transaction was big. Updates of the view keep the answer.
+async fn a_log_is_analysed(browser: &Browser, daemon: &PageDaemon) -> Result<()> {
+    let big = "CREATE TABLE shop.big (id INT PRIMARY KEY, note LONGTEXT); \
+               INSERT INTO shop.big VALUES (1, REPEAT('x', 2000000))";
+    daemon.trial.primary.sql(big).await?;
+    browser.go("/logs/primary").await?;
+    browser.until_text("#live", "1.9 MiB").await?;
+    browser.click("#analyse").await?;
+    let found = browser.until_text("#transactions-result", "Biggest transactions").await?;
+    ensure!(found.contains("shop.big") && found.contains("1.9 MiB"), "{found}");
+    let updated = browser.text("#updated").await?;
+    browser
+        .until("the view is updated", async || Ok((browser.text("#updated").await? != updated).then_some(())))
+        .await?;
+    ensure!(browser.text("#transactions-result").await? == found, "an update has removed the answer");
+    Ok(())
 }
 
 async fn channel_actions(browser: &Browser, daemon: &PageDaemon) -> Result<()> {
