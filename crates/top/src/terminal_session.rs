@@ -17,7 +17,7 @@ use crate::daemon_poller::{self, Clocks, PollerMessage};
 use crate::model::{AnswerHistory, AnswerState, Moment};
 use crate::view::frame::{Picture, page_lines};
 use crate::view::terminal_style::TerminalStyle;
-use crate::view::{KeyEffect, Screen, View};
+use crate::view::{KeyEffect, Screen, TopView};
 
 /// How long a key may wait for an answer of the daemon or a signal that is processed before it.
 const KEY_WAIT: Duration = Duration::from_millis(100);
@@ -86,7 +86,7 @@ struct Session {
     clocks: Clocks,
     style: TerminalStyle,
     machine: String,
-    view: View,
+    view: TopView,
     model: AnswerHistory,
     /// What is shown while the view is paused, and since when.
     paused: Option<(Moment, AnswerHistory)>,
@@ -98,7 +98,7 @@ impl Session {
             clocks,
             style: options.style,
             machine: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            view: View::new(options.screen),
+            view: TopView::new(options.screen),
             model: AnswerHistory::new(clocks.now(), options.interval),
             paused: None,
         }

@@ -83,7 +83,7 @@ struct Top(TmuxTerminal);
 
 impl Top {
     fn open(program: &Path, folder: &Path) -> Result<Self> {
-        let environment = [("LC_ALL", "C.UTF-8"), ("PS1", "shell> ")];
+        let environment = [("LC_ALL", "C.UTF-8")];
         Ok(Self(TmuxTerminal::open(program, folder, (80, 24), &environment)?))
     }
 
@@ -106,6 +106,11 @@ impl Top {
 
     fn shows(&self, texts: &[&str]) -> Result<String> {
         self.shows_if(texts, |_| true)
+    }
+
+    /// Waits until a line of the screen is this text.
+    fn shows_line(&self, text: &str) -> Result<String> {
+        self.shows_if(&[text], |screen| screen.lines().any(|line| line == text))
     }
 
     /// Presses keys, and waits for the texts.
@@ -182,16 +187,16 @@ fn screens_with_writes(top: &Top, shell: &Shell) -> Result<()> {
 
 /// The target lacks a table: the channel fails, and the screens say what to do.
 async fn failed_channel(top: &Top, trial: &Trial, target: &Server) -> Result<()> {
-    trial.primary.sql("CREATE DATABASE lost; CREATE TABLE lost.t (id INT PRIMARY KEY)").await?;
+    trial.primary.sql("CREATE DATABASE lost; CREATE TABLE lost.t (name VARCHAR(40) PRIMARY KEY)").await?;
     let mut tries = 0;
     while target.sql("DROP DATABASE lost").await.is_err() {
         tries += 1;
         ensure!(tries < 600, "the channel does not create the database: {}", trial.relay_log_tail());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    trial.primary.sql("INSERT INTO lost.t VALUES (4711)").await?;
+    trial.primary.sql("INSERT INTO lost.t VALUES ('Zaphod')").await?;
     let overview = top.press(&["1"], &["! channel reports: TW-APP-", "what to do", "PROBLEM"])?;
-    ensure!(!overview.contains("4711"), "a row value is shown:\n{overview}");
+    ensure!(!overview.contains("Zaphod"), "a row value is shown:\n{overview}");
     top.press(&["Enter"], &["PROBLEMS: ", "tailwater channel"])?;
     top.press(&["2"], &["FAILED", "TW-APP-", "what to do"])?;
     Ok(())
@@ -227,7 +232,7 @@ fn end_of_the_program(top: &Top, shell: &Shell) -> Result<()> {
     let is_restored = |mark: &str| -> Result<()> {
         top.0.type_text(&format!("stty -a > {mark}.stty; echo {mark}=$?"))?;
         top.0.press(&["Enter"])?;
-        let screen = top.shows(&[&format!("\n{mark}=0")])?;
+        let screen = top.shows_line(&format!("{mark}=0"))?;
         ensure!(!screen.contains("[1 Overview]"), "the picture is still there:\n{screen}");
         let settings = std::fs::read_to_string(shell.path().join(format!("{mark}.stty")))?;
         ensure!(
@@ -244,7 +249,7 @@ fn end_of_the_program(top: &Top, shell: &Shell) -> Result<()> {
         top.0.press(&["Enter"])?;
         top.shows(&["[3 Clusters]"])?;
         shell.bash(&format!("kill -{signal} $(cat pid)"))?.exits(0);
-        top.shows(&[&format!("\n{mark}-exit=0")])?;
+        top.shows_line(&format!("{mark}-exit=0"))?;
         is_restored(mark)?;
     }
     top.command("")?;

@@ -8,14 +8,14 @@ use super::problem_list::wrapped;
 use super::terminal_style::Tone;
 use super::text_table::{Column, ColumnKind, TableCell, table};
 use super::units::{self, or_unknown};
-use super::{ChannelSort, View};
+use super::{ChannelSort, TopView};
 use crate::model::AnswerHistory;
 
 /// The lines below the table that describe the selected channel.
 const SELECTED_LINES_MAX: usize = 6;
 
 /// Returns the channels in the order of the view.
-pub(super) fn sorted_channels<'m>(view: &View, model: &'m AnswerHistory) -> Vec<&'m ChannelStatus> {
+pub(super) fn sorted_channels<'m>(view: &TopView, model: &'m AnswerHistory) -> Vec<&'m ChannelStatus> {
     let Some(state) = model.state() else { return Vec::new() };
     let mut channels: Vec<&ChannelStatus> = state.status.channels.iter().collect();
     match view.sort {

@@ -10,7 +10,7 @@ use super::problem_list::wrapped;
 use super::terminal_style::{TerminalStyle, Tone};
 use super::text_table::{cut, text_width};
 use super::{
-    Screen, View, channel_detail, channel_list, clusters, key_help, overview, problem_list, trends, units,
+    Screen, TopView, channel_detail, channel_list, clusters, key_help, overview, problem_list, trends, units,
 };
 use crate::model::{AnswerHistory, AnswerState, Moment};
 
@@ -24,7 +24,7 @@ const SILENCE_LINES_MAX: usize = 4;
 #[derive(Debug, Clone, Copy)]
 pub struct Picture<'a> {
     /// What is shown.
-    pub view: &'a View,
+    pub view: &'a TopView,
     /// The answers of the daemon. While the view is paused, those at that time.
     pub model: &'a AnswerHistory,
     /// The time that the picture shows.
@@ -115,7 +115,7 @@ impl Picture<'_> {
             AnswerState::Silent { since, has_answered, error } => {
                 let since = since.wall.format("%H:%M:%S");
                 let state = if *has_answered { "below is its last state" } else { "it has not answered yet" };
-                let hangs = "it accepts requests and answers none of them: it may hang";
+                let hangs = "It accepts requests and answers none of them: it may hang";
                 let reason = error.as_deref().unwrap_or(hangs);
                 format!("! No answer from the daemon since {since}; {state}. {reason}")
             }

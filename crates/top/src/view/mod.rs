@@ -113,7 +113,7 @@ pub enum KeyEffect {
 
 /// Which screen is shown, and what of it.
 #[derive(Debug, Clone)]
-pub struct View {
+pub struct TopView {
     /// The present screen.
     pub screen: Screen,
     /// The number of lines above the first one that is shown.
@@ -129,7 +129,7 @@ pub struct View {
     pub is_paused: bool,
 }
 
-impl View {
+impl TopView {
     /// The view at the start.
     pub fn new(screen: Screen) -> Self {
         Self {

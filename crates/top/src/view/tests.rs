@@ -26,7 +26,7 @@ fn well() -> AnswerHistory {
 }
 
 struct Shown {
-    view: View,
+    view: TopView,
     model: AnswerHistory,
     answer_state: AnswerState,
     style: TerminalStyle,
@@ -34,7 +34,7 @@ struct Shown {
 
 impl Shown {
     fn new(screen: Screen, model: AnswerHistory) -> Self {
-        Self { view: View::new(screen), model, answer_state: AnswerState::Answering, style: PLAIN }
+        Self { view: TopView::new(screen), model, answer_state: AnswerState::Answering, style: PLAIN }
     }
 
     fn picture(&self) -> Picture<'_> {

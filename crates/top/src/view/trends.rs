@@ -11,9 +11,9 @@ use super::units::{self, or_unknown};
 use crate::model::{Series, SeriesKind};
 
 /// The width of what stands beside the bars.
-const LABEL: usize = 20;
+const LABEL: usize = 18;
 /// The width of the newest or highest value.
-const VALUE: usize = 11;
+const VALUE: usize = 15;
 /// The greatest height of the bars of a series.
 const HEIGHT_MAX: usize = 4;
 
