@@ -1,6 +1,7 @@
 //! Asks the daemon once per interval, and waits for signals, in a thread of its own. So neither a daemon that
 //! hangs nor a signal handler delays the keyboard.
 
+use std::io::{IsTerminal, stdout};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -11,6 +12,12 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::daemon_answer::DaemonAnswer;
 use crate::model::Moment;
+
+/// How long the thread that reads keys may take to end.
+const END_MAX: Duration = Duration::from_secs(1);
+
+/// How often the thread checks that the terminal is still there.
+const TERMINAL_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the thread reports.
 pub(crate) enum PollerMessage {
@@ -55,17 +62,33 @@ pub(crate) fn start(
             let mut signals = signal(kind).context("signals cannot be handled")?;
             let sender = sender.clone();
             runtime.spawn(async move {
-                while signals.recv().await.is_some() {
-                    if sender.send(PollerMessage::End).is_err() {
-                        return;
-                    }
-                }
+                signals.recv().await;
+                end(&sender).await;
             });
         }
+        runtime.spawn(end_with_terminal(sender.clone()));
     }
     let poll = move || runtime.block_on(poll(socket, interval, clocks, sender));
     std::thread::Builder::new().name("poller".to_owned()).spawn(poll)?;
     Ok(receiver)
+}
+
+/// Ends the program after its terminal has gone, also if no signal says so.
+async fn end_with_terminal(sender: Sender<PollerMessage>) {
+    while stdout().is_terminal() {
+        tokio::time::sleep(TERMINAL_CHECK_INTERVAL).await;
+    }
+    end(&sender).await;
+}
+
+/// Ends the program. After the terminal has gone, crossterm reads the end of its input again and again and
+/// does not return, so this thread does not rely on the thread that reads keys.
+async fn end(sender: &Sender<PollerMessage>) {
+    // If there is no receiver, the program is about to end.
+    let _ = sender.send(PollerMessage::End);
+    tokio::time::sleep(END_MAX).await;
+    ratatui::restore();
+    std::process::exit(0);
 }
 
 async fn poll(socket: PathBuf, interval: Duration, clocks: Clocks, sender: Sender<PollerMessage>) {

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 use tailwater_lab::fault_trial::{Trial, TrialDurability, TrialSpec};
@@ -145,7 +145,8 @@ async fn top_in_a_terminal(kind: ServerKind) -> Result<()> {
     ensure!(clusters.contains("what to do"), "no remedy:\n{clusters}");
 
     silence_of_the_daemon(&top, &mut trial).await?;
-    end_of_the_program(&top, &shell)
+    end_of_the_program(&top, &shell)?;
+    loss_of_the_terminal(top, &shell)
 }
 
 /// The screens while clients write.
@@ -256,4 +257,23 @@ fn end_of_the_program(top: &Top, shell: &Shell) -> Result<()> {
     top.shows(&["[1 Overview]"])?;
     top.0.press(&["C-c"])?;
     is_restored("interrupt")
+}
+
+/// The program ends with its terminal, for example when an SSH connection breaks.
+fn loss_of_the_terminal(top: Top, shell: &Shell) -> Result<()> {
+    top.0.type_text(&format!("clear; echo $$ > pid; exec {PROGRAM} top -c tailwater.toml"))?;
+    top.0.press(&["Enter"])?;
+    top.shows(&["[1 Overview]"])?;
+    let pid = std::fs::read_to_string(shell.path().join("pid"))?;
+    let stat = PathBuf::from(format!("/proc/{}/stat", pid.trim()));
+    // A process that has ended stays a zombie until it is waited for.
+    let runs = || std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
+    ensure!(runs(), "the program does not run: {pid}");
+    drop(top);
+    let started = Instant::now();
+    while runs() {
+        ensure!(started.elapsed() < PATIENCE, "the program runs on without a terminal: {pid}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
 }
