@@ -29,8 +29,8 @@ fn capture(source: &str, transactions: u64, bytes: u64) -> Value {
     })
 }
 
-/// A daemon with a source, a reader, a channel and a cluster, in which nothing is wrong, after it has captured
-/// and applied that many transactions.
+/// A daemon with a source, a reader, a channel and a cluster, in which nothing is wrong, after it has
+/// captured and applied that many transactions.
 pub fn healthy(uptime_seconds: u64, transactions: u64) -> DaemonAnswer {
     let server = |name: &str, role: &str, reads_from: Value| {
         json!({

@@ -1,7 +1,7 @@
 //! What is shown: the present screen and selection, what keys do, and the text of each screen.
 //!
-//! - [`terminal_style`]: styles and characters. [`units`]: numbers as text. [`text_table`]: columns in a given
-//!   width.
+//! - [`terminal_style`]: styles and characters. [`units`]: numbers as text. [`text_table`]: columns in a
+//!   given width.
 //! - [`frame`]: the lines that all screens have, and the whole picture.
 //!   `overview`, `channel_list`, `channel_detail`, `clusters`, `trends`, `problem_list`, `key_help`: its
 //!   parts.
