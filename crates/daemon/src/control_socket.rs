@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use tailwater_config::CONTROL_SOCKET;
 
 pub use directory_lock::DirectoryLock;
-pub use socket_client::{ControlError, PausedChannel, ask, pause_channel, send_within};
+pub use socket_client::{ControlError, PausedChannel, ask, get, pause_channel, send_within};
 
 /// The longest body of a request, in bytes.
 pub const REQUEST_BYTES_MAX: usize = 4 << 20;

@@ -10,7 +10,8 @@
 //! - [`external_program`]: other programs that must not outlive the process that started them.
 //! - [`etcd_process`]: the lease store of several managers. [`haproxy_process`]: a load balancer.
 //!   [`prometheus_process`]: scrapes metrics and evaluates alert rules.
-//!   [`chromedriver_process`]: a headless browser. [`schemathesis`]: tests an HTTP API.
+//!   [`chromedriver_process`]: a headless browser. [`schemathesis`]: tests an HTTP API. `tmux_terminal`: a
+//!   terminal for programs that draw.
 //! - [`replication_setup`]: the replication account and semi-sync; [`native_replica`]: native replicas.
 //! - [`network_link`]: a network link that can be made slow or broken; [`slow_fsync`]: slow fsync;
 //!   [`full_disk`]: a disk that is temporarily full; [`stepped_clock`]: a wall clock that jumps. The last
@@ -47,6 +48,7 @@ pub mod server_kind;
 pub mod server_or_skip;
 pub mod slow_fsync;
 pub mod stepped_clock;
+mod tmux_terminal;
 mod tool_lookup;
 pub mod unusual_settings;
 pub mod workload;
@@ -70,4 +72,5 @@ pub use server_kind::ServerKind;
 pub use server_or_skip::{require, shared};
 pub use slow_fsync::SlowSync;
 pub use stepped_clock::SteppedClock;
+pub use tmux_terminal::TmuxTerminal;
 pub use workload::{Workload, WorkloadSpec};

@@ -28,6 +28,7 @@ mod job;
 mod log;
 mod manager;
 mod shell_integration;
+mod top;
 
 pub use channel::{ChannelAdd, ChannelCommand, ChannelEditArgs, ChannelName, CommitOrderArg, GtidArg};
 pub use check::{CheckArgs, CompareArgs, DigestsArg, RepairArgs, ThrottleArgs, WaitArg};
@@ -42,6 +43,7 @@ pub use manager::{
     DowntimeArgs, FailoverArgs, ManagerCommand, ManagerScope, RaiseTermsArgs, RejoinArgs, SwitchoverArgs,
 };
 pub use shell_integration::{CompletionShell, CompletionsArgs, ManArgs};
+pub use top::{ScreenArg, TopArgs};
 
 /// Everything downstream of the binlog: keeps MySQL and MariaDB data safe, in step and available.
 #[derive(Debug, Parser)]
@@ -89,6 +91,9 @@ pub enum Command {
     /// Show whether all is well with the running daemon: sources, log disk, binlog servers, channels and
     /// clusters, and what to do about each problem. Exit code 3: something is wrong.
     Status(ConfigFile),
+    /// Watch the running daemon in a terminal: problems, write rates, channels and their workers, clusters,
+    /// trends. Key `?` lists the keys, `q` quits.
+    Top(TopArgs),
     /// Check a configuration file, or print one to start from.
     #[command(subcommand)]
     Config(ConfigCommand),

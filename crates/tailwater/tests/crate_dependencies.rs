@@ -96,6 +96,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tailwater-daemon",
         ],
     ),
+    ("tailwater-top", &["tailwater-wire", "tailwater-daemon"]),
     (
         "tailwater-lab",
         &[
@@ -146,6 +147,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tailwater-daemon",
             "tailwater-preflight",
             "tailwater-http-api",
+            "tailwater-top",
             "tailwater-lab",
             "tailwater-server-suites",
         ],

@@ -536,6 +536,8 @@ impl ChannelRun {
         let lag = oldest_us.map_or(Duration::ZERO, |oldest_us| self.shared.source_time.since(oldest_us));
         let gtids = target_gtid_queries::text(self.progress.gtids());
         let buffered_bytes = self.scheduler.outstanding().weight.bytes as u64;
+        let waiting = self.scheduler.outstanding().transactions.saturating_sub(self.pool.transactions());
+        let worker_states = self.pool.states(now);
         let nontransactional = self.shared.nontransactional().iter().cloned().collect();
         self.status.send_modify(|status| {
             status.nontransactional_tables = nontransactional;
@@ -544,6 +546,8 @@ impl ChannelRun {
             status.lag_seconds = Some(lag.as_secs_f64());
             status.transactions_per_second = rate;
             status.buffered_bytes = buffered_bytes;
+            status.waiting_transactions = waiting as u64;
+            status.worker_states = worker_states;
         });
         self.publish().await
     }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::channel_options::GtidMode;
+use super::worker_activity::WorkerStatus;
 use crate::error::ApplyError;
 
 /// What a channel is doing.
@@ -88,6 +89,14 @@ pub struct ChannelStatus {
     pub transactions_per_second: f64,
     /// Number of connections that apply to the target.
     pub workers: usize,
+    /// What each of these connections does; empty while the channel does not run, or if the daemon is of an
+    /// earlier version.
+    #[serde(default)]
+    pub worker_states: Vec<WorkerStatus>,
+    /// Transactions that were read from the log and that no worker has: they wait for a worker, or for a
+    /// transaction with which they conflict.
+    #[serde(default)]
+    pub waiting_transactions: u64,
     /// The configured delay, in seconds: a transaction is applied this long after its commit on the source.
     /// The lag includes the delay.
     #[serde(default)]

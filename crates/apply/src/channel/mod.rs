@@ -58,6 +58,7 @@ mod target_gtid_queries;
 mod temporary_role_admin_grant;
 mod transaction_rate;
 mod worker;
+mod worker_activity;
 mod worker_pool;
 
 use std::time::Duration;
@@ -78,6 +79,7 @@ pub use ddl_exec_mode::DdlExecMode;
 pub use idempotent_row_writer::IdempotentSession;
 pub use source_clock::SourceTime;
 pub use statement_filter::OWN_SCHEMA;
+pub use worker_activity::{WorkerState, WorkerStatus};
 
 use crate::error::{ApplyError, ApplyRetry};
 use crate::replication_filter::FilterSet;
@@ -393,6 +395,9 @@ impl Supervisor {
                 run.await
             }
         };
+        // The workers have ended.
+        self.status
+            .send_modify(|status| (status.waiting_transactions, status.worker_states) = (0, Vec::new()));
         if self.status.borrow().commits_total > commits_before {
             // The run applied transactions, so the next failure starts a new backoff.
             self.backoff.reset();

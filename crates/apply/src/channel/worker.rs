@@ -22,6 +22,7 @@ use super::progress_store::STATEMENTS_ROW;
 use super::row_writer::RowWriter;
 use super::shared_channel_state::ChannelShared;
 use super::statement_runner::StatementRunner;
+use super::worker_activity::{BatchWait, WorkerActivity};
 use crate::error::ApplyError;
 use crate::log_position_range::joined;
 use crate::scheduler::{BatchId, BatchTiming, CommitOrder, TransactionBatch};
@@ -83,6 +84,7 @@ pub(super) struct ApplyWorker {
     statements: Arc<StatementRunner>,
     turn: watch::Receiver<BatchId>,
     yield_to: watch::Receiver<Option<BatchId>>,
+    activity: Arc<WorkerActivity>,
 }
 
 impl ApplyWorker {
@@ -104,7 +106,13 @@ impl ApplyWorker {
         // microseconds, which matters because a small transaction has only two or three statements.
         writer.connection.execute("SET SESSION autocommit=0").await?;
         let (turn, yield_to) = (shared.turn.subscribe(), shared.yield_to.subscribe());
-        Ok(Self { number, writer, progress_row, shared, statements, turn, yield_to })
+        let activity = Arc::default();
+        Ok(Self { number, writer, progress_row, shared, statements, turn, yield_to, activity })
+    }
+
+    /// Returns what this worker does.
+    pub(super) fn activity(&self) -> &Arc<WorkerActivity> {
+        &self.activity
     }
 
     /// Applies a batch and commits it.
@@ -174,6 +182,7 @@ impl ApplyWorker {
                 }
                 return Err(error);
             }
+            self.activity.count_conflict();
             debug!(
                 worker = self.number,
                 number, "conflict with another transaction; running the batch again"
@@ -356,6 +365,7 @@ impl ApplyWorker {
         &self,
         wait: impl Future<Output = Result<bool, LogError>>,
     ) -> Result<bool, ApplyError> {
+        let _waits = self.activity.wait(BatchWait::Log);
         // When the channel stops, a running batch still finishes, unless the disk hangs.
         let stopped = async {
             self.shared.stop.cancelled().await;
@@ -435,6 +445,7 @@ impl ApplyWorker {
     /// Waits for the batch's turn. Returns false if the turn will not come.
     async fn wait_turn(&mut self, batch: &TransactionBatch<BudgetedTransaction>) -> bool {
         let Some(before) = batch.commit_after else { return true };
+        let _waits = self.activity.wait(BatchWait::Batch);
         tokio::select! {
             biased;
             // The wait cannot fail, because the sender lives as long as `shared`.
@@ -446,6 +457,7 @@ impl ApplyWorker {
     /// Waits for the batch's turn, possibly while the batch holds locks.
     async fn wait_turn_or_yield(&mut self, batch: &TransactionBatch<BudgetedTransaction>) -> TurnWait {
         let Some(before) = batch.commit_after else { return TurnWait::Arrived };
+        let _waits = self.activity.wait(BatchWait::Batch);
         let id = batch.id;
         tokio::select! {
             biased;

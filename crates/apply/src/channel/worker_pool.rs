@@ -11,6 +11,7 @@ use super::log_reader::BudgetedTransaction;
 use super::shared_channel_state::ChannelShared;
 use super::statement_runner::StatementRunner;
 use super::worker::{ApplyWorker, BatchOutcome};
+use super::worker_activity::{WorkerActivity, WorkerState, WorkerStatus};
 use crate::error::ApplyError;
 use crate::scheduler::{BatchId, TransactionBatch};
 
@@ -36,12 +37,49 @@ pub(super) struct DeadWorker(Option<JoinError>);
 /// All workers of a run. Each worker is a task with its own connection to the target. The workers end when
 /// the pool is dropped.
 pub(super) struct WorkerPool {
-    workers: Vec<mpsc::Sender<TransactionBatch<BudgetedTransaction>>>,
+    workers: Vec<PooledWorker>,
     idle: Vec<usize>,
     running: BTreeSet<BatchId>,
     oldest: OldestBatch,
     results: mpsc::Receiver<(usize, BatchResult)>,
     tasks: JoinSet<()>,
+}
+
+/// A worker, as the pool sees it.
+#[derive(Debug)]
+struct PooledWorker {
+    batches: mpsc::Sender<TransactionBatch<BudgetedTransaction>>,
+    activity: Arc<WorkerActivity>,
+    /// When the worker got its batch, and the number of transactions in it.
+    batch: Option<(Instant, usize)>,
+    busy: Duration,
+    transactions_total: u64,
+}
+
+impl PooledWorker {
+    fn end_batch(&mut self, now: Instant) {
+        if let Some((since, transactions)) = self.batch.take() {
+            self.busy += now.saturating_duration_since(since);
+            self.transactions_total += transactions as u64;
+        }
+    }
+
+    fn status(&self, now: Instant) -> WorkerStatus {
+        let (state, present, transactions) = match self.batch {
+            None => (WorkerState::Idle, Duration::ZERO, 0),
+            Some((since, transactions)) => {
+                (self.activity.state(), now.saturating_duration_since(since), transactions)
+            }
+        };
+        WorkerStatus {
+            state,
+            batch_transactions: transactions as u64,
+            batch_seconds: present.as_secs_f64(),
+            busy_seconds_total: (self.busy + present).as_secs_f64(),
+            transactions_total: self.transactions_total,
+            conflicts_total: self.activity.conflicts(),
+        }
+    }
 }
 
 impl WorkerPool {
@@ -64,7 +102,12 @@ impl WorkerPool {
             };
             workers.push(connected.map_err(dead)??);
         }
-        Ok(Self::spawn(workers, run_worker))
+        let activities: Vec<_> = workers.iter().map(|worker| Arc::clone(worker.activity())).collect();
+        let mut pool = Self::spawn(workers, run_worker);
+        for (worker, activity) in pool.workers.iter_mut().zip(activities) {
+            worker.activity = activity;
+        }
+        Ok(pool)
     }
 
     /// Starts one task per worker.
@@ -86,7 +129,13 @@ impl WorkerPool {
         for (number, worker) in pool.into_iter().enumerate() {
             let (batches, received) = mpsc::channel(1);
             tasks.spawn(work(number, worker, received, sender.clone()));
-            workers.push(batches);
+            workers.push(PooledWorker {
+                batches,
+                activity: Arc::default(),
+                batch: None,
+                busy: Duration::ZERO,
+                transactions_total: 0,
+            });
         }
         Self {
             idle: (0..workers.len()).collect(),
@@ -116,10 +165,12 @@ impl WorkerPool {
     /// Gives a batch to a worker. Call this only if a worker [is idle](Self::has_idle).
     pub(super) async fn submit(&mut self, batch: TransactionBatch<BudgetedTransaction>) {
         let Some(worker) = self.idle.pop() else { return };
+        let now = Instant::now();
         self.running.insert(batch.id);
-        self.oldest.set(self.running.first().copied(), Instant::now());
+        self.oldest.set(self.running.first().copied(), now);
+        self.workers[worker].batch = Some((now, batch.first.len() + batch.rest.len()));
         // Sending cannot fail: an idle worker has room for one batch, and lives as long as the pool.
-        let _ = self.workers[worker].send(batch).await;
+        let _ = self.workers[worker].batches.send(batch).await;
     }
 
     /// Waits for the next batch that ends. Cancel safe.
@@ -133,10 +184,22 @@ impl WorkerPool {
             // While the pool exists, a task ends only by a panic.
             ended = self.tasks.join_next() => return Err(DeadWorker(ended.and_then(Result::err))),
         };
+        let now = Instant::now();
+        self.workers[worker].end_batch(now);
         self.idle.push(worker);
         self.running.remove(&result.0.id);
-        self.oldest.set(self.running.first().copied(), Instant::now());
+        self.oldest.set(self.running.first().copied(), now);
         Ok(result)
+    }
+
+    /// Returns the number of transactions in the running batches.
+    pub(super) fn transactions(&self) -> usize {
+        self.workers.iter().filter_map(|worker| worker.batch).map(|(_, transactions)| transactions).sum()
+    }
+
+    /// Returns what each worker does.
+    pub(super) fn states(&self, now: Instant) -> Vec<WorkerStatus> {
+        self.workers.iter().map(|worker| worker.status(now)).collect()
     }
 
     /// Returns the oldest batch, if it has stalled and newer batches run that may block it.
@@ -226,8 +289,19 @@ mod tests {
             "wrong error for the dead worker: {dead}"
         );
         pool.submit(batch(2)).await;
+        let states = |pool: &WorkerPool, now| -> Vec<WorkerState> {
+            pool.states(now).iter().map(|worker| worker.state).collect()
+        };
+        let later = Instant::now() + Duration::from_secs(5);
+        // The batch of the worker that panicked has no result.
+        assert_eq!(states(&pool, later), [WorkerState::Applying, WorkerState::Applying]);
+        assert!(
+            pool.states(later)[0].batch_seconds >= 5.0 && pool.states(later)[0].busy_seconds_total >= 5.0
+        );
         let (batch, _) = pool.next_result().await.expect("the other worker must still apply batches");
         assert_eq!(batch.id, BatchId(2));
+        assert_eq!(states(&pool, later), [WorkerState::Idle, WorkerState::Applying]);
+        assert!(pool.states(later)[0].batch_seconds == 0.0 && pool.states(later)[0].busy_seconds_total < 5.0);
     }
 
     #[test]

@@ -80,7 +80,7 @@ pub struct CaptureSnapshot {
 }
 
 /// The semi-sync replicas of a server, relays included, as that server reports them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SemiSyncAckers {
     /// Number of connected ones.
     pub connected: u32,
@@ -108,7 +108,7 @@ pub struct CaptureLogSnapshot {
 }
 
 /// A reader of a log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogReaderSnapshot {
     /// The name under which the log knows it: `channel NAME` or `replica SERVER_ID`.
     pub name: String,

@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
-pub use tailwater_apply::channel::{ChannelEdit, ChannelFault, ChannelState, ChannelStatus};
+pub use tailwater_apply::channel::{
+    ChannelEdit, ChannelFault, ChannelState, ChannelStatus, WorkerState, WorkerStatus,
+};
 
 /// A channel and the source whose log it applies.
 #[derive(Debug, Clone, Serialize)]

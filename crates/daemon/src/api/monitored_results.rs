@@ -1,9 +1,9 @@
 //! What is monitored besides captures, channels and clusters.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The disk of the log.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LogDiskSnapshot {
     /// The size of the file system, and what ordinary users can still write, in bytes; absent if they could
     /// not be read.

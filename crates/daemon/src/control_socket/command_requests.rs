@@ -40,6 +40,11 @@ enum AnswerKind {
 }
 
 impl ApiRequest {
+    /// A request for a resource, whose body the caller reads.
+    pub(super) fn get(path: &[&str]) -> anyhow::Result<Self> {
+        Self::new(Method::GET, path, None, AnswerKind::Status)
+    }
+
     /// The request for a command.
     ///
     /// # Errors

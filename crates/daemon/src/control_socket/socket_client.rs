@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
 use reqwest::{Client, RequestBuilder, Response};
+use serde::de::DeserializeOwned;
 use tailwater_apply::channel::ChannelStatus;
 
 use super::command_requests::ApiRequest;
@@ -113,6 +114,24 @@ pub fn ask(socket: &Path, command: &ControlCommand) -> anyhow::Result<ControlAns
 /// If no daemon listens there, or it does not answer.
 pub async fn send(socket: &Path, command: &ControlCommand) -> anyhow::Result<ControlAnswer> {
     send_within(socket, command, SILENCE_MAX).await
+}
+
+/// Gets a resource of the API of the daemon that listens at `socket`, such as `["status"]`.
+///
+/// # Errors
+/// If no daemon listens there, or it does not answer, or its answer has another shape.
+pub async fn get<T: DeserializeOwned>(socket: &Path, path: &[&str]) -> anyhow::Result<T> {
+    let request = ApiRequest::get(path)?;
+    let (is_success, body) = exchange(socket, &request, SILENCE_MAX).await?;
+    if !is_success {
+        let failed = ApiRequest::failure(&body);
+        return Err(match failed.map_err(|error| bad_answer(socket, format!("{error:#}")))? {
+            ControlAnswer::Failed { code: Some(code), message } => anyhow!("{code}: {message}"),
+            ControlAnswer::Failed { message, .. } => anyhow!("{message}"),
+            _ => anyhow!("the answer of the daemon is no failure"),
+        });
+    }
+    serde_json::from_slice(&body).map_err(|error| bad_answer(socket, error.to_string()).into())
 }
 
 /// Sends a command like [`send`], but waits at most `silence_max` for a sign of life.

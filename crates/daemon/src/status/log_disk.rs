@@ -46,23 +46,18 @@ fn space(directory: &Path) -> io::Result<DiskSpace> {
 /// system, do not count either.
 fn occupied_bytes(folder: &Path) -> io::Result<u64> {
     let mut bytes = 0_u64;
-    let mut folders = Vec::new();
-    let mut next = Some(fs::read_dir(folder)?);
-    while let Some(entries) = next {
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        let entries = match fs::read_dir(&next) {
+            Err(error) if next != folder && is_unreadable(&error) => continue,
+            entries => entries?,
+        };
         for entry in entries {
             let entry = entry?;
             match entry.metadata() {
                 Ok(metadata) if metadata.is_dir() => folders.push(entry.path()),
                 Ok(metadata) => bytes = bytes.saturating_add(metadata.blocks().saturating_mul(BLOCK_BYTES)),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
-        next = None;
-        while let (None, Some(folder)) = (&next, folders.pop()) {
-            match fs::read_dir(folder) {
-                Ok(entries) => next = Some(entries),
-                Err(error) if is_unreadable(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -82,16 +77,20 @@ mod tests {
     async fn files_in_subfolders_count() -> anyhow::Result<()> {
         let folder = tempfile::tempdir()?;
         let empty = measure(Some(folder.path().to_owned())).await;
-        fs::create_dir(folder.path().join("orders"))?;
-        fs::write(folder.path().join("orders/segment"), vec![1; 100_000])?;
-        // The file system allocates the blocks of a file when it writes the data back, so the test syncs the
-        // file.
-        fs::File::open(folder.path().join("orders/segment"))?.sync_all()?;
+        // Each of several folders counts, also those in folders.
+        for name in ["orders", "stock", "stock/older", "users"] {
+            fs::create_dir(folder.path().join(name))?;
+            let segment = folder.path().join(name).join("segment");
+            fs::write(&segment, vec![1; 100_000])?;
+            // The file system allocates the blocks of a file when it writes the data back, so the test syncs
+            // the file.
+            fs::File::open(segment)?.sync_all()?;
+        }
         let status = measure(Some(folder.path().to_owned())).await;
         let (empty, space) = (empty.space.unwrap_or_default(), status.space.unwrap_or_default());
         assert!(
-            space.log_bytes >= empty.log_bytes + 100_000,
-            "the file in the subfolder is not counted: {space:?}"
+            space.log_bytes >= empty.log_bytes + 400_000,
+            "a file in a subfolder is not counted: {space:?}"
         );
         assert!(
             space.total_bytes >= space.free_bytes && space.free_bytes > 0,

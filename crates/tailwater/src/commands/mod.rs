@@ -44,6 +44,7 @@ mod status_text;
 mod switchover;
 mod text_style;
 mod throttle_options;
+mod top;
 pub(crate) mod topology;
 mod topology_text;
 
@@ -84,6 +85,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Log(command) => log::log(&command, cli.output),
         Command::Channel(command) => channel::channel(command, cli.output, cli.show_values),
         Command::Status(file) => status::status(&file, cli.output),
+        Command::Top(arguments) => top::top(&arguments, cli.output),
         Command::Topology(arguments) => on_runtime(topology::topology(&arguments, cli.output)),
         Command::Failover(arguments) => failover::failover(arguments, cli.output),
         Command::Switchover(arguments) => switchover::switchover(arguments, cli.output),

@@ -15,4 +15,5 @@ mod links_pipes_and_devices;
 mod metrics;
 mod service_manager;
 mod status_command;
+mod top_command;
 mod topology_command;
