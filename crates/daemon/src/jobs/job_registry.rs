@@ -343,7 +343,8 @@ fn append(log: &mut Vec<JobLogLine>, lines: Vec<String>, now: JobTime) {
 
 fn bounded(mut text: String) -> String {
     if text.len() > TEXT_BYTES_MAX {
-        text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+        let end = (0..=TEXT_BYTES_MAX).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or(0));
         text.push_str("...");
     }
     text
