@@ -108,9 +108,9 @@ impl Top {
         self.shows_if(texts, |_| true)
     }
 
-    /// Waits until a line of the screen is this text.
+    /// Waits until a line of the screen ends with this text. A prompt may come before it.
     fn shows_line(&self, text: &str) -> Result<String> {
-        self.shows_if(&[text], |screen| screen.lines().any(|line| line == text))
+        self.shows_if(&[text], |screen| screen.lines().any(|line| line.ends_with(text)))
     }
 
     /// Presses keys, and waits for the texts.
