@@ -1,5 +1,5 @@
-//! Schemathesis, which sends valid and invalid requests to an HTTP API, as the API's OpenAPI document describes
-//! them, and checks the responses.
+//! Schemathesis, which sends valid and invalid requests to an HTTP API, as the API's OpenAPI document
+//! describes them, and checks the responses.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! The API keeps to its OpenAPI document, whatever it is sent. Schemathesis, which is not part of this project,
-//! generates valid and invalid requests from the document, as an operator, and checks each response.
+//! The API keeps to its OpenAPI document, whatever it is sent. Schemathesis, which is not part of this
+//! project, generates valid and invalid requests from the document, as an operator, and checks each response.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
