@@ -207,6 +207,25 @@ impl Browser {
         .await
     }
 
+    /// Selects a value in the open dialog.
+    pub async fn select(&self, field: &str, value: &str) -> Result<()> {
+        let selector = format!("dialog[open] [name={field}]");
+        self.until(&format!("{field} can be selected"), async || {
+            let selected = self.find(&selector).await?.select_by_value(value).await;
+            Ok(selected.is_ok().then_some(()))
+        })
+        .await
+    }
+
+    /// Types a text, wherever the focus is.
+    pub async fn type_text(&self, text: &str) -> Result<()> {
+        self.until("the focus takes text", async || {
+            let typed = self.client.active_element().await?.send_keys(text).await;
+            Ok(typed.is_ok().then_some(()))
+        })
+        .await
+    }
+
     /// Opens the dialog of an action.
     pub async fn open_dialog(&self, action: &str) -> Result<()> {
         self.click(&format!("#action-{action}")).await?;
@@ -231,8 +250,7 @@ impl Browser {
 
     /// Presses a key, wherever the focus is.
     pub async fn press(&self, key: Key) -> Result<()> {
-        let text = char::from(key).to_string();
-        Ok(self.client.active_element().await?.send_keys(&text).await?)
+        self.type_text(&char::from(key).to_string()).await
     }
 
     /// Presses Tab until the focus is on what the selector finds.

@@ -39,13 +39,13 @@ async fn a_cluster_is_managed_from_the_page(kind: ServerKind) -> Result<()> {
     browser.until_text("dialog [role=alert]", "is no duration").await?;
     browser.enter("for", "2h").await?;
     browser.enter("reason", "a new disk").await?;
-    browser.find("dialog [name=server]").await?.select_by_value("db3").await?;
+    browser.select("server", "db3").await?;
     browser.submit().await?;
     browser.until_done("the downtime has begun").await?;
     browser.until_text("#live", "Downtime of db3").await?;
     browser.until_text("#live", "a new disk").await?;
     browser.open_dialog("downtime").await?;
-    browser.find("dialog [name=server]").await?.select_by_value("db3").await?;
+    browser.select("server", "db3").await?;
     browser.click("dialog [name=end]").await?;
     browser.submit().await?;
     browser.until_done("the downtime has ended").await?;
@@ -87,9 +87,9 @@ async fn switch_over_with_the_keyboard(browser: &Browser, daemon: &PageDaemon) -
         .await?;
     browser.press(Key::Enter).await?;
     browser.tab_to("dialog[open] [name=to]").await?;
-    browser.client.active_element().await?.send_keys(other).await?;
+    browser.type_text(other).await?;
     browser.tab_to("dialog[open] [name=confirm]").await?;
-    browser.client.active_element().await?.send_keys("primary").await?;
+    browser.type_text("primary").await?;
     browser.press(Key::Enter).await?;
     browser.until_text("#run-outcome", "promoted").await?;
     let shown = browser.until_text("#live", &format!("{other} is primary")).await?;
