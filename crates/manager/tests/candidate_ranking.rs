@@ -309,7 +309,14 @@ fn look_at(executed: &str, received: &str, sql_error: Option<ThreadError>) -> Ob
         missing_privilege: None,
         unanswered: Vec::new(),
     };
-    Observation { server: "a".to_owned(), address: String::new(), began_ms: 0, took_ms: 1, outcome: Ok(look) }
+    Observation {
+        server: "a".to_owned(),
+        address: String::new(),
+        began_ms: 0,
+        took_ms: 1,
+        outcome: Ok(look),
+        earlier: None,
+    }
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use tailwater_topology::failure_analysis::observer_report::Observed;
 use tailwater_topology::probe_failure::ProbeFailure;
 use tailwater_topology::server_state::{
-    ConnectedReplica, DurabilitySettings, IoState, Observation, OptionalQuery, ProbeError, ReplicaChannel,
-    SemiSyncSource, ServerState, ThreadError, UnansweredQuery, WaitPoint,
+    ConnectedReplica, DurabilitySettings, IoState, Observation, ObservedGtids, OptionalQuery, ProbeError,
+    ReplicaChannel, SemiSyncSource, ServerState, ThreadError, UnansweredQuery, WaitPoint,
 };
 use tailwater_topology::{
     Cluster, ClusterPlan, ListenerPlan, Member, NodeRole, ProblemCode, Promotion, RelayPlan, RelayReader,
@@ -93,8 +93,9 @@ pub fn seen(name: &str, look: ServerState) -> Observation {
         server: name.into(),
         address: format!("{name}:3306"),
         began_ms: 0,
-        took_ms: 1,
+        took_ms: 0,
         outcome: Ok(look),
+        earlier: None,
     }
 }
 
@@ -320,6 +321,22 @@ fn each_problem_of_a_replica_is_reported() {
     check(&|look| look.executed = gtids(&format!("{}:1-10,{}:1", UUIDS[1], UUIDS[2])), ProblemCode::Errant);
     check(&|look| look.executed = gtids(&format!("{}:1-11", UUIDS[1])), ProblemCode::Ahead);
     check(&|look| look.unanswered = vec![unanswered(OptionalQuery::Replication)], ProblemCode::NotAsked);
+    // The replica was probed after the primary, so it may have executed newer transactions. Only those of its
+    // probe before that are compared.
+    let mut newer = follows(2, from("db1", 3306, Some(1)));
+    newer.executed = gtids(&format!("{}:1-11", UUIDS[1]));
+    let mut newer = Observation { began_ms: 1, ..seen("db2", newer) };
+    let cluster = build_tree(&plan(&["db2"]), &[newer.clone(), seen("db1", look(1))]);
+    assert_eq!(problems(&cluster, "db2"), []);
+    for (executed, expected) in [("1-10", vec![]), ("1-11", vec![ProblemCode::Ahead])] {
+        newer.earlier = Some(ObservedGtids {
+            ended_ms: 0,
+            executed: gtids(&format!("{}:{executed}", UUIDS[1])),
+            binlog_state: None,
+        });
+        let cluster = build_tree(&plan(&["db2"]), &[newer.clone(), seen("db1", look(1))]);
+        assert_eq!(problems(&cluster, "db2"), expected);
+    }
     // A replica with a configured delay, and a replica that has already received what it lacks, have no
     // problem.
     let mut late = follows(2, from("db1", 3306, Some(1)));

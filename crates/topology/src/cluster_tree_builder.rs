@@ -16,6 +16,8 @@ struct TreeEntry<'a> {
     node: TopologyNode,
     identity: ServerIdentity,
     look: Option<&'a ServerState>,
+    /// The observation of the server, if it is a server that was probed.
+    observation: Option<&'a Observation>,
     /// The relay's configuration and state, if the entry is a local or remote relay.
     relay: Option<&'a RelayPlan>,
     /// Index of the entry from which this entry reads.
@@ -74,6 +76,7 @@ fn server<'a>(member: &Member, observations: &'a [Observation], role: NodeRole) 
         node,
         identity: ServerIdentity::of_server(&member.address, look),
         look,
+        observation: seen,
         relay: None,
         parent: None,
     }
@@ -161,6 +164,7 @@ fn relay<'a>(name: &str, relay: &'a RelayPlan) -> TreeEntry<'a> {
         node,
         identity: ServerIdentity::of_relay(relay),
         look: None,
+        observation: None,
         relay: Some(relay),
         parent: Some(PRIMARY),
     }
@@ -189,7 +193,14 @@ fn add_target(places: &mut Vec<TreeEntry<'_>>, target: &TargetPlan, observations
                 describe(&mut node, look);
                 tell_unasked(&mut node, look, false);
             }
-            places.push(TreeEntry { node, identity, look: None, relay: None, parent: None });
+            places.push(TreeEntry {
+                node,
+                identity,
+                look: None,
+                observation: None,
+                relay: None,
+                parent: None,
+            });
             places.len() - 1
         }
     };
@@ -240,6 +251,8 @@ fn attach_to_sources(places: &mut [TreeEntry<'_>]) {
 
 fn judge(plan: &ClusterPlan, places: &mut [TreeEntry<'_>]) {
     let primary = places.get(PRIMARY).and_then(|place| place.look);
+    let primary_began_ms =
+        places.get(PRIMARY).and_then(|place| place.observation).map(|observation| observation.began_ms);
     let relays = places.iter().filter_map(|place| Some((place.relay?.server_id, place.node.name.clone())));
     let mut ids: Vec<(u32, String)> = relays.collect();
     let versions: Vec<_> = places.iter().map(|place| place.look.map(|look| look.version.clone())).collect();
@@ -288,7 +301,11 @@ fn judge(plan: &ClusterPlan, places: &mut [TreeEntry<'_>]) {
             judge_channel(node, channel);
         }
         if let Some(primary) = primary {
-            judge_against_primary(node, look, primary);
+            let before = place
+                .observation
+                .zip(primary_began_ms)
+                .and_then(|(observation, began_ms)| observation.gtids_before(began_ms));
+            judge_against_primary(node, look, before.as_ref(), primary);
         }
         let source = place.parent.and_then(|parent| versions.get(parent)?.clone());
         if let Some(source) = source.filter(|source| is_older(&look.version, source)) {
@@ -347,6 +364,7 @@ fn add_seen(places: &mut Vec<TreeEntry<'_>>) {
             node,
             identity: ServerIdentity::default(),
             look: None,
+            observation: None,
             relay: None,
             parent: Some(parent),
         });

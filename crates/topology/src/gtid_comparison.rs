@@ -5,20 +5,37 @@ use std::collections::BTreeMap;
 use tailwater_wire::gtid::{GtidDifference, GtidSet, MariadbBinlogState, MariadbGtid, MysqlGtidSet};
 
 use super::cluster_tree::GtidComparison;
-use crate::server_state::ServerState;
+use crate::server_state::{ObservedGtids, ServerState};
 
 /// Compares the transactions of a server with those of the primary. Returns `None` if their flavours differ.
 ///
-/// The primary must be probed after the server. The primary then has all transactions of its own that the
-/// server has, unless the primary lost them or they still wait for their ACK.
-pub fn compare(server: &ServerState, primary: &ServerState) -> Option<GtidComparison> {
-    match (&server.executed, &primary.executed) {
+/// `before` are the transactions that the server had before the probe of the primary began. The primary has
+/// all transactions of its own that are among them, unless it lost them or they still wait for their ACK.
+/// Without `before`, such transactions are not searched for.
+pub fn compare(
+    server: &ServerState,
+    before: Option<&ObservedGtids>,
+    primary: &ServerState,
+) -> Option<GtidComparison> {
+    let now = compare_gtids(server, &server.executed, server.binlog_state.as_ref(), primary)?;
+    let before = before
+        .and_then(|before| compare_gtids(server, &before.executed, before.binlog_state.as_ref(), primary));
+    Some(GtidComparison { ahead: before.and_then(|before| before.ahead), ..now })
+}
+
+fn compare_gtids(
+    server: &ServerState,
+    executed: &GtidSet,
+    binlog_state: Option<&GtidSet>,
+    primary: &ServerState,
+) -> Option<GtidComparison> {
+    match (executed, &primary.executed) {
         (GtidSet::MySql(has), GtidSet::MySql(primarys)) => {
             let own = primary.uuid.as_deref().and_then(uuid_bytes);
             Some(compare_mysql(has, primarys, own))
         }
         (GtidSet::MariaDb(has), GtidSet::MariaDb(primarys)) => {
-            let written = match &server.binlog_state {
+            let written = match binlog_state {
                 Some(GtidSet::MariaDb(state)) => state,
                 _ => has,
             };

@@ -4,7 +4,8 @@ use tailwater_wire::gtid::GtidSet;
 
 use super::cluster_tree::{ProblemCode, TopologyNode};
 use crate::server_state::{
-    IoState, ReplicaChannel, SEMI_SYNC_TIMEOUT_MS_MIN, SemiSyncSource, ServerState, ThreadError, WaitPoint,
+    IoState, ObservedGtids, ReplicaChannel, SEMI_SYNC_TIMEOUT_MS_MIN, SemiSyncSource, ServerState,
+    ThreadError, WaitPoint,
 };
 use crate::server_version::ServerVersion;
 
@@ -168,7 +169,13 @@ pub(super) fn judge_channel(node: &mut TopologyNode, channel: &ReplicaChannel) {
 }
 
 /// Adds the problems that a comparison with the primary shows.
-pub(super) fn judge_against_primary(node: &mut TopologyNode, look: &ServerState, primary: &ServerState) {
+/// `before` are the transactions that the server had before the probe of the primary began.
+pub(super) fn judge_against_primary(
+    node: &mut TopologyNode,
+    look: &ServerState,
+    before: Option<&ObservedGtids>,
+    primary: &ServerState,
+) {
     if look.flavour != primary.flavour {
         node.problem(
             ProblemCode::OtherFlavour,
@@ -176,7 +183,7 @@ pub(super) fn judge_against_primary(node: &mut TopologyNode, look: &ServerState,
         );
         return;
     }
-    let state = super::gtid_comparison::compare(look, primary);
+    let state = super::gtid_comparison::compare(look, before, primary);
     if let Some(errant) = state.as_ref().and_then(|state| state.errant.as_deref()) {
         node.problem(
             ProblemCode::Errant,

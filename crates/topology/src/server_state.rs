@@ -26,9 +26,41 @@ pub struct Observation {
     pub took_ms: u64,
     /// The server's state, or why it could not be read.
     pub outcome: Result<ServerState, ProbeError>,
+    /// The transactions that the server had at its last successful probe before this one.
+    pub earlier: Option<ObservedGtids>,
+}
+
+/// The transactions that a server had at the end of a probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObservedGtids {
+    /// The end of the probe, in milliseconds since 1970.
+    pub ended_ms: u64,
+    /// [`ServerState::executed`]
+    pub executed: GtidSet,
+    /// [`ServerState::binlog_state`]
+    pub binlog_state: Option<GtidSet>,
 }
 
 impl Observation {
+    /// Returns the transactions that the server had at the last successful probe, this one or an earlier one.
+    pub fn last_gtids(&self) -> Option<ObservedGtids> {
+        self.gtids().or_else(|| self.earlier.clone())
+    }
+
+    /// Returns the transactions that the server had at the newest probe that ended before this time, in
+    /// milliseconds since 1970; `None` if all known probes ended later.
+    pub fn gtids_before(&self, time_ms: u64) -> Option<ObservedGtids> {
+        [self.gtids(), self.earlier.clone()].into_iter().flatten().find(|gtids| gtids.ended_ms <= time_ms)
+    }
+
+    fn gtids(&self) -> Option<ObservedGtids> {
+        self.state().map(|state| ObservedGtids {
+            ended_ms: self.began_ms.saturating_add(self.took_ms),
+            executed: state.executed.clone(),
+            binlog_state: state.binlog_state.clone(),
+        })
+    }
+
     /// Returns the server's state, if it could be read.
     pub fn state(&self) -> Option<&ServerState> {
         self.outcome.as_ref().ok()

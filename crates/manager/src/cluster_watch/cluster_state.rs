@@ -258,6 +258,7 @@ impl ClusterState {
                 failure: ProbeFailure::TimedOut,
                 message: "it has not been probed yet".to_owned(),
             }),
+            earlier: None,
         })
     }
 

@@ -175,6 +175,7 @@ async fn poll(
     publish: impl Fn(PolledObservation),
 ) {
     let mut last = None;
+    let mut earlier = None;
     let mut under = PollDemand::default();
     loop {
         let due = demand.borrow_and_update().due(&target.name, last, &under);
@@ -196,7 +197,9 @@ async fn poll(
             of(demand) != of(&under)
         });
         tokio::select! {
-            observation = probe_server(&target, timeout) => {
+            mut observation = probe_server(&target, timeout) => {
+                observation.earlier = earlier;
+                earlier = observation.last_gtids();
                 last = Some((began, Instant::now()));
                 publish(PolledObservation { began, observation: Arc::new(observation) });
             }

@@ -55,6 +55,7 @@ pub async fn probe_server(subject: &ProbeTarget, timeout: Duration) -> Observati
         began_ms: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),
         took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         outcome,
+        earlier: None,
     }
 }
 
