@@ -253,8 +253,14 @@ impl Pair {
 
     /// Makes sure that the first manager holds the lease.
     pub async fn make_first_active(&mut self) -> Result<()> {
-        if !has_lease(&status(&self.shell)?) {
-            until(&self.second.shell, "one of the managers to act", has_lease).await?;
+        // Until one of them acts, either of them may get the lease.
+        let started = Instant::now();
+        while !has_lease(&status(&self.shell)?) {
+            if !has_lease(&status(&self.second.shell)?) {
+                ensure!(started.elapsed() < PATIENCE, "none of the managers acts");
+                tokio::time::sleep(Duration::from_millis(30)).await;
+                continue;
+            }
             self.second.process.take().context("the second daemon is not running")?.kill().await?;
             until(&self.shell, "the first manager to act", has_lease).await?;
             self.second.start()?;
