@@ -1,7 +1,7 @@
 //! Dumps real servers. A dump has one point in time under load, is complete after an interruption, and does
 //! not block other sessions.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tailwater_sandbox::{Link, Server, ServerKind, ServerSpec, require};
 use tailwater_session::{ConnectOptions, Connection, SessionError};
 use tailwater_tables::chunker::chunk_queries::SESSION_SETTINGS;
 use tailwater_tables::schema::{Selection, TableName};
-use tailwater_tables::snapshot::{Snapshot, SnapshotMethod, SnapshotOptions};
+use tailwater_tables::snapshot::{Snapshot, SnapshotOptions};
 use tailwater_tables::{BulkError, BulkProgress, schema};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
@@ -29,8 +29,6 @@ on_each_server!(
     definitions_change_as_soon_as_tables_are_finished,
     accounts_with_few_privileges_can_dump,
     a_dump_ends_during_definition_changes,
-    a_lost_snapshot_is_detected,
-    a_snapshot_does_not_wait_for_a_session_that_sets_gtid_slave_pos,
     a_long_statement_does_not_block_other_sessions,
 );
 
@@ -151,7 +149,7 @@ const TABLES: &[&str] = &[
     "INSERT INTO shop.parts SELECT id, id FROM shop.plain",
 ];
 
-async fn fill(server: &Server) -> Result<Connection> {
+pub(crate) async fn fill(server: &Server) -> Result<Connection> {
     let mut connection = Connection::connect(&server.socket_options()).await?;
     for statement in TABLES {
         connection.execute(statement).await.context(*statement)?;
@@ -522,76 +520,6 @@ async fn accounts_with_few_privileges_can_dump(kind: ServerKind) -> Result<()> {
     let expected = if kind.flavour() == Flavour::MySql { "table locks" } else { "lock-free comparison" };
     ensure!(report.method == expected, "the snapshot was taken by {}", report.method);
     compare(&mut connection, &folder, &report.manifest).await
-}
-
-async fn a_lost_snapshot_is_detected(kind: ServerKind) -> Result<()> {
-    let Some(server) = start(kind).await? else { return Ok(()) };
-    fill(&server).await?;
-    let options = SnapshotOptions {
-        connect: server.connect_options(),
-        connections: 2,
-        lock_wait_max: Duration::from_secs(5),
-        selection: Selection { tables: vec![TableName::new("shop", "plain")], ..Selection::default() },
-        finished: HashSet::new(),
-        channels_stopped: Vec::new(),
-    };
-    let mut snapshot = Snapshot::take(&options).await?;
-    for reader in &mut snapshot.readers {
-        Snapshot::check_open(&mut reader.connection).await?;
-        ensure!(reader.tables().count() == 1);
-    }
-    // Simulates a server that ends the transaction of the snapshot, as a statement with an implicit commit
-    // does.
-    let connection = &mut snapshot.readers.first_mut().context("the snapshot has no connection")?.connection;
-    connection.execute("COMMIT").await?;
-    let lost = Snapshot::check_open(connection).await;
-    ensure!(
-        matches!(lost, Err(BulkError::SnapshotLost { .. })),
-        "the dump did not detect the lost snapshot: {lost:?}"
-    );
-    Ok(())
-}
-
-/// `SET GLOBAL gtid_slave_pos` holds the server's replication mutex while it waits for the end of the backup
-/// stage. A snapshot that asked for the replication status in that stage would never end.
-async fn a_snapshot_does_not_wait_for_a_session_that_sets_gtid_slave_pos(kind: ServerKind) -> Result<()> {
-    if kind.flavour() == Flavour::MySql || require(kind).is_none() {
-        return Ok(());
-    }
-    let server = Server::start(ServerSpec::new(kind).options(["--skip-log-bin"])).await?;
-    fill(&server).await?;
-    let stop = CancellationToken::new();
-    let setter = tokio::spawn({
-        let (stop, mut connection) = (stop.clone(), Connection::connect(&server.connect_options()).await?);
-        async move {
-            connection.execute("SET SESSION lock_wait_timeout = 30").await?;
-            let mut number = 0;
-            while !stop.is_cancelled() {
-                number += 1;
-                connection.execute(&format!("SET GLOBAL gtid_slave_pos = '0-1-{number}'")).await?;
-            }
-            anyhow::Ok(number)
-        }
-    });
-    let options = SnapshotOptions {
-        connect: server.connect_options(),
-        connections: 2,
-        lock_wait_max: Duration::from_secs(5),
-        selection: Selection { tables: vec![TableName::new("shop", "plain")], ..Selection::default() },
-        finished: HashSet::new(),
-        channels_stopped: Vec::new(),
-    };
-    for _ in 0..20 {
-        let snapshot = Snapshot::take(&options).await?;
-        ensure!(
-            snapshot.method == SnapshotMethod::BackupStage,
-            "the snapshot was taken with {:?}",
-            snapshot.method
-        );
-    }
-    stop.cancel();
-    ensure!(setter.await?? > 0, "no session set gtid_slave_pos during the snapshots");
-    Ok(())
 }
 
 /// During a dump, a session that alters a table waits until the dump of that table is finished, and does not

@@ -18,6 +18,7 @@ mod mysql_to_mariadb_load;
 mod parquet_output;
 mod server_contents;
 mod server_copy;
+mod snapshots;
 mod source_of_every_column_type;
 mod sql_and_csv_output;
 #[path = "../../tables/tests/stock_client.rs"]

@@ -129,3 +129,22 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParameter
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integral_numbers_are_integers_and_large_ones_are_refused() {
+        let normal = |text: &str| {
+            let mut value: Value = serde_json::from_str(text).expect("the test has valid JSON");
+            normalize_integers(&mut value).map(|()| value.to_string())
+        };
+        assert_eq!(normal(r#"[5.0,{"a":-3.0,"b":2.5}]"#).as_deref(), Ok(r#"[5,{"a":-3,"b":2.5}]"#));
+        assert_eq!(normal("9223372036854775807").as_deref(), Ok("9223372036854775807"));
+        assert_eq!(normal("1e300").as_deref(), Ok("1e+300"));
+        let refused = normal(r#"{"a":[9223372036854775808]}"#).expect_err("2^63 was accepted");
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+        assert!(refused.failure.message.contains("9223372036854775808 is too large"), "{refused:?}");
+    }
+}

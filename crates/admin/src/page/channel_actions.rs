@@ -1,24 +1,18 @@
 //! The actions of a channel: their dialogs, and what they do.
 
-use std::collections::BTreeMap;
-use std::str::FromStr;
-
 use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::routing::get;
 use axum::{Form, Router};
-use serde::de::DeserializeOwned;
 use tailwater_binlog_stats::LocalTime;
 use tailwater_daemon::api::channels::{ChannelEdit, ChannelSnapshot};
-use tailwater_daemon::api::daemon_requests::{CommandError, ControlCommand};
+use tailwater_daemon::api::daemon_requests::ControlCommand;
 
 use super::PageState;
 use super::dialog::{Dialog, DialogField, DialogInput, done};
 use super::display_format::path_segment;
+use super::entered_fields::{Entered, chosen, confirmed, failure_text, parsed, refilled, text};
 use super::page_error::PageError;
-
-/// What the visitor entered, by the name of the field.
-pub(super) type Entered = BTreeMap<String, String>;
 
 pub(super) fn routes() -> Router<PageState> {
     Router::new().route("/channels/{name}/{action}", get(dialog).post(act))
@@ -44,45 +38,6 @@ async fn act(
     match executed {
         Ok(_) => Ok(done(&format!("Channel {name}: {}", done_text(&action)))),
         Err(failure) => refilled(dialog, &entered, failure).show(),
-    }
-}
-
-/// The dialog again, with what was entered and why it was refused.
-pub(super) fn refilled(dialog: Dialog, entered: &Entered, failure: String) -> Dialog {
-    Dialog { failure: Some(failure), ..dialog.filled(|name| entered.get(name).cloned()) }
-}
-
-/// A refusal of the daemon, with its code.
-pub(super) fn failure_text(error: &CommandError) -> String {
-    match &error.code {
-        Some(code) => format!("{code}: {}", error.message),
-        None => error.message.clone(),
-    }
-}
-
-/// The text of a field; `None` if it is blank.
-pub(super) fn text(entered: &Entered, name: &str) -> Option<String> {
-    entered.get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
-}
-
-/// The value of a field; `None` if it is blank.
-pub(super) fn parsed<T: FromStr>(entered: &Entered, name: &str, expected: &str) -> Result<Option<T>, String> {
-    text(entered, name)
-        .map(|value| value.parse().map_err(|_| format!("{name}: {value:?} is not {expected}")))
-        .transpose()
-}
-
-fn chosen<T: DeserializeOwned>(entered: &Entered, name: &str) -> Result<Option<T>, String> {
-    let value = text(entered, name);
-    let read = value.map(|value| serde_json::from_value(serde_json::Value::String(value)));
-    read.transpose().map_err(|error| format!("{name}: {error}"))
-}
-
-/// Whether the visitor has repeated the name.
-pub(super) fn confirmed(entered: &Entered, name: &str) -> Result<(), String> {
-    match text(entered, "confirm") {
-        Some(typed) if typed == name => Ok(()),
-        _ => Err(format!("Nothing was changed: type {name} to confirm.")),
     }
 }
 

@@ -19,6 +19,7 @@ mod chart_data;
 mod cluster_graph;
 mod dialog;
 mod display_format;
+mod entered_fields;
 mod failover_actions;
 mod failover_view;
 mod frame;

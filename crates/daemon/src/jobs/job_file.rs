@@ -32,3 +32,24 @@ pub(super) fn read(path: &Path) -> Result<Option<StoredJobs>> {
 pub(super) fn write(path: &Path, jobs: &StoredJobs) -> Result<()> {
     tailwater_files::write_atomically(path, &serde_json::to_vec(jobs)?, tailwater_files::PRIVATE_FILE_MODE)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_file_and_one_of_a_later_version_are_errors() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("jobs.json");
+        assert!(read(&path)?.is_none());
+        let jobs = StoredJobs { schema_version: SCHEMA_VERSION, next_id: 7, jobs: Vec::new() };
+        write(&path, &jobs)?;
+        assert_eq!(read(&path)?, Some(jobs.clone()));
+        write(&path, &StoredJobs { schema_version: SCHEMA_VERSION + 1, ..jobs })?;
+        let later = read(&path).expect_err("a later version was read");
+        assert!(later.to_string().contains("a later version of Tailwater wrote it"), "{later}");
+        std::fs::write(&path, "{\"schema_version\": 1, \"next")?;
+        assert!(read(&path).is_err(), "a damaged file was read");
+        Ok(())
+    }
+}

@@ -126,7 +126,7 @@ impl Default for JobRegistry {
 
 impl JobRegistry {
     /// Continues with the jobs of an earlier process of the daemon. Its own jobs have ended with it. Command
-    /// lines may still run, and go on to report.
+    /// lines may still run and report.
     pub fn restore(stored: StoredJobs, now: JobTime) -> Self {
         let mut registry = Self { next_id: stored.next_id.max(1), ..Self::default() };
         for mut details in stored.jobs {

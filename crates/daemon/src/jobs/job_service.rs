@@ -24,7 +24,7 @@ use crate::control_api::ChangeCounter;
 /// Interval of the search for lost jobs.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a change waits until it is stored. A disk that hangs delays nobody for longer.
+/// How long a change waits until it is stored. A disk that hangs delays a command for at most this time.
 const STORE_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// The jobs of this daemon.

@@ -33,7 +33,7 @@ pub(crate) struct Readings {
     pub drift_checks: Vec<DriftCheckSnapshot>,
 }
 
-/// Reads them in the background. A disk that hangs delays nobody else.
+/// Reads them in the background. A disk that hangs delays nothing else.
 #[derive(Debug, Default)]
 pub(crate) struct Monitor {
     readings: Arc<Mutex<Readings>>,

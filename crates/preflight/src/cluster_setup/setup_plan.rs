@@ -206,7 +206,7 @@ fn refusals(cluster: &DiscoveredCluster, wishes: &SetupWishes, existing: &Existi
     refusals
 }
 
-/// Why the statements would hang: each commit waits for an ACK, and nobody sends one.
+/// Why the statements would hang: each commit waits for an ACK, and no acker is connected.
 fn waits_for_ack(plan: &SetupPlan, cluster: &DiscoveredCluster) -> Option<String> {
     let source = cluster.primary.state.semi_sync_source.as_ref()?;
     let waits =
@@ -364,7 +364,7 @@ impl ExistingSetup {
     }
 }
 
-/// The `server_id` of the capture: that of the present configuration, or the first that nobody has.
+/// The `server_id` of the capture: that of the present configuration, or the first that no server has.
 fn server_id(cluster: &DiscoveredCluster, wishes: &SetupWishes, existing: &ExistingSetup) -> u32 {
     if let Some(present) = existing.server_id(&wishes.source_name) {
         return present;

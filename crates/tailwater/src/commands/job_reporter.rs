@@ -80,7 +80,8 @@ impl JobSocket {
             }
             (JobDaemon::Auto, None) => {
                 let path = packaged_log_directory(Path::new(PACKAGED_CONFIG))?.join(CONTROL_SOCKET);
-                // Nobody needs to know that there is no daemon, or that it is not for this user.
+                // The user did not name a daemon, so it is no warning that there is none, or that this
+                // user may not connect to it.
                 std::fs::symlink_metadata(&path).ok().map(|_| Self { path, is_named: false })
             }
         }

@@ -180,7 +180,7 @@ async fn a_failed_load_is_listed_with_its_code() -> Result<()> {
     Ok(())
 }
 
-/// The list survives a restart of the daemon, and a command that runs meanwhile goes on to report. When the
+/// The list survives a restart of the daemon, and a command that runs meanwhile continues to report. When the
 /// command is killed, its job is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_survives_a_restart_of_the_daemon_and_is_lost_after_a_kill() -> Result<()> {

@@ -10,7 +10,7 @@ use super::text_table::cut;
 use super::units::{self, or_unknown};
 use crate::model::{Series, SeriesKind};
 
-/// The width of what stands beside the bars.
+/// The width of the label beside the bars.
 const LABEL: usize = 18;
 /// The width of the newest or highest value.
 const VALUE: usize = 15;
