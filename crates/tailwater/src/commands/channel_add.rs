@@ -25,6 +25,9 @@ use tailwater_daemon::options_from_config::connect_options;
 /// Time limit for the channel to start after the copy.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Time limit for the lag of a running channel to be known, for the table printed at the end.
+const LAG_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Copies the source to the target, then starts the channel. The log is retained from before the snapshot of
 /// the copy, and the target gets the GTIDs of the copy. Therefore the channel starts exactly after the copy.
 ///
@@ -181,14 +184,21 @@ async fn ensure_same_family(source: &ConnectOptions, target: &ConnectOptions) ->
     Ok(())
 }
 
-/// Waits until the channel runs.
+/// Waits until the channel runs, and for a moment until its lag is known, for the table printed then.
 async fn wait_running(config: &Config, name: &str) -> anyhow::Result<Vec<ChannelStatus>> {
     let begin = Instant::now();
+    let mut running_since = None;
     loop {
         let channels = send(config, &ControlCommand::List)?;
         let channel = channels.iter().find(|channel| channel.name == name);
+        let lag = channel.and_then(|channel| channel.lag_seconds);
         match channel.map(|channel| channel.state) {
-            Some(ChannelState::Running) => return Ok(channels),
+            Some(ChannelState::Running) if lag.is_some() => return Ok(channels),
+            Some(ChannelState::Running)
+                if running_since.get_or_insert_with(Instant::now).elapsed() >= LAG_TIMEOUT =>
+            {
+                return Ok(channels);
+            }
             Some(ChannelState::Failed) => {
                 let fault = channel.and_then(|channel| channel.fault.as_ref());
                 let fault =

@@ -82,12 +82,14 @@ async fn requests_of_all_kinds_are_answered_as_documented() -> Result<()> {
     let peak_kib: u64 = peak.trim().trim_end_matches(" kB").parse()?;
     ensure!(peak_kib >> 10 <= RSS_MIB_MAX, "TAILWATER_SEED={seed}: the daemon took {} MiB", peak_kib >> 10);
 
-    // After all orders the channel can be started again, and applies.
+    // After all orders the channel can be started again, and applies. The requests may have let it apply a
+    // part of the log already: its target must be empty to begin at the log's oldest entry.
     let toml = "-c tailwater.toml";
-    for orders in ["channel set reports --workers 4 --gtid log --delay-seconds 0", "channel stop reports"] {
+    shell.run(&format!("channel stop reports {toml}"))?.exits(0);
+    target.sql("SET sql_log_bin = 0; DROP DATABASE IF EXISTS shop").await?;
+    for orders in ["channel set reports --workers 4 --gtid log --delay-seconds 0", "channel start reports"] {
         shell.run(&format!("{orders} {toml}"))?.exits(0);
     }
-    shell.run(&format!("channel start reports {toml}"))?.exits(0);
     let started = Instant::now();
     loop {
         let listed = shell.run(&format!("channel list {toml}"))?;
