@@ -1,6 +1,6 @@
-//! What is checked and prepared before a daemon starts.
+//! Checks and preparations before the daemon starts.
 //!
-//! - [`connection_check`]: tries a configuration against its servers and this machine
+//! - [`connection_check`]: checks that the servers and this machine fit a configuration
 //!   (`tailwater config check --connect`).
 //! - [`cluster_setup`]: finds the servers of a primary's cluster, and plans the account and the configuration
 //!   for it (`tailwater init`).

@@ -17,24 +17,24 @@ const SERVER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The port of a replica that does not report its own.
 const DEFAULT_PORT: u16 = 3306;
 
-/// The greatest number of servers that are asked.
+/// The maximum number of servers that are queried.
 const SERVERS_MAX: usize = 200;
 
 /// The servers of a cluster.
 #[derive(Debug)]
 pub struct DiscoveredCluster {
-    /// The server that was named.
+    /// The server that the user named.
     pub primary: DiscoveredServer,
-    /// Its replicas, and their replicas.
+    /// The primary's replicas, and the replicas of these.
     pub replicas: Vec<DiscoveredServer>,
-    /// Replicas that could not be asked: what is known of each, and why.
+    /// One text for each server whose replicas could not all be queried: their `server_id`s, and the errors.
     pub not_asked: Vec<String>,
 }
 
-/// A server that was asked.
+/// A server that was queried.
 #[derive(Debug)]
 pub struct DiscoveredServer {
-    /// The address at which it answered.
+    /// The address at which the server answered.
     pub endpoint: Endpoint,
     /// Its state.
     pub state: ServerState,
@@ -47,17 +47,17 @@ impl DiscoveredServer {
     }
 }
 
-/// Asks a server and its replicas, with the same account for all. `own_server_id` is that of the capture,
-/// which is registered like a replica while the daemon runs.
+/// Queries a server and all its direct and indirect replicas, with the same account. `own_server_id` is the
+/// `server_id` of Tailwater's capture, which the primary lists like a replica while the daemon runs.
 ///
-/// # Errors
-/// If the named server cannot be asked. What is wrong with a replica is in [`DiscoveredCluster::not_asked`].
+/// # Errors If the server itself cannot be queried. Errors of replicas are in
+/// [`DiscoveredCluster::not_asked`].
 pub async fn discover(
     connect: &ConnectOptions,
     own_server_id: Option<u32>,
 ) -> anyhow::Result<DiscoveredCluster> {
     let is_replica = |replica: &ConnectedReplica| Some(replica.server_id) != own_server_id;
-    let mut primary = ask(connect).await.with_context(|| format!("ask {}", connect.endpoint))?;
+    let mut primary = ask(connect).await.with_context(|| format!("query {}", connect.endpoint))?;
     primary.state.replicas.retain(is_replica);
     let mut found = vec![primary];
     let (mut not_asked, mut next) = (Vec::new(), VecDeque::from([0]));
@@ -96,12 +96,12 @@ pub async fn discover(
         }
     }
     let mut servers = found.into_iter();
-    let Some(primary) = servers.next() else { bail!("no server was asked") };
+    let Some(primary) = servers.next() else { bail!("no server was queried") };
     Ok(DiscoveredCluster { primary, replicas: servers.collect(), not_asked })
 }
 
-/// The addresses at which the replicas of a server may be: what they report themselves, and from where they
-/// are connected.
+/// Returns the addresses at which the replicas of a server may listen. The hosts are from the replicas' own
+/// reports (`report_host`), or from the connections that read the server's binlog.
 fn candidates(source: &DiscoveredServer) -> Vec<Endpoint> {
     let mut endpoints: Vec<Endpoint> = Vec::new();
     let mut add = |host: &str, port: u16| {
@@ -136,24 +136,25 @@ async fn ask(connect: &ConnectOptions) -> anyhow::Result<DiscoveredServer> {
     }
 }
 
-/// What is known of an account that `tailwater init` needs.
+/// The state of an account that `tailwater init` needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccountState {
     /// The server has no such account.
     Absent,
-    /// The account exists, and its password is not known.
+    /// The account exists, and Tailwater does not know its password.
     UnknownPassword,
-    /// One can log in; it lacks the privileges of these purposes.
+    /// Tailwater can log in with the account.
     Usable {
-        /// Purposes for which it lacks privileges.
+        /// Purposes for which the account lacks privileges.
         lacks: Vec<AccountPurpose>,
     },
 }
 
-/// Finds out whether an account exists, and tries it with a password if one is known.
+/// Returns whether an account exists, and which privileges it lacks. Logs in with the account if the password
+/// is known.
 ///
-/// # Errors
-/// If the administrator may not read `mysql.user`, or a connection fails for another reason than the login.
+/// # Errors If the administrator may not read `mysql.user`, or if a connection fails for another reason than
+/// a wrong password.
 pub async fn account_state(
     admin: &ConnectOptions,
     (user, host): (&str, &str),

@@ -10,16 +10,16 @@ use toml::Value;
 use super::cluster_discovery::{DiscoveredCluster, DiscoveredServer, name_of};
 use super::setup_plan::SetupWishes;
 
-/// The settings that do not come from the wishes.
+/// The settings of the configuration that are not in [`SetupWishes`].
 pub(super) struct ChosenSettings<'a> {
     pub(super) server_id: u32,
-    /// The option file with the account's password, relative to the configuration.
+    /// The option file with the account's password, relative to the folder of the configuration.
     pub(super) option_file: &'a str,
-    /// The file with the password of the replicas' account, relative to the configuration.
+    /// The file with the password of the replicas' account, relative to the folder of the configuration.
     pub(super) replica_password_file: &'a str,
 }
 
-/// Writes the configuration. The same cluster and wishes give the same text.
+/// Returns the text of the configuration. The text depends only on the arguments.
 pub(super) fn config_text(
     cluster: &DiscoveredCluster,
     wishes: &SetupWishes,
@@ -45,9 +45,12 @@ fn write_all(
         text,
         "# After a change: tailwater config check --connect -c FILE, then reload or restart the daemon.\n"
     )?;
-    writeln!(text, "# Every commit of the primary is in this folder before its client gets an OK.")?;
+    writeln!(text, "# The folder of the log, a copy of the primary's binlog.")?;
     writeln!(text, "[log]\ndirectory = {}", quoted_path(&wishes.log_directory))?;
-    writeln!(text, "# Complete segments may be removed after this time, if nothing needs them.")?;
+    writeln!(
+        text,
+        "# The log's complete segments (files) are removed after this time, if nothing needs them."
+    )?;
     writeln!(text, "#retention_hours_max = 168\n")?;
     writeln!(text, "# The primary: {} {}.", name_of(state.flavour), state.version)?;
     writeln!(text, "[[source]]\nname = {name}")?;
@@ -56,8 +59,10 @@ fn write_all(
     writeln!(text, "# Unique among all servers and replicas of the cluster.")?;
     writeln!(text, "server_id = {}", chosen.server_id)?;
     let meaning = match wishes.semi_sync {
-        true => "Commits wait until they are in the log (semi-sync).",
-        false => "Commits do not wait for the log: the last ones may be lost with the primary.",
+        true => "A commit of the primary waits until it is in the log (semi-sync).",
+        false => {
+            "Commits do not wait for the log. If the primary is lost, its last commits may be lost, too."
+        }
     };
     writeln!(text, "# {meaning}\nsemi_sync = {}", wishes.semi_sync)?;
     if let Some(listen) = wishes.serve {
@@ -77,7 +82,7 @@ fn write_all(
         writeln!(text, "[manager]")?;
         writeln!(
             text,
-            "# With true a dead primary is replaced without an operator (how-to/failover-runbook.md)."
+            "# With true, the manager replaces a dead primary without an operator (how-to/failover-runbook.md)."
         )?;
         writeln!(text, "automatic = false")?;
     }
@@ -109,7 +114,8 @@ fn login(text: &mut String, wishes: &SetupWishes, chosen: &ChosenSettings<'_>) -
     }
 }
 
-/// The names of the replicas: their host names, with the port if the host name is used twice.
+/// Returns the names of the replicas: their host names, followed by the port if two servers have the same
+/// host name.
 fn names(cluster: &DiscoveredCluster, wishes: &SetupWishes) -> Vec<String> {
     let legal =
         |letter: char| if letter.is_ascii_alphanumeric() || "_-.".contains(letter) { letter } else { '-' };

@@ -6,11 +6,12 @@ use rand::seq::IndexedRandom;
 /// Letters and digits that are not mistaken for each other.
 const LETTERS: &[u8] = b"abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789";
 
-/// Groups of letters, joined by hyphens. 24 letters of 57 have 139 bits.
+/// Number of groups of letters, which are joined by hyphens. 24 letters of 57 have 139 bits of entropy.
 const GROUPS: usize = 4;
 const GROUP_LETTERS: usize = 6;
 
-/// A random password: letters of both cases, digits and hyphens, which need no quotes in an option file.
+/// Returns a random password. It has upper and lower case letters, digits and hyphens, which need no quotes
+/// in an option file.
 pub(super) fn generate(random: &mut impl Rng) -> String {
     loop {
         let group = |random: &mut _| {

@@ -1,10 +1,9 @@
-//! Finds the servers of a primary's cluster, and plans the account, the files and the settings with which
-//! Tailwater captures it (`tailwater init`).
+//! Prepares a primary and its replicas for Tailwater: account, files and settings (`tailwater init`).
 //!
-//! - [`cluster_discovery`]: asks the primary and its replicas.
-//! - [`setup_plan`]: what is to be done, from what was found and what is there already. `config_text` writes
-//!   the configuration, `generated_password` the passwords.
-//! - [`setup_execution`]: does it.
+//! - [`cluster_discovery`]: queries the primary and its replicas.
+//! - [`setup_plan`]: compares the servers and the existing files with the user's wishes, and plans statements
+//!   and files. `config_text` returns the text of the configuration, `generated_password` the passwords.
+//! - [`setup_execution`]: executes the plan.
 
 pub mod cluster_discovery;
 mod config_text;

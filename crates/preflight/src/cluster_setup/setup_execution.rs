@@ -1,4 +1,4 @@
-//! Carries out a plan.
+//! Executes a setup plan: runs its statements and writes its files.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -13,10 +13,9 @@ use tailwater_session::{ConnectOptions, Connection};
 use super::cluster_discovery::DiscoveredCluster;
 use super::setup_plan::{ExistingSetup, FileChange, PlannedFile, SetupPlan, SetupStatement, SetupWishes};
 
-/// Reads what is there already, except the account on the server.
+/// Reads the files of an earlier setup, if any. Does not read the account on the server.
 ///
-/// # Errors
-/// If a file exists and cannot be read.
+/// # Errors If a file exists and cannot be read.
 pub fn read_existing(wishes: &SetupWishes) -> anyhow::Result<ExistingSetup> {
     let config = match fs::read_to_string(&wishes.config) {
         Ok(text) => Some(text),
@@ -26,7 +25,7 @@ pub fn read_existing(wishes: &SetupWishes) -> anyhow::Result<ExistingSetup> {
     let option_file = wishes.option_file();
     let password = if option_file.exists() {
         let sources = OptionSources { defaults_file: Some(option_file), groups: Vec::new() };
-        // The environment has the administrator's password, which is not the account's.
+        // Environment variables are not read: they have the administrator's password, not the account's.
         let options = sources.load_from(|_| None)?;
         Some(options.password.map(|password| password.expose().to_owned()))
     } else {
@@ -36,7 +35,7 @@ pub fn read_existing(wishes: &SetupWishes) -> anyhow::Result<ExistingSetup> {
     Ok(ExistingSetup { config, password, has_replica_password, account: None })
 }
 
-/// The user and group that shall own the files.
+/// The user and group that own the written files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileOwner {
     /// The user's number.
@@ -60,11 +59,11 @@ impl FileOwner {
     }
 }
 
-/// Carries out the plan: first the passwords, then the statements, at last the configuration. Calls `done`
-/// with each step that was carried out. After a failure, another run continues.
+/// Executes the plan: first writes the files with passwords, then runs the statements, and finally writes the
+/// configuration. Calls `done` with a text for each finished step. After a failure, another call executes the
+/// remaining steps.
 ///
-/// # Errors
-/// The first step that fails, with the path or the statement.
+/// # Errors The error of the first step that fails, with the path or the statement.
 pub async fn execute(
     plan: &SetupPlan,
     admin: &ConnectOptions,
@@ -83,14 +82,14 @@ pub async fn execute(
     Ok(())
 }
 
-/// How long a replica may take to get the account.
+/// Time limit for a replica to get the new account by replication.
 const REPLICA_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a replica is asked.
+/// The pause between two attempts to log in to a replica.
 const POLL: Duration = Duration::from_millis(100);
 
 /// Waits until each replica has the account, which it gets by replication. Returns the replicas that do not
-/// get it within a time limit.
+/// have the account within the time limit.
 pub async fn wait_for_replicas(
     cluster: &DiscoveredCluster,
     wishes: &SetupWishes,
@@ -118,8 +117,7 @@ pub async fn wait_for_replicas(
 
 /// Executes statements on a server.
 ///
-/// # Errors
-/// The first statement that fails, as it is shown.
+/// # Errors The first statement that fails, without its password, and the error.
 pub async fn run_statements(
     statements: &[SetupStatement],
     admin: &ConnectOptions,
@@ -131,10 +129,10 @@ pub async fn run_statements(
     let mut connection = Connection::connect(admin).await?;
     for statement in statements {
         connection.execute(&statement.sql).await.map_err(|error| {
-            // The server's message may repeat the statement.
+            // The server's message may repeat the statement, and so the password.
             let server = match &error {
                 tailwater_session::SessionError::Server { error, .. } => format!("error {}", error.number),
-                _ => "the connection failed".to_owned(),
+                _ => "the connection to the server failed".to_owned(),
             };
             let text = if statement.shown == statement.sql { error.to_string() } else { server };
             anyhow::anyhow!("{}: {text}", statement.shown)
@@ -145,7 +143,7 @@ pub async fn run_statements(
     Ok(())
 }
 
-/// Writes a file through a temporary one. Returns what was done.
+/// Writes a file under a temporary name and renames it. Returns a text for each finished step.
 fn write(file: &PlannedFile, owner: Option<FileOwner>) -> anyhow::Result<Vec<String>> {
     let mut done = Vec::new();
     let path = &file.path;
@@ -163,7 +161,7 @@ fn write(file: &PlannedFile, owner: Option<FileOwner>) -> anyhow::Result<Vec<Str
     let new = with_ending(path, ".new");
     write_new(&new, file, mode, owner).with_context(|| format!("write {}", new.display()))?;
     let renamed = match file.change {
-        // A file that appeared in the meantime stays.
+        // Unlike a rename, a link does not replace a file that another process has created in the meantime.
         FileChange::Create => fs::hard_link(&new, path).and_then(|()| fs::remove_file(&new)),
         _ => fs::rename(&new, path),
     };

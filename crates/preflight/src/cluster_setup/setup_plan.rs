@@ -1,4 +1,4 @@
-//! What `tailwater init` does, decided from what was found.
+//! Decides what `tailwater init` does, from the state of the servers and the existing files.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::generated_password;
 /// The first `server_id` that is tried for the capture.
 const SERVER_ID_FIRST: u32 = 4201;
 
-/// A time-out of semi-sync that never passes, in milliseconds: 23 days.
+/// A semi-sync timeout of 23 days, in milliseconds. In practice it is never reached.
 const TIMEOUT_MS: u64 = 2_000_000_000;
 
 /// What the user wants.
@@ -25,21 +25,22 @@ pub struct SetupWishes {
     pub source_name: String,
     /// The configuration to write.
     pub config: PathBuf,
-    /// The folder of the log, as it is written into the configuration.
+    /// The folder of the log, in the form in which the configuration has it.
     pub log_directory: PathBuf,
     /// User and host of the account on the servers.
     pub account: (String, String),
-    /// Whether commits shall wait for the log.
+    /// Whether commits must wait for the log.
     pub semi_sync: bool,
-    /// Whether the daemon watches the cluster and can change its primary.
+    /// Whether the configuration has a [manager] section, which lets the daemon watch the cluster and change
+    /// its primary.
     pub manager: bool,
-    /// Where replicas can read the log.
+    /// The address at which replicas can read the log; `None` if they cannot.
     pub serve: Option<SocketAddr>,
     /// How connections are encrypted.
     pub tls: TlsOptions,
-    /// Whether another configuration may be replaced.
+    /// Whether an existing configuration with other contents may be replaced.
     pub overwrite: bool,
-    /// Whether an account whose password is not known may get another one.
+    /// Whether an existing account whose password is not known may get a new password.
     pub reset_password: bool,
 }
 
@@ -62,25 +63,26 @@ impl SetupWishes {
     }
 }
 
-/// What is there already.
+/// The files and the account of an earlier setup.
 #[derive(Debug, Clone, Default)]
 pub struct ExistingSetup {
-    /// The text of the configuration.
+    /// The text of the configuration; `None` if there is no configuration.
     pub config: Option<String>,
-    /// The password in the option file. `Some(None)` if the file has none.
+    /// The password in the option file. `None` if there is no such file, `Some(None)` if the file has no
+    /// password.
     pub password: Option<Option<String>>,
-    /// Whether the file with the replicas' password exists.
+    /// Whether the file with the password of the replicas' account exists.
     pub has_replica_password: bool,
-    /// The account on the primary; `None` until it was looked for.
+    /// The account on the primary; `None` before the server is queried for it.
     pub account: Option<AccountState>,
 }
 
-/// A statement, and how it is shown.
+/// An SQL statement, and the text that is printed for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetupStatement {
-    /// Without the password.
+    /// The text that is printed, without the password.
     pub shown: String,
-    /// As it is sent.
+    /// The statement that is sent to the server.
     pub sql: String,
 }
 
@@ -94,11 +96,11 @@ impl SetupStatement {
 /// What happens to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileChange {
-    /// It is written.
+    /// The file does not exist and is created.
     Create,
-    /// It stays as it is.
+    /// The file exists and stays as it is.
     Keep,
-    /// It is written; the present one gets the ending `.before-init`.
+    /// The file is replaced. The old file is kept under its name with the ending `.before-init`.
     Replace,
 }
 
@@ -109,37 +111,38 @@ pub struct PlannedFile {
     pub path: PathBuf,
     /// Its content.
     pub content: String,
-    /// Whether the content is a secret, for mode 0600 and no output.
+    /// Whether the content is a secret. Then the file has mode 0600, and its content is not printed.
     pub is_secret: bool,
-    /// What happens to it.
+    /// What happens to the file.
     pub change: FileChange,
 }
 
 /// What `tailwater init` does.
 #[derive(Debug, Clone)]
 pub struct SetupPlan {
-    /// Why nothing is done.
+    /// The reasons why the setup cannot be executed. If there is a reason, nothing is changed.
     pub refusals: Vec<String>,
-    /// What the user should know.
+    /// Notes for the user about consequences of the plan.
     pub notes: Vec<String>,
-    /// Statements on the primary, in this order. They write no data and make no commit wait.
+    /// Statements to run on the primary, in this order. They write no rows, and do not make commits wait.
     pub statements: Vec<SetupStatement>,
     /// Files, in the order in which they are written; the last one is the configuration.
     pub files: Vec<PlannedFile>,
-    /// Statements on the primary after the daemon captures: from then on commits wait for the log.
+    /// Statements to run on the primary after the daemon has started. They make commits wait for the log.
     pub after_start: Vec<SetupStatement>,
-    /// Lines for the primary's option file, because the server forgets the settings at a restart.
+    /// Lines to add to the primary's option file by hand. Without them, the server loses the settings at a
+    /// restart.
     pub option_file_lines: Vec<String>,
 }
 
 impl SetupPlan {
-    /// Whether everything is there already.
+    /// Returns whether the plan changes nothing, because an earlier setup has done everything.
     pub fn is_done(&self) -> bool {
         self.statements.is_empty() && self.files.iter().all(|file| file.change == FileChange::Keep)
     }
 }
 
-/// Plans the setup. `random` gives the passwords.
+/// Plans the setup. `random` is the source of new passwords.
 pub fn plan(
     cluster: &DiscoveredCluster,
     wishes: &SetupWishes,
@@ -171,7 +174,9 @@ pub fn plan(
     plan_config(&mut plan, cluster, wishes, existing);
     plan.refusals.extend(waits_for_ack(&plan, cluster));
     plan.notes.extend(cluster.not_asked.iter().map(|unknown| {
-        format!("not asked: {unknown}; add a [[server]] for each by hand, if the account can log in there")
+        format!(
+            "not all replicas could be queried: {unknown}; add a [[server]] section for each by hand, if the account can log in there"
+        )
     }));
     plan
 }
@@ -182,39 +187,41 @@ fn refusals(cluster: &DiscoveredCluster, wishes: &SetupWishes, existing: &Existi
     let mut refusals = Vec::new();
     if let Some(channel) = state.channels.first() {
         refusals.push(format!(
-            "{endpoint} is a replica of {}:{}: name the primary of the cluster",
+            "{endpoint} is a replica of {}:{}: name the primary of the cluster instead",
             channel.source_host, channel.source_port
         ));
     }
     if !state.log_bin {
-        refusals.push(format!("{endpoint} writes no binlog: start it with log_bin, and try again"));
+        refusals
+            .push(format!("{endpoint} writes no binlog: restart that server with log_bin, and try again"));
     }
     if existing.account == Some(AccountState::UnknownPassword) && !wishes.reset_password {
         let (user, host) = &wishes.account;
         refusals.push(format!(
-            "the account '{user}'@'{host}' exists, and {} has no password for it: write its password there, give another --account, \
-             or let --reset-password give it a new one",
+            "the account '{user}'@'{host}' exists, and {} does not have its password: write the password into that file, specify \
+             another account with --account, or set a new password with --reset-password",
             wishes.option_file().display()
         ));
     }
     if existing.password == Some(None) {
         refusals.push(format!(
-            "{} exists and has no password in [client]: remove it",
+            "{} exists, but its section [client] has no password: remove the file",
             wishes.option_file().display()
         ));
     }
     refusals
 }
 
-/// Why the statements would hang: each commit waits for an ACK, and no acker is connected.
+/// Returns why the statements would wait forever: each commit waits for an ACK, but no client that sends ACKs
+/// is connected. `None` if they would not wait.
 fn waits_for_ack(plan: &SetupPlan, cluster: &DiscoveredCluster) -> Option<String> {
     let source = cluster.primary.state.semi_sync_source.as_ref()?;
     let waits =
         source.enabled && source.active && source.clients < source.acks_needed && source.wait_no_replica;
     (waits && !plan.statements.is_empty()).then(|| {
         format!(
-            "semi-sync is enabled on {}, and no replica acknowledges: the statements would wait. Disable it (SET GLOBAL ..._enabled = OFF) \
-             until the daemon captures",
+            "semi-sync is enabled on {}, but no replica acknowledges commits, so the statements would wait forever. Disable semi-sync \
+             (SET GLOBAL ..._enabled = OFF) until the daemon has started",
             cluster.primary.endpoint
         )
     })
@@ -289,8 +296,8 @@ fn plan_semi_sync(plan: &mut SetupPlan, cluster: &DiscoveredCluster) {
     if source.is_none_or(|source| source.timeout_ms < TIMEOUT_MS) {
         plan.statements.push(statement("timeout", &TIMEOUT_MS.to_string()));
     }
-    // MariaDB waits AFTER_COMMIT by default, MySQL AFTER_SYNC. The value of a plugin that is loaded now is
-    // not known.
+    // The default is AFTER_COMMIT on MariaDB and AFTER_SYNC on MySQL. If the plugin is not loaded yet, the
+    // value is not known.
     if source.is_none_or(|source| source.wait_point == WaitPoint::AfterCommit) {
         plan.statements.push(statement("wait_point", "'AFTER_SYNC'"));
     }
@@ -300,7 +307,7 @@ fn plan_semi_sync(plan: &mut SetupPlan, cluster: &DiscoveredCluster) {
     if source.is_none_or(|source| !source.enabled) {
         plan.after_start.push(statement("enabled", "ON"));
         plan.notes.push(format!(
-            "semi-sync is enabled after the daemon captures. From then on commits on {} wait for the log, also while the daemon is down.",
+            "semi-sync is enabled after the daemon has started. From then on, commits on {} wait for the log, even while the daemon is down.",
             cluster.primary.endpoint
         ));
     }
@@ -340,20 +347,21 @@ fn plan_config(
     let is_empty = existing.config.as_deref().is_none_or(has_no_setting);
     if change == FileChange::Replace && !is_empty && !wishes.overwrite {
         plan.refusals.push(format!(
-            "{} exists and is different: edit it, give another -c, or let --overwrite replace it (the present one gets the ending .before-init)",
+            "{} exists with other contents: edit the file, specify another file with -c, or replace it with --overwrite (the old file gets the ending .before-init)",
             wishes.config.display()
         ));
     }
     plan.files.push(PlannedFile { path: wishes.config.clone(), content, is_secret: false, change });
 }
 
-/// Whether a configuration has comments only, like the one of the package.
+/// Returns whether a configuration contains no setting, for example only comments, as in the installed
+/// package.
 fn has_no_setting(text: &str) -> bool {
     text.parse::<toml::Table>().is_ok_and(|table| table.is_empty())
 }
 
 impl ExistingSetup {
-    /// The `server_id` of the capture in the present configuration.
+    /// Returns the `server_id` of the capture in the existing configuration.
     pub fn server_id(&self, source_name: &str) -> Option<u32> {
         let table: toml::Table = self.config.as_deref()?.parse().ok()?;
         let sources = table.get("source")?.as_array()?;
@@ -364,7 +372,8 @@ impl ExistingSetup {
     }
 }
 
-/// The `server_id` of the capture: that of the present configuration, or the first that no server has.
+/// Returns the `server_id` for the capture: the one in the existing configuration, or the first that no
+/// server uses.
 fn server_id(cluster: &DiscoveredCluster, wishes: &SetupWishes, existing: &ExistingSetup) -> u32 {
     if let Some(present) = existing.server_id(&wishes.source_name) {
         return present;
@@ -379,7 +388,7 @@ fn server_id(cluster: &DiscoveredCluster, wishes: &SetupWishes, existing: &Exist
     (SERVER_ID_FIRST..).find(|id| !taken.contains(id)).unwrap_or(SERVER_ID_FIRST)
 }
 
-/// One line about each server that was found.
+/// Returns one line of text for each server of the cluster.
 pub fn describe(cluster: &DiscoveredCluster) -> Vec<String> {
     let line = |role: &str, server: &super::cluster_discovery::DiscoveredServer| {
         let state = &server.state;

@@ -6,7 +6,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckLevel {
-    /// As it should be.
+    /// The check found no problem.
     Ok,
     /// The daemon can work, but with a risk or a limit, which the text of the line describes.
     Warning,
@@ -19,9 +19,9 @@ pub enum CheckLevel {
 pub struct CheckLine {
     /// How the check ended.
     pub level: CheckLevel,
-    /// What was checked: `source orders`, `channel reports`, `this machine`.
+    /// The object that was checked, such as `source orders`, `channel reports` or `this machine`.
     pub object: String,
-    /// The name of the check: `connection`, `privileges`, `semi-sync`.
+    /// The name of the check, such as `connection`, `privileges` or `semi-sync`.
     pub check: &'static str,
     /// What was found.
     pub text: String,

@@ -1,4 +1,4 @@
-//! Reads from this machine what the rules need.
+//! Reads the facts about this machine that `host_rules` needs.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
@@ -21,7 +21,7 @@ const SYNC_TIME_MAX: Duration = Duration::from_secs(5);
 /// `f_type` of tmpfs, from statfs(2).
 const TMPFS: i64 = 0x0102_1994;
 
-/// What this machine shows.
+/// The facts about this machine.
 #[derive(Debug)]
 pub(super) struct HostFacts {
     /// The folder of the log.
@@ -30,9 +30,9 @@ pub(super) struct HostFacts {
     pub(super) disk: Result<LogDiskFacts, String>,
     /// The limit of open files; `None` if there is none.
     pub(super) open_files_max: Option<u64>,
-    /// How many files and connections the configuration may need at once.
+    /// The highest number of files and connections that the configuration may need at the same time.
     pub(super) open_files_needed: u64,
-    /// Each address to listen at, with the error if it cannot be used.
+    /// Each address at which the daemon listens, with an error if the address cannot be used.
     pub(super) listeners: Vec<(String, SocketAddr, Option<String>)>,
     /// Whether a daemon with this configuration is running. It already uses the addresses to listen at.
     pub(super) is_daemon_running: bool,
@@ -51,13 +51,13 @@ pub(super) struct LogDiskFacts {
     pub(super) sync_times_us: Vec<u64>,
 }
 
-/// Whether a daemon listens at the control socket of the configuration.
+/// Returns whether a daemon listens at the control socket of the configuration.
 pub(super) async fn is_daemon_running(config: &Config) -> bool {
     let socket = socket_of(&config.log.directory);
     tokio::task::spawn_blocking(move || UnixStream::connect(socket).is_ok()).await.unwrap_or_default()
 }
 
-/// Reads the facts.
+/// Reads the facts about this machine.
 pub(super) async fn read(config: &Config, is_daemon_running: bool) -> HostFacts {
     let directory = config.log.directory.clone();
     let measured = directory.clone();
@@ -84,7 +84,7 @@ pub(super) async fn read(config: &Config, is_daemon_running: bool) -> HostFacts 
     }
 }
 
-/// The folder, or the nearest around it that exists.
+/// Returns the folder, or its nearest parent folder that exists.
 fn existing(directory: &Path) -> Option<&Path> {
     directory
         .ancestors()
@@ -93,7 +93,7 @@ fn existing(directory: &Path) -> Option<&Path> {
 }
 
 fn disk(directory: &Path) -> Result<LogDiskFacts, String> {
-    let measured = existing(directory).ok_or("no folder around it exists")?;
+    let measured = existing(directory).ok_or("no parent folder of it exists")?;
     let about = |what: &str, error: &dyn std::fmt::Display| format!("{what} {}: {error}", measured.display());
     let space = rustix::fs::statvfs(measured).map_err(|error| about("read the space of", &error))?;
     let kind = rustix::fs::statfs(measured).map_err(|error| about("read the file system of", &error))?;

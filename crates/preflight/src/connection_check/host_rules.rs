@@ -1,4 +1,4 @@
-//! Judges this machine.
+//! Derives the result lines about this machine from its facts.
 
 use super::check_line::{CheckLine, CheckLines};
 use super::host_facts::{HostFacts, LogDiskFacts};
@@ -13,14 +13,14 @@ const FREE_BYTES_MIN: u64 = 1 << 30;
 /// If less than this fraction of the disk is free, the check gives a warning.
 const FREE_PART_MIN: f64 = 0.1;
 
-/// Judges the machine by its facts.
+/// Returns the result lines about this machine.
 pub(super) fn judge(facts: &HostFacts) -> Vec<CheckLine> {
     let mut lines = CheckLines::about("this machine");
     match &facts.disk {
         Err(error) => lines.problem(
             "log directory",
             format!("the log cannot be written to {}: {error}", facts.directory.display()),
-            "create the folder for the daemon's user, or correct log.directory and its permissions",
+            "create the folder for the daemon's user, or correct log.directory or the permissions of the folder",
         ),
         Ok(disk) => judge_disk(&mut lines, facts, disk),
     }
@@ -29,12 +29,12 @@ pub(super) fn judge(facts: &HostFacts) -> Vec<CheckLine> {
         match error {
             None => lines.ok("listen address", format!("{object}: {address} can be used")),
             Some(_) if facts.is_daemon_running => {
-                lines.ok("listen address", format!("{object}: {address} is in use; the daemon runs"));
+                lines.ok("listen address", format!("{object}: {address} is in use by the running daemon"));
             }
             Some(error) => lines.problem(
                 "listen address",
                 format!("{object}: {address} cannot be used: {error}"),
-                "give another address or port, or stop the program that uses it",
+                "configure another address or port, or stop the program that uses this one",
             ),
         }
     }
@@ -47,7 +47,7 @@ fn judge_disk(lines: &mut CheckLines, facts: &HostFacts, disk: &LogDiskFacts) {
         true => lines.ok("log directory", format!("{measured} can be written")),
         false => lines.ok(
             "log directory",
-            format!("{} does not exist yet; measured in {measured}", facts.directory.display()),
+            format!("{} does not exist yet; the disk was measured in {measured}", facts.directory.display()),
         ),
     }
     if disk.is_in_memory {
@@ -61,7 +61,8 @@ fn judge_disk(lines: &mut CheckLines, facts: &HostFacts, disk: &LogDiskFacts) {
     let (free, total) = (disk.free_bytes, disk.total_bytes.max(1));
     let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     let text = format!("{:.1} of {:.1} GiB are free", gib(free), gib(total));
-    let remedy = "free space, or limit the log by log.retention_bytes_max and an archive";
+    let remedy =
+        "make space on the disk, or limit the size of the log with log.retention_bytes_max and an archive";
     match free {
         free if free < FREE_BYTES_MIN => lines.problem("free space", text, remedy),
         free if (free as f64) < total as f64 * FREE_PART_MIN => lines.warning("free space", text, remedy),
@@ -82,7 +83,7 @@ fn sync_time(lines: &mut CheckLines, disk: &LogDiskFacts) {
     if *median > SYNC_US_MAX {
         lines.warning(
             "log disk",
-            format!("{text}; with semi-sync each commit of the source waits for one"),
+            format!("{text}; with semi-sync each commit of the source waits for one fdatasync"),
             "use a disk with power-loss protection (an SSD for servers), without other load",
         );
     } else {
@@ -98,8 +99,11 @@ fn open_files(lines: &mut CheckLines, facts: &HostFacts) {
             format!("the limit is {limit} open files (ulimit -n), and the configuration may need {needed}"),
             "raise the limit: LimitNOFILE in the systemd unit, or ulimit -n; or lower connections_max",
         ),
-        Some(limit) => lines.ok("open files", format!("the limit is {limit}, and {needed} may be needed")),
-        None => lines.ok("open files", "there is no limit"),
+        Some(limit) => lines.ok(
+            "open files",
+            format!("the limit is {limit} open files, and the configuration may need {needed}"),
+        ),
+        None => lines.ok("open files", "the number of open files has no limit"),
     }
 }
 

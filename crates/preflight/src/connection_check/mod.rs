@@ -1,10 +1,10 @@
-//! Tries a configuration against its servers and this machine. Changes nothing on servers; the only file that
-//! it writes is a temporary one in the folder of the log.
+//! Checks that the servers and this machine fit a configuration. The check changes nothing on servers. The
+//! only file that it writes is a temporary file in the folder of the log.
 //!
 //! - `server_roles`: which servers the configuration names, and what each is used for.
-//! - `server_facts`: reads from a server what the rules need.
-//! - `server_rules`: judges a server. `server_id_rules`: finds equal `server_id`s.
-//! - `host_facts` and `host_rules`: the same for this machine.
+//! - `server_facts` reads facts about a server, and `server_rules` derives the result lines from them.
+//! - `server_id_rules`: finds `server_id`s that two servers share.
+//! - `host_facts` and `host_rules`: the facts about this machine, and the result lines from them.
 
 mod check_line;
 mod host_facts;
@@ -22,8 +22,7 @@ pub use check_line::{CheckLevel, CheckLine, ConnectionReport};
 /// Checks the servers of a configuration and this machine.
 ///
 /// # Errors
-/// The errors with which the daemon would refuse the configuration. What is wrong with a server is a line of
-/// the report.
+/// If the daemon would reject the configuration, its error. Problems of servers are lines of the report.
 pub async fn check(config: &Config) -> anyhow::Result<ConnectionReport> {
     let resolved = ResolvedConfig::of(config)?;
     let servers = server_roles::servers_of(config, &resolved)?;

@@ -1,4 +1,4 @@
-//! Reads from a server what the rules need.
+//! Reads the facts about a server that `server_rules` needs.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -19,10 +19,10 @@ const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_bin'
                          'gtid_mode', 'enforce_gtid_consistency', 'have_ssl', 'read_only', 'super_read_only', \
                          'gtid_strict_mode')";
 
-/// What a server shows; or the error of the connection.
+/// The facts about a server, or the error of the connection.
 pub(super) type ServerAnswer = Result<ServerFacts, String>;
 
-/// What a server shows to the account of the configuration.
+/// The facts about a server, as far as the account of the configuration may read them.
 #[derive(Debug)]
 pub(super) struct ServerFacts {
     pub(super) flavour: Flavour,
@@ -37,7 +37,8 @@ pub(super) struct ServerFacts {
     pub(super) may_write: WritePrivileges,
     /// Global variables by their names in lower case.
     pub(super) variables: BTreeMap<String, String>,
-    /// How far the server's clock is ahead of this machine's, in milliseconds; `None` if it did not answer.
+    /// How far the server's clock is ahead of this machine's, in milliseconds; `None` if the server did not
+    /// answer.
     pub(super) clock_ahead_ms: Option<i64>,
     /// The probe of the server, or why it failed.
     pub(super) state: Result<ServerState, String>,
@@ -50,7 +51,7 @@ pub(super) struct WritePrivileges {
     pub(super) to_schema_tailwater: bool,
 }
 
-/// Reads the facts.
+/// Reads the facts about a server.
 pub(super) async fn read(server: &UsedServer) -> ServerAnswer {
     read_all(server).await.map_err(|error| format!("{}: {error}", error.code()))
 }

@@ -21,7 +21,8 @@ pub(super) struct ServerIdUse {
 pub(super) enum ServerIdUser {
     /// The capture of the source.
     Capture,
-    /// A server, by its section and its identity: one server may have two sections.
+    /// A server. Two sections of the configuration may name the same server, which then has the same
+    /// identity.
     Server { object: String, identity: String },
     /// A replica that is registered with the source. The running daemon is registered, too.
     Registered { host: String },
@@ -53,7 +54,7 @@ pub(super) fn uses(config: &Config, servers: &[UsedServer], answers: &[ServerAns
     uses
 }
 
-/// Judges the `server_id`s of each cluster.
+/// Returns the result lines about the `server_id`s of each cluster.
 pub(super) fn judge(uses: &[ServerIdUse], is_daemon_running: bool) -> Vec<CheckLine> {
     let mut by_source: BTreeMap<&str, Vec<&ServerIdUse>> = BTreeMap::new();
     for one in uses {
@@ -74,8 +75,11 @@ fn judge_cluster(source: &str, uses: &[&ServerIdUse], is_daemon_running: bool) -
             ServerIdUser::Registered { host } if Some(one.server_id) == capture && !is_daemon_running => {
                 lines.problem(
                     "server_id",
-                    format!("{}: a replica with this server_id is registered with the source already, from {host}", one.server_id),
-                    "give the capture a server_id that no replica has; or stop the daemon that has it",
+                    format!(
+                        "{}: a replica with this server_id, on {host}, is already registered with the source",
+                        one.server_id
+                    ),
+                    "configure a server_id that no replica has; or stop the other daemon that uses this one",
                 );
             }
             _ => {}
@@ -84,19 +88,19 @@ fn judge_cluster(source: &str, uses: &[&ServerIdUse], is_daemon_running: bool) -
     for (id, used_by) in &servers {
         let names = || used_by.iter().map(|(object, _)| *object).collect::<Vec<_>>().join(", ");
         if Some(*id) == capture {
-            let remedy = "give the capture a server_id that no server of the cluster has";
+            let remedy = "configure for the capture a server_id that no server of the cluster has";
             lines.problem("server_id", format!("{id}: the capture has the server_id of {}", names()), remedy);
         }
         let mut identities: Vec<_> = used_by.iter().map(|(_, identity)| *identity).collect();
         identities.sort_unstable();
         identities.dedup();
         if identities.len() > 1 {
-            let remedy = "give each server a server_id of its own";
+            let remedy = "give each server another server_id";
             lines.problem("server_id", format!("{id} is the server_id of {}", names()), remedy);
         }
     }
     if lines.lines.is_empty() && uses.len() > 1 {
-        lines.ok("server_id", "each server_id is used once");
+        lines.ok("server_id", "no two servers have the same server_id");
     }
     lines.lines
 }
@@ -132,7 +136,7 @@ mod tests {
         assert_eq!(levels(&two, false), ok);
         let two = [capture.clone(), (1, server("source orders", "a")), (1, server("server db2", "b"))];
         assert_eq!(levels(&two, false), problem);
-        // The running daemon is registered itself.
+        // The running daemon itself is registered with the source.
         assert_eq!(levels(&[capture.clone(), (4201, registered.clone())], false), problem);
         assert_eq!(levels(&[capture.clone(), (4201, registered.clone())], true), ok);
         let all = [capture, (4201, registered), (1, server("source orders", "a"))];

@@ -27,12 +27,12 @@ pub(super) struct UsedServer {
 pub(super) enum ServerRole {
     /// Its binlog is captured.
     Source {
-        /// Whether its commits shall wait for the log.
+        /// Whether its commits must wait for the log.
         semi_sync: bool,
     },
     /// Its binlog may be captured after a failover.
     Member {
-        /// Whether its commits shall wait for the log then.
+        /// Whether, as a primary, its commits must wait for the log.
         semi_sync: bool,
     },
     /// Channels write to it.

@@ -1,4 +1,4 @@
-//! Judges a server by its facts.
+//! Derives the result lines about a server from its facts.
 
 use tailwater_capture::semi_sync_monitor::ALARM_TIMEOUT_MIN;
 use tailwater_session::{Endpoint, VersionSupport, support_of};
@@ -9,18 +9,18 @@ use super::check_line::{CheckLine, CheckLines};
 use super::server_facts::{ServerAnswer, ServerFacts};
 use super::server_roles::{ServerRole, UsedServer};
 
-/// A problem is reported if the clocks of a server and of this machine differ by more than this, in
-/// milliseconds.
+/// The maximum difference between the clocks of a server and of this machine, in milliseconds. A greater
+/// difference causes a warning.
 const CLOCK_DIFFERENCE_MS_MAX: i64 = 1_000;
 
-/// Returns the result lines for a server. If the server does not answer, the only line says so.
+/// Returns the result lines for a server. If the server does not answer, the only line reports that error.
 pub(super) fn judge(server: &UsedServer, answer: &ServerAnswer) -> Vec<CheckLine> {
     let mut lines = CheckLines::about(&server.object);
     match answer {
         Err(error) => lines.problem(
             "connection",
             format!("{} cannot be used as user {:?}: {error}", server.connect.endpoint, server.connect.user),
-            "correct the address, the account or its password; check that the server runs and that no firewall is between",
+            "correct the address, the account or its password; check that the server runs and that no firewall blocks the connection",
         ),
         Ok(facts) => {
             let endpoint = &server.connect.endpoint;
@@ -40,9 +40,13 @@ fn version(lines: &mut CheckLines, facts: &ServerFacts) {
     let remedy = "see the supported versions in the documentation (reference/versions.md)";
     match support_of(facts.flavour, facts.version) {
         VersionSupport::Supported => lines.ok("version", "the version is supported"),
-        VersionSupport::Older => lines.warning("version", "older than the supported versions", remedy),
-        VersionSupport::Newer => lines.warning("version", "newer than the supported versions", remedy),
-        VersionSupport::TooOld => lines.problem("version", "too old for Tailwater", remedy),
+        VersionSupport::Older => {
+            lines.warning("version", "the server is older than the supported versions", remedy)
+        }
+        VersionSupport::Newer => {
+            lines.warning("version", "the server is newer than the supported versions", remedy)
+        }
+        VersionSupport::TooOld => lines.problem("version", "the server is too old for Tailwater", remedy),
     }
 }
 
@@ -85,8 +89,8 @@ fn privileges(lines: &mut CheckLines, server: &UsedServer, facts: &ServerFacts) 
     if server.role == ServerRole::Target && !facts.may_write.everywhere {
         lines.warning(
             "privileges on data",
-            "the account may not write to all databases, and which ones the channel needs is not known",
-            "grant ALL on each database that the channel applies; a channel that lacks a privilege stops with the GRANT statement",
+            "the account may not write to all databases; the check does not know to which databases the channel writes",
+            "grant ALL on each database to which the channel writes; if a channel lacks a privilege, it stops and prints the GRANT statement",
         );
     }
 }
@@ -94,14 +98,21 @@ fn privileges(lines: &mut CheckLines, server: &UsedServer, facts: &ServerFacts) 
 fn clock(lines: &mut CheckLines, facts: &ServerFacts) {
     let remedy = "run a time service (chrony, systemd-timesyncd) on both machines";
     match facts.clock_ahead_ms {
-        None => lines.warning("clock", "the server did not tell its time", "see the other lines about it"),
+        None => lines.warning(
+            "clock",
+            "the server's clock could not be read",
+            "see the other lines about this server",
+        ),
         Some(ahead) if ahead.abs() > CLOCK_DIFFERENCE_MS_MAX => {
             let seconds = ahead.abs() as f64 / 1e3;
             let how = if ahead > 0 { "ahead of" } else { "behind" };
             let text = format!("the server's clock is {seconds:.1} s {how} the clock of this machine");
             lines.warning("clock", text, remedy);
         }
-        Some(ahead) => lines.ok("clock", format!("it differs by {} ms", ahead.abs())),
+        Some(ahead) => lines.ok(
+            "clock",
+            format!("the server's clock differs by {} ms from the clock of this machine", ahead.abs()),
+        ),
     }
 }
 
@@ -109,8 +120,8 @@ fn state(lines: &mut CheckLines, server: &UsedServer, facts: &ServerFacts) {
     let state = match &facts.state {
         Ok(state) => state,
         Err(error) => {
-            let remedy = "grant what `tailwater grants` prints for `tailwater topology`";
-            lines.warning("state", format!("its state could not be read: {error}"), remedy);
+            let remedy = "run the GRANT statement that `tailwater grants` prints for `tailwater topology`";
+            lines.warning("state", format!("the state of the server could not be read: {error}"), remedy);
             return;
         }
     };
@@ -127,7 +138,7 @@ fn state(lines: &mut CheckLines, server: &UsedServer, facts: &ServerFacts) {
         ServerRole::Member { semi_sync: true } => {
             if let Some(reason) = &state.semi_sync_unavailable {
                 let remedy = "load the plugin as an administrator: INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'";
-                lines.warning("semi-sync", format!("it cannot become a semi-sync primary: {reason}"), remedy);
+                lines.warning("semi-sync", format!("the server cannot become a semi-sync primary: {reason}"), remedy);
             }
         }
         ServerRole::Target if !state.is_writable() => lines.ok(
@@ -141,31 +152,34 @@ fn state(lines: &mut CheckLines, server: &UsedServer, facts: &ServerFacts) {
 fn binlog(lines: &mut CheckLines, state: &ServerState, facts: &ServerFacts) {
     let variable = |name: &str| facts.variables.get(name).map(String::as_str).unwrap_or_default();
     if !state.log_bin {
-        let remedy = "start the server with log_bin (an option file, and a restart)";
-        lines.problem("binlog", "the server writes no binlog: nothing can be captured", remedy);
+        let remedy = "set log_bin in the server's option file, and restart the server";
+        lines.problem("binlog", "the server writes no binlog, so Tailwater can capture nothing", remedy);
         return;
     }
     match variable("binlog_format").to_ascii_uppercase().as_str() {
         "ROW" | "" => lines.ok("binlog format", "the server logs rows"),
         format => lines.warning(
             "binlog format",
-            format!("binlog_format = {format}: channels cannot filter statements, and run them one by one"),
-            "SET GLOBAL binlog_format = ROW, also in the option file; sessions that are connected keep the old format",
+            format!("binlog_format = {format}: channels cannot filter logged statements, and cannot run them in parallel"),
+            "SET GLOBAL binlog_format = ROW, and set it in the option file; existing sessions keep the old format",
         ),
     }
     match variable("binlog_row_image").to_ascii_uppercase().as_str() {
         "FULL" | "" => lines.ok("row images", "the server logs whole rows"),
         image => lines.warning(
             "row images",
-            format!("binlog_row_image = {image}: a former primary with own transactions cannot be repaired from the log"),
-            "SET GLOBAL binlog_row_image = FULL, also in the option file",
+            format!(
+                "binlog_row_image = {image}: if a former primary has transactions that no other server has, they cannot be undone \
+                 from the log"
+            ),
+            "SET GLOBAL binlog_row_image = FULL, and set it in the option file",
         ),
     }
     match (facts.flavour, variable("gtid_mode").to_ascii_uppercase().as_str()) {
         (Flavour::MySql, mode @ ("OFF" | "OFF_PERMISSIVE" | "ON_PERMISSIVE")) => lines.warning(
             "GTIDs",
-            format!("gtid_mode = {mode}: a capture cannot continue after the server has purged the file in which the log ends"),
-            "enable GTIDs: enforce_gtid_consistency = ON, then gtid_mode in steps to ON",
+            format!("gtid_mode = {mode}: a capture cannot resume after the server has purged the binlog file that it was reading"),
+            "enable GTIDs: set enforce_gtid_consistency = ON, then change gtid_mode in steps to ON",
         ),
         (Flavour::MySql, _) => lines.ok("GTIDs", "gtid_mode is ON"),
         (Flavour::MariaDb, _) => lines.ok("GTIDs", "MariaDB always logs GTIDs"),
@@ -174,17 +188,17 @@ fn binlog(lines: &mut CheckLines, state: &ServerState, facts: &ServerFacts) {
 
 fn durability(lines: &mut CheckLines, state: &ServerState) {
     if state.durability.is_crash_safe() {
-        lines.ok("durability", "the server survives a crash of its machine");
+        lines.ok("durability", "the server loses no commit if its machine crashes");
     } else {
         let tailwater_topology::server_state::DurabilitySettings { flush_log_at_commit, sync_binlog } =
             state.durability;
         lines.warning(
             "durability",
             format!(
-                "innodb_flush_log_at_trx_commit = {flush_log_at_commit}, sync_binlog = {sync_binlog}: after a crash the server may \
-                 lack commits that the log has"
+                "innodb_flush_log_at_trx_commit = {flush_log_at_commit}, sync_binlog = {sync_binlog}: after a crash, the server may \
+                 lack commits that are in Tailwater's log"
             ),
-            "SET GLOBAL innodb_flush_log_at_trx_commit = 1, sync_binlog = 1; also in the option file",
+            "SET GLOBAL innodb_flush_log_at_trx_commit = 1, sync_binlog = 1; and set both in the option file",
         );
     }
 }
@@ -200,28 +214,35 @@ fn semi_sync_of_source(lines: &mut CheckLines, state: &ServerState, flavour: Fla
     };
     let Some(source) = &state.semi_sync_source else {
         let remedy = "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'; or set semi_sync = false for the source";
-        lines.problem("semi-sync", "the plugin is not loaded: commits cannot wait for the log", remedy);
+        lines.problem(
+            "semi-sync",
+            "the semi-sync plugin is not loaded, so commits cannot wait for the log",
+            remedy,
+        );
         return;
     };
     let findings = lines.lines.len();
     if !source.enabled {
         lines.warning(
             "semi-sync",
-            "it is disabled: the capture starts when it is enabled, and until then no commit waits for the log",
-            format!("start the daemon, then {set} {prefix}_enabled = ON (how-to/capture.md)"),
+            "semi-sync is disabled: the capture does not start before it is enabled, and until then no commit waits for the log",
+            format!("start the daemon, then run {set} {prefix}_enabled = ON (how-to/capture.md)"),
         );
     }
     if source.wait_point == WaitPoint::AfterCommit {
         lines.problem(
             "semi-sync",
-            "commits wait after the engine has committed: other clients can read a commit that may still be lost",
+            "commits wait for the log after the storage engine has committed: other clients can read a commit that may still be lost",
             format!("{set} {prefix}_wait_point = AFTER_SYNC"),
         );
     }
     if u128::from(source.timeout_ms) < ALARM_TIMEOUT_MIN.as_millis() {
         lines.warning(
             "semi-sync",
-            format!("commits wait at most {} ms, and then continue without the log", source.timeout_ms),
+            format!(
+                "commits wait at most {} ms, and then continue although they are not in the log",
+                source.timeout_ms
+            ),
             format!("{set} {prefix}_timeout = 2000000000"),
         );
     }
@@ -236,10 +257,10 @@ fn semi_sync_of_source(lines: &mut CheckLines, state: &ServerState, flavour: Fla
     if source.enabled && !source.survives_restart {
         lines.warning(
             "semi-sync",
-            "its settings are not known to survive a restart of the server",
+            "the semi-sync settings may be lost at a restart of the server",
             match flavour {
-                Flavour::MySql => "set them with SET PERSIST, or in the option file",
-                Flavour::MariaDb => "write them into the server's option file",
+                Flavour::MySql => "set them with SET PERSIST or in the option file",
+                Flavour::MariaDb => "set them in the server's option file",
             },
         );
     }
