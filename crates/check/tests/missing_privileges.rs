@@ -73,7 +73,7 @@ async fn hidden_objects_are_an_error(kind: ServerKind) -> Result<()> {
         )
     };
     let everything = Selection::default;
-    ensure!(error("seen_none", everything()).await?.contains("does not see all of its databases"));
+    ensure!(error("seen_none", everything()).await?.contains("does not see all of the databases"));
     ensure!(error("seen_none", selection(&["seen"], &[], &[])).await?.contains("database seen"));
     ensure!(error("seen_all", everything()).await?.contains("SELECT ON *.*"));
     let lacking = error("seen_rows", selection(&["seen"], &[], &[])).await?;

@@ -12,8 +12,8 @@ use tailwater_session::{PrivateText, ServerError, SessionError};
 pub enum ResumeHint {
     /// The user continues with --resume, and finished work is kept.
     Resume,
-    /// The user starts again with --restart: all data must have one point in time, and the finished part has
-    /// an earlier one.
+    /// The user starts again with --restart: all data must come from one point in time, and the finished part
+    /// comes from an earlier one.
     Restart,
 }
 
@@ -359,7 +359,8 @@ pub enum BulkError {
         /// The reason.
         reason: String,
     },
-    /// Part of the dump is not valid on the target, which has another flavour than the dump.
+    /// A part of the dump is not valid on the target, because the dump is from MySQL and the target is
+    /// MariaDB, or the reverse.
     #[error("{what} cannot be loaded into a server of this flavour: {reason}. Nothing was changed")]
     FlavourMismatch {
         /// The part that is not valid, such as a table and its column.
@@ -370,7 +371,8 @@ pub enum BulkError {
     /// A dump into a stream was cancelled.
     #[error("interrupted; the stream is incomplete and cannot be resumed: dump again")]
     StreamInterrupted,
-    /// A copy was cancelled that must have one point in time, because it sets the target's GTID state.
+    /// A copy that sets the target's GTID state was cancelled. It cannot be resumed, because all its data
+    /// must come from one point in time.
     #[error(
         "interrupted; the target must have the data of one point in time: start from scratch with --restart, which drops what was copied"
     )]
@@ -639,7 +641,7 @@ impl BulkError {
     }
 }
 
-/// Returns a function that makes the error for a failed action on a file.
+/// Returns a function that creates the error for a failed action on a file.
 pub fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BulkError + use<> {
     let path = path.to_owned();
     move |source| BulkError::File { action, path, source }
@@ -676,7 +678,7 @@ mod tests {
             let text = error.to_string();
             assert!(
                 text.contains("--restart") && !text.contains("--resume"),
-                "the error does not suggest only --restart: {error}"
+                "the error must suggest --restart and not --resume: {error}"
             );
         }
     }

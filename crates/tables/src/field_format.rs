@@ -31,8 +31,8 @@ pub fn is_slow_to_print(data_type: &str) -> bool {
 /// Returns the expression that converts a field to the value of its column; `None` if no conversion is
 /// needed. `field` is an SQL expression.
 ///
-/// `data_type` is the column's type on the server that is loaded. MySQL accepts no JSON from bytes without a
-/// character set, and MariaDB accepts no UUID and no address from them.
+/// `data_type` is the column's type on the server that is loaded. From bytes without a character set, MySQL
+/// accepts no JSON, and MariaDB accepts no UUID and no IP address.
 pub fn stored(field: &str, flavour: Flavour, data_type: &str) -> Option<String> {
     match (flavour, data_type) {
         (Flavour::MySql, "json") => Some(format!("CONVERT({field} USING utf8mb4)")),

@@ -204,8 +204,15 @@ async fn check_case(connection: &mut Connection, case: &Case) -> Result<()> {
     );
     connection.execute(&sql).await.context(sql)?;
     let (seen, chunks) = read_chunks(connection, case.name).await?;
-    ensure!(seen == (0..u64::from(*rows)).collect::<Vec<_>>(), "the {chunks} chunks had the rows {seen:?}");
-    ensure!((chunks > 2) == case.many || case.rows == 0, "the table was cut into {chunks} chunks");
+    ensure!(
+        seen == (0..u64::from(*rows)).collect::<Vec<_>>(),
+        "the {chunks} chunks do not have each row once: {seen:?}"
+    );
+    ensure!(
+        (chunks > 2) == case.many || case.rows == 0,
+        "the table was cut into {chunks} chunks, but must have more than 2: {}",
+        case.many
+    );
     Ok(())
 }
 
@@ -305,7 +312,8 @@ async fn mysql_reads_rows_of_integer_ranges_once() -> Result<()> {
             }
             ensure!(
                 values > 0 && rows.rows.len() == values,
-                "the binary protocol returned {values} rows for {sql}"
+                "the binary protocol returned {values} rows, but the text protocol {}: {sql}",
+                rows.rows.len()
             );
         }
     }
@@ -349,7 +357,7 @@ async fn random_tables_are_covered(kind: ServerKind) -> Result<()> {
         for column in 0..1 + random.below(3) {
             let (definition, value) = RANDOM_COLUMNS[random.below(RANDOM_COLUMNS.len() as u64) as usize];
             let row = &collations.rows[random.below(collations.rows.len() as u64) as usize];
-            let text = |column| row.get_str(column).context("the row has no name");
+            let text = |column| row.get_str(column).context("a collation has no name or no character set");
             let collation = format!("CHARACTER SET {} COLLATE {}", text(1)?, text(0)?);
             let null = if is_nullable { "NULL" } else { "NOT NULL" };
             definitions.push(format!("c{column} {} {null}", definition.replace("{collation}", &collation)));
@@ -385,7 +393,7 @@ async fn random_tables_are_covered(kind: ServerKind) -> Result<()> {
         let (seen, chunks) = read_chunks(&mut connection, &table).await.with_context(context)?;
         ensure!(
             seen == there,
-            "{}: the {chunks} chunks had the rows {seen:?}, but the table has {there:?}",
+            "{}: the {chunks} chunks together have the rows {seen:?}, but the table has {there:?}",
             context()
         );
         connection.execute(&format!("DROP TABLE chunks.{table}")).await?;

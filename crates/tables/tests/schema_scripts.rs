@@ -114,9 +114,13 @@ async fn definitions_recreate_their_objects(kind: ServerKind) -> Result<()> {
     let server = Server::start(ServerSpec::new(kind)).await?;
     let mut connection = everything(&server).await?;
     let (found, before) = scripts(&mut connection, &Selection::default()).await?;
-    ensure!(found.schemas == ["sch a`1"], "the listed databases are {:?}", found.schemas);
+    ensure!(
+        found.schemas == ["sch a`1"],
+        "the inventory must list only the database of the test: {:?}",
+        found.schemas
+    );
     let tables = if kind.flavour() == Flavour::MariaDb { 6 } else { 4 };
-    ensure!(found.tables.len() == tables, "the listed tables are {:?}", found.tables);
+    ensure!(found.tables.len() == tables, "the inventory must list {tables} tables: {:?}", found.tables);
     let names: Vec<_> = found.objects.iter().map(ToString::to_string).collect();
     let place = |name: &str| names.iter().position(|other| other.ends_with(name));
     ensure!(
@@ -130,7 +134,7 @@ async fn definitions_recreate_their_objects(kind: ServerKind) -> Result<()> {
     let old = before.iter().find(|script| script.windows(8).any(|window| window == b"RETURN '"));
     ensure!(
         old.is_some_and(|script| script.windows(2).any(|window| window == b"\xe4\xdf")),
-        "the definition does not contain the bytes of latin1"
+        "the script of the function does not contain its latin1 bytes"
     );
 
     connection.execute("DROP DATABASE `sch a``1`").await?;
@@ -149,17 +153,20 @@ async fn definitions_recreate_their_objects(kind: ServerKind) -> Result<()> {
     let row = row.first().map(|row| (row.get_str(0), row.get_str(1), row.get_u64(2)));
     ensure!(
         row == Some((Some("a;"), Some("C3A4C39F"), Some(4))),
-        "the created routines return other values: {row:?}"
+        "the recreated functions return other values than the original functions: {row:?}"
     );
     if kind.flavour() == Flavour::MariaDb {
         let sql = "SELECT NEXTVAL(fresh), NEXTVAL(used)";
         let row = connection.query(sql).await?;
         let row = row.first().map(|row| (row.get_i64(0), row.get_i64(1)));
-        // The server had reserved values for the cache of a sequence. They count as used.
-        ensure!(row == Some((Some(5), Some(88))), "the created sequences continue at other values: {row:?}");
+        // The server had reserved values for the cache of the sequence `used`. These values count as used.
+        ensure!(
+            row == Some((Some(5), Some(88))),
+            "the recreated sequences continue at wrong values: {row:?}"
+        );
         ensure!(
             connection.query("SELECT NEXTVAL(done)").await.is_err(),
-            "NEXTVAL succeeded, although the sequence is exhausted"
+            "NEXTVAL returned a value of an exhausted sequence"
         );
     }
     Ok(())
@@ -176,7 +183,7 @@ async fn missing_objects_are_named(kind: ServerKind) -> Result<()> {
     let (found, _) = scripts(&mut connection, &one).await?;
     ensure!(
         found.tables.len() == 1 && found.objects.len() == 2,
-        "the selected table has other objects: {found:#?}"
+        "the inventory must list the selected table and two other objects: {found:#?}"
     );
     let except = Selection { except: one.tables.clone(), ..Selection::default() };
     let (found, _) = scripts(&mut connection, &except).await?;
@@ -192,7 +199,7 @@ async fn missing_objects_are_named(kind: ServerKind) -> Result<()> {
         let is_named = error.as_ref().is_some_and(|error| error.to_string().contains(name));
         ensure!(
             is_named && error.as_ref().is_some_and(|error| error.code() == "TW-BULK-0020"),
-            "the missing object is not named with TW-BULK-0020: {error:?}"
+            "the error must be TW-BULK-0020 and name the missing object: {error:?}"
         );
     }
     // This account may execute a routine, but may not see its body.
@@ -205,7 +212,7 @@ async fn missing_objects_are_named(kind: ServerKind) -> Result<()> {
     let error = ddl(&mut runner, &object).await.err();
     ensure!(
         error.as_ref().is_some_and(|error| error.code() == "TW-BULK-0021"),
-        "the hidden definition is not reported with TW-BULK-0021: {error:?}"
+        "the error for a hidden definition must be TW-BULK-0021: {error:?}"
     );
     Ok(())
 }

@@ -43,7 +43,7 @@ pub enum KeyKind {
 
 impl KeyKind {
     /// Returns the kind of a column, from its type and character set as in `information_schema.columns`.
-    /// `None` if a table cannot be cut by such a column.
+    /// `None` if no table can be cut into chunks by such a column.
     pub fn of(data_type: &str, charset: Option<&str>) -> Option<Self> {
         Some(match data_type {
             "tinyint" | "smallint" | "mediumint" | "int" | "bigint" => Self::Integer,
@@ -78,8 +78,8 @@ impl KeyColumn {
         }
     }
 
-    /// Returns the literal of a value that [`KeyColumn::expression`] selected; `None` if the value does not
-    /// fit the kind.
+    /// Returns the literal of a value that [`KeyColumn::expression`] selected; `None` if columns of this kind
+    /// cannot have the value.
     pub fn literal(&self, value: &[u8]) -> Option<KeyLiteral> {
         let text = str::from_utf8(value).ok()?;
         let of = |allowed: fn(u8) -> bool| (!text.is_empty() && text.bytes().all(allowed)).then_some(text);
@@ -119,8 +119,8 @@ pub struct ChunkKey {
 }
 
 impl ChunkKey {
-    /// Returns whether the key is a single integer column. Ranges of such a key are cut without querying for
-    /// values.
+    /// Returns whether the key is a single integer column. The chunker computes the ranges of such a key
+    /// without reading key values.
     pub fn is_integer(&self) -> bool {
         matches!(self.columns.as_slice(), [column] if column.kind == KeyKind::Integer)
     }

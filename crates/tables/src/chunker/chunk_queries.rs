@@ -39,7 +39,10 @@ pub async fn next_chunk(
                 let answer = parse_result(&key, &question, answer.first(), answer.column("rows"));
                 let strange = || BulkError::UnexpectedAnswer {
                     table: format!("{schema}.{table}"),
-                    reason: format!("{question:?} along key {}", key.name),
+                    reason: format!(
+                        "the result of the query {question:?} on key {} cannot be parsed",
+                        key.name
+                    ),
                 };
                 chunker.answer(answer.ok_or_else(strange)?);
             }
@@ -179,9 +182,8 @@ fn statement(table: &str, key: &ChunkKey, question: &ChunkQuery, flavour: Flavou
         ChunkQuery::Extent => format!("SELECT MIN({names}), MAX({names}) {from}"),
         ChunkQuery::Estimate { from: low, to } => {
             let explain = match flavour {
-                // The server may have enabled the hypergraph optimizer, which has no EXPLAIN in this format.
-                // So the hint disables that optimizer. Servers without the switch `hypergraph_optimizer`
-                // ignore the hint.
+                // The hint disables the hypergraph optimizer, because that optimizer has no `EXPLAIN
+                // FORMAT=TRADITIONAL`. Servers without the switch `hypergraph_optimizer` ignore the hint.
                 Flavour::MySql => {
                     "EXPLAIN FORMAT=TRADITIONAL SELECT /*+ SET_VAR(optimizer_switch='hypergraph_optimizer=off') */"
                 }

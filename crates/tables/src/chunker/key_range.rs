@@ -50,7 +50,8 @@ pub struct ChunkRange {
     pub keys: KeyRange,
 }
 
-/// A range of a key. All ranges of one chunker together cover every row once, whatever rows the table has.
+/// A range of a key. The ranges that a chunker returns cover every row of its table exactly once, whatever
+/// rows the table has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum KeyRange {

@@ -75,7 +75,8 @@ pub enum ChunkStep {
 enum PartitionPosition {
     /// No chunk of the partition has been cut yet.
     Start,
-    /// The next chunk starts at an integer key. If the key is nullable, the chunk for NULL was cut.
+    /// The next chunk starts at an integer key. If the key is nullable, the chunk for NULL has already been
+    /// cut.
     Integers {
         from: Option<i128>,
     },

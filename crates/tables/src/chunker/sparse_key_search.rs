@@ -79,7 +79,10 @@ mod tests {
                 break found;
             }
         };
-        assert!(found > 1 << 40 && found <= (1 << 40) + 2000, "the search found the width {found}");
+        assert!(
+            found > 1 << 40 && found <= (1 << 40) + 2000,
+            "a range of width {found} does not have about 1000 rows"
+        );
         assert!(asked < 80, "the search needed {asked} estimates");
     }
 

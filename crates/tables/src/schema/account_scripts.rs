@@ -29,7 +29,7 @@ pub struct Account {
 /// Reads all accounts except the server's own. The connection must be prepared by [`super::prepare`].
 ///
 /// # Errors
-/// [`BulkError::AccountsUnavailable`] if this account may not read them; [`BulkError::Session`].
+/// [`BulkError::AccountsUnavailable`] if the connection's account may not read them; [`BulkError::Session`].
 pub async fn accounts(connection: &mut Connection) -> Result<Vec<Account>, BulkError> {
     let flavour = connection.server().flavour;
     let sql = match flavour {

@@ -61,7 +61,7 @@ pub async fn check_visible(
     }
     if selection.schemas.is_empty() && !granted.has_global_except("SELECT", &SYSTEM_SCHEMAS) {
         // Without this privilege, there may be databases that the server does not list.
-        let (what, lacking) = ("its databases".to_owned(), "SELECT ON *.*".to_owned());
+        let (what, lacking) = ("the databases".to_owned(), "SELECT ON *.*".to_owned());
         let instead = ", or name databases with --database or tables with --table";
         return Err(BulkError::MissingPrivilege { what, server, lacking, instead });
     }

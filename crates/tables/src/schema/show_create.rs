@@ -9,8 +9,9 @@ use crate::schema::ObjectKind;
 use tailwater_wire::server_version::ServerFeature;
 use tailwater_wire::sql_quote::{qualified_name, quote_identifier, string_literal};
 
-/// The SQL mode for definitions that depend on no other mode. It accepts zero and invalid dates as defaults.
-/// The server then rejects a table whose engine it lacks, and does not create it with another engine.
+/// The SQL mode for the scripts of objects that have no SQL mode of their own. It accepts zero and invalid
+/// dates as defaults. It also makes the server reject a table whose engine is missing, instead of using
+/// another engine.
 const PLAIN_MODE: &str = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION";
 
 /// Prepares a session for reading definitions: names in backquotes, times in UTC, and all text in the bytes

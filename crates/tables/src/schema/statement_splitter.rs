@@ -25,7 +25,7 @@ enum SplitterState {
         quote: u8,
         escaped: bool,
     },
-    /// After this number of dashes. Two dashes and a space start a comment.
+    /// The last bytes were this number of dashes. Two dashes and a space start a comment.
     Dashes(u8),
     /// After a slash. A star after it starts a comment.
     Slash,
@@ -35,7 +35,7 @@ enum SplitterState {
     CommentM,
     /// After a star in a comment that servers execute.
     Star,
-    /// Within another comment. `star` means that the last byte was a star.
+    /// Within a `/* */` comment that servers do not execute. `star` means that the last byte was a star.
     Comment {
         star: bool,
     },
@@ -179,8 +179,8 @@ impl StatementSplitter {
         false
     }
 
-    /// Adds part of a comment to the statement, unless the comment precedes the statement. If only the text
-    /// of the comment were removed, its dashes and the text after it could form a new comment.
+    /// Adds bytes of a line comment to the statement. The bytes of a comment before the statement are
+    /// dropped. A comment within the statement is kept whole, with its `--` or `#`.
     fn keep(&mut self, comment: &[u8]) {
         if self.is_something {
             self.statement.extend_from_slice(comment);

@@ -1,6 +1,6 @@
-//! Servers to which a channel of Tailwater applies without writing their binlog (`gtid = log`). The GTID
-//! variables of such a server lag its data by up to a second. On MariaDB, they are also stored separately
-//! from the binlog position.
+//! Servers to which a channel of Tailwater applies transactions without writing the server's binlog (`gtid =
+//! log`). The GTID variables of such a server lag its data by up to a second. On MariaDB, the GTIDs that the
+//! channel has applied are also stored separately from the server's binlog position.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::error::BulkError;
 /// account lacks the privilege to read that table.
 const NOT_THERE: [u16; 4] = [1049, 1146, 1142, 1044];
 
-/// Returns the names of the channels that apply to the server without writing its binlog.
+/// Returns the names of the channels that apply transactions to the server without writing its binlog.
 ///
 /// # Errors
 /// [`BulkError::Session`]

@@ -112,10 +112,10 @@ impl Snapshot {
             for tries in 1.. {
                 let mut taking = SnapshotAttempt::prepare(options, unlogged_channel).await?;
                 if plan.method == SnapshotMethod::TableLocks && taking.listing.inventory.tables != tables {
-                    // This plan locks the tables that existed when it was made, so a change of the list makes
-                    // it useless.
+                    // This plan locks the tables that existed when the plan was created. If the list of
+                    // tables has changed, the plan is useless.
                     let reason =
-                        "tables were created or dropped since the list of tables to lock was made".into();
+                        "tables were created or dropped after the list of tables to lock was read".into();
                     return Err(BulkError::SchemaChanged { reason });
                 }
                 match taking.run(&plan).await {

@@ -3,7 +3,7 @@
 //! - [`pause_decision`]: the core, without I/O: when to pause, and when to resume.
 //! - [`load_probes`]: measures the values: one connection for each value, queried at a limited rate.
 //!
-//! Work calls [`Throttle::pass`] before each piece. All connections of the work share one throttle.
+//! Bulk work calls [`Throttle::pass`] before each chunk or file. All connections of the work share one throttle.
 
 mod load_probes;
 pub mod pause_decision;
@@ -96,7 +96,7 @@ impl Throttle {
     /// at any time.
     pub async fn pass(&self, progress: &BulkProgress) {
         let Some(reason) = self.reason() else { return };
-        info!(%reason, "held back");
+        info!(%reason, "the throttle pauses the bulk work");
         let waiter = progress.begin_wait(reason);
         let mut decision = self.decision.clone();
         loop {
