@@ -90,8 +90,8 @@ pub struct RelayState {
     pub is_streaming: bool,
     /// What the relay does, as text. If it is stopped, the text contains the reason.
     pub doing: String,
-    /// Time since the last event of the stream, including heartbeats, in milliseconds; `None` if there was no
-    /// event.
+    /// Time since the relay received the last event or heartbeat of the primary's stream, in milliseconds;
+    /// `None` if it received none.
     pub heard_ago_ms: Option<u64>,
     /// The transactions in the relay's log.
     pub gtids: Option<GtidSet>,
@@ -106,7 +106,7 @@ pub struct RelayState {
 /// A reader of the log's stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct RelayReader {
-    /// The `server_id` of the reader; 0 for a program such as mysqlbinlog.
+    /// The `server_id` of the binlog reader; 0 for a program such as mysqlbinlog.
     pub server_id: u32,
     /// The `server_uuid` of the reader, if it sent one.
     pub uuid: Option<String>,

@@ -16,7 +16,7 @@ struct TreeEntry<'a> {
     node: TopologyNode,
     identity: ServerIdentity,
     look: Option<&'a ServerState>,
-    /// The observation of the server, if it is a server that was probed.
+    /// The observed state of the server, if the entry is a server that was probed.
     observation: Option<&'a Observation>,
     /// The relay's configuration and state, if the entry is a local or remote relay.
     relay: Option<&'a RelayPlan>,
@@ -32,8 +32,8 @@ const RELAY: usize = 1;
 pub fn build_tree(plan: &ClusterPlan, observations: &[Observation]) -> Cluster {
     let mut places = vec![server(&plan.primary, observations, NodeRole::Primary), own_relay(plan)];
     for member in &plan.servers {
-        // The address of the source may also be configured as a server, to give it a promotion preference and
-        // a region.
+        // A `[[server]]` of the configuration may have the primary's address, to give the primary a promotion
+        // preference and a region.
         let mut place = server(member, observations, NodeRole::Server);
         if is_same(&place, &places[PRIMARY]) {
             let primary = &mut places[PRIMARY].node;
@@ -106,8 +106,8 @@ fn describe(node: &mut TopologyNode, look: &ServerState) {
     }
 }
 
-/// Adds the queries that the server refused. A refused query is a problem only if something depends on its
-/// result. To capture and apply, Tailwater needs fewer privileges than to list replicas.
+/// Adds to a node the queries that its server refused. A refused query is a problem only if Tailwater needs
+/// its result from this server. The other refused queries become notes of the node.
 fn tell_unasked(node: &mut TopologyNode, look: &ServerState, acknowledges: bool) {
     for unanswered in &look.unanswered {
         let matters = match (unanswered.question, node.role) {
@@ -330,7 +330,7 @@ fn judge_relay(relay: &RelayPlan, node: &mut TopologyNode, primary: Option<&Serv
     match &relay.state {
         None if is_listed => node.notes.push("connected to the primary".to_owned()),
         None => {}
-        // A relay does not stream from a source without semi-sync if it is configured to send ACKs.
+        // If a relay is configured to send ACKs, it does not stream from a source without semi-sync.
         Some(state) => node.acknowledges = Some(relay.semi_sync && state.is_streaming),
     }
 }

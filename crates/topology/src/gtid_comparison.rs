@@ -9,9 +9,9 @@ use crate::server_state::{ObservedGtids, ServerState};
 
 /// Compares the transactions of a server with those of the primary. Returns `None` if their flavours differ.
 ///
-/// `before` are the transactions that the server had before the probe of the primary began. The primary has
-/// all transactions of its own that are among them, unless it lost them or they still wait for their ACK.
-/// Without `before`, such transactions are not searched for.
+/// `before` are the transactions that the server had before the probe of the primary began. If the primary
+/// lacks some of its own transactions in `before`, it has lost them, or they still wait for their ACK. If
+/// `before` is absent, the result does not contain such transactions.
 pub fn compare(
     server: &ServerState,
     before: Option<&ObservedGtids>,

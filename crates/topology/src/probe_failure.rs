@@ -77,7 +77,7 @@ impl ProbeFailure {
     pub fn from_error(error: &SessionError) -> Self {
         match error {
             SessionError::Connect { source, .. } => match source.kind() {
-                // The Unix socket does not exist: the server on this host has stopped.
+                // If the Unix socket does not exist, the server on this host has stopped.
                 ErrorKind::ConnectionRefused | ErrorKind::NotFound => Self::Refused,
                 ErrorKind::TimedOut => Self::TimedOut,
                 ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => Self::ConnectionLost,

@@ -64,7 +64,8 @@ pub(super) fn source_of(channel: &ReplicaChannel, known: &[ServerIdentity]) -> O
     };
     let by_server_id = || {
         let id = channel.source_server_id;
-        // If the source was reached and its UUID is not known here, it is a server of another cluster.
+        // A known source UUID shows that the replica has reached its source. If no known server has this
+        // UUID, the source belongs to another cluster.
         let may = id != 0 && channel.source_uuid.is_none();
         known.iter().position(|identity| may && identity.server_ids.contains(&id))
     };

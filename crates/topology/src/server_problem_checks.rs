@@ -266,7 +266,10 @@ mod tests {
     fn versions_are_compared_by_their_series() {
         assert!(is_older("10.11.18", "11.8.3"));
         assert!(is_older("8.0.45", "8.4.0"));
-        assert!(!is_older("9.7.0", "9.7.1"), "servers of one series understand each other's events");
+        assert!(
+            !is_older("9.7.0", "9.7.1"),
+            "two versions of one release series must not count as older than each other"
+        );
         assert!(!is_older("11.8.3", "10.11.18"));
         assert!(
             is_older("9.7.1", "26.7.0") && !is_older("26.7.0", "9.7.1"),

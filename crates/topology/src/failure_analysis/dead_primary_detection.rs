@@ -1,9 +1,10 @@
 //! Decides whether the primary is dead, or only unreachable for the manager.
 //!
-//! A refused connection proves that the process does not exist. The decision then waits no longer, unless an
-//! observer still receives from the primary. Silence alone proves nothing, because the manager may be cut
-//! off. Therefore four conditions must hold. The silence must last. Another observer must have lost the
-//! primary too. No observer may have received from the primary since then. Most observers must be reachable.
+//! A refused connection proves that the primary's process does not exist. If no observer still receives from
+//! the primary, the primary then counts as dead at once. Silence alone proves nothing, because the manager
+//! may be cut off. Therefore four conditions must hold. The silence must last. Another observer must have
+//! lost the primary too. No observer may have received from the primary since the silence began. Most
+//! observers must be reachable.
 //!
 //! If all observers are reachable and agree, a shorter silence suffices: see [`unanimous_death`].
 
@@ -61,8 +62,8 @@ pub(super) fn judge(
     let most = reports.has_majority();
     evidence.extend(reports.lost);
     if !reports.undecided.is_empty() {
-        // Wait for the undecided observers. Within the same time, each of them either loses the primary or
-        // receives from it.
+        // Wait for the undecided observers. Each of them soon either loses the primary's stream or receives
+        // an event from the primary, or its report becomes too old to count.
         return silent(None);
     }
     if at_once {
@@ -77,18 +78,19 @@ pub(super) fn judge(
     evidence.push(if confirmed {
         "most observers are unreachable too: the manager may be cut off".to_owned()
     } else {
-        "no other observer confirms it".to_owned()
+        "no other observer confirms that the primary is dead".to_owned()
     });
     silent(Some(ClusterFinding::new(FailureCode::UnreachablePrimary, name, streak.since_ms, evidence)))
 }
 
-/// After a silence that was not a death, the next silence must last this many times as long.
+/// If a recent silence of the primary ended with an answer, a new silence must last this many times as long
+/// before all observers can agree that the primary is dead.
 const STALL_FACTOR: u64 = 3;
 
 /// Returns the reports of the observers if all of them agree, before `detect_after_ms`, that the primary is
-/// dead. The primary must answer neither on the open connection nor on a new one. Every stream on which a
-/// heartbeat is due must be lost, or must have been silent for the time that is required of the primary's
-/// open connection.
+/// dead. The primary must answer the manager neither on the open connection nor on a new one. Every observer
+/// whose stream has an overdue heartbeat must confirm this: its stream must be lost, or silent for as long as
+/// the manager's open connection must be silent.
 fn unanimous_death(
     history: &ObservationHistory,
     server: &ServerHistory,
@@ -101,8 +103,8 @@ fn unanimous_death(
     let enough_ms = stall_ms.max(settings.unanimous_detect_after_ms);
     let lasted = |since_ms: u64, enough_ms: u64| now_ms.saturating_sub(since_ms) >= enough_ms;
     let is_silent = lasted(streak.since_ms, enough_ms) && lasted(history.running_since_ms, enough_ms);
-    // The manager tries a new connection only after the open one fails, so half of the time suffices for the
-    // new connection.
+    // The manager tries a new connection only after the open connection fails. The new connection therefore
+    // needs to fail only for half of the required time.
     let is_reconnect_silent =
         streak.reconnect_failing_since_ms.is_some_and(|since_ms| lasted(since_ms, enough_ms / 2));
     if !is_silent || !is_reconnect_silent {

@@ -1,6 +1,6 @@
-//! Decides what follows a finding, and what holds a failover back: a pause, downtime, or the cool-down after
-//! the last failover. Without a cool-down, servers that fail and return repeatedly could cause one failover
-//! after another.
+//! Decides whether a finding causes a failover, or what holds the failover back: a pause, downtime, or the
+//! cool-down after the last failover. Without a cool-down, servers that fail and return repeatedly could
+//! cause one failover after another.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,8 +27,8 @@ pub struct Downtime {
 #[serde(deny_unknown_fields)]
 pub struct FailoverGuard {
     is_paused: bool,
-    /// When the last failover began; `None` if it was acknowledged. The field must not be missing in a file,
-    /// because a missing failover would allow the next one.
+    /// When the last failover began; `None` if an operator acknowledged that failover. The stored file must
+    /// contain this field: without it, the manager would not hold back the next failover.
     #[serde(deserialize_with = "Option::deserialize")]
     last_failover_ms: Option<u64>,
     downtimes: Vec<Downtime>,
@@ -69,8 +69,8 @@ impl FailoverGuard {
         self.last_failover_ms = Some(at_ms);
     }
 
-    /// Corrects the time of the last failover if that time is later than `now_ms`. In this case the clock has
-    /// been set back since, and without the correction the cool-down would last too long.
+    /// Corrects the time of the last failover if that time is later than `now_ms`. The clock was then set
+    /// back after the failover. Without the correction, the cool-down would last too long.
     pub fn begin_at(&mut self, now_ms: u64) {
         self.last_failover_ms = self.last_failover_ms.map(|at_ms| at_ms.min(now_ms));
     }

@@ -1,4 +1,4 @@
-//! Findings: a failure code, its evidence, and what follows from it.
+//! Findings of the failure analysis: a failure code, its evidence, and the action of the manager.
 
 use std::fmt;
 

@@ -1,11 +1,11 @@
 //! What an operator does about a failure or a problem. docs/reference/failure-codes.md and
-//! docs/how-to/topology.md have more about each.
+//! docs/how-to/topology.md explain each of them.
 
 use super::FailureCode;
 use crate::cluster_tree::ProblemCode;
 
 impl FailureCode {
-    /// Returns the failure code with this name; `None` if there is none.
+    /// Returns the failure code with this name; `None` if no code has this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.to_string() == name)
     }
@@ -14,7 +14,7 @@ impl FailureCode {
     pub fn remedy(self) -> &'static str {
         match self {
             Self::SplitBrainSuspected => {
-                "make one of the servers read-only, then move the transactions that only it has"
+                "make one of the servers read-only, then move its own transactions to the other server"
             }
             Self::DeadPrimary => {
                 "if the manager does not fail over by itself: `tailwater failover`, first with --dry-run"
@@ -27,10 +27,10 @@ impl FailureCode {
             }
             Self::PrimaryReadOnlyOrFull => "free disk space on the primary, or make it writable",
             Self::SemiSyncBlocked => {
-                "bring a relay back, or restart the connected one; do not switch semi-sync off"
+                "start the missing relay, or restart the connected relay; do not switch semi-sync off"
             }
             Self::SemiSyncDegraded => "set semi-sync up on the primary as in docs/how-to/capture.md",
-            Self::FailoverNotReady => "fix what the rule names; see docs/reference/safety-rules.md",
+            Self::FailoverNotReady => "fix what the safety rule names; see docs/reference/safety-rules.md",
             Self::DeadRelay => "start `tailwater run` on the relay's machine, and check the network to it",
             Self::RelayDetached => {
                 "fix the error in the evidence: the network, the account, or a purged binlog"

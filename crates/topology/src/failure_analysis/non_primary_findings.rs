@@ -142,8 +142,9 @@ fn leaders(
     history.members.replicas.iter().filter_map(lately).collect()
 }
 
-/// Whether no client has received an OK for a commit since the server started, and none will, because too few
-/// ackers are connected. Such a server is a replaced primary that restarted, and has not been promoted again.
+/// Returns true if no client has received an OK for a commit since the server started, and no client can
+/// receive one, because too few ackers are connected. Such a server is a replaced primary that restarted, and
+/// has not been promoted again.
 fn holds_all_commits(vitals: &ServerHealth) -> bool {
     vitals.semi_sync.is_some_and(|semi_sync| {
         let waits = semi_sync.active && semi_sync.lossless && semi_sync.clients < semi_sync.acks_needed;

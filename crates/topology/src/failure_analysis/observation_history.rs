@@ -43,8 +43,8 @@ pub struct ObservationHistory {
     pub(super) members: ClusterMembers,
     pub(super) settings: AnalysisSettings,
     pub(super) servers: BTreeMap<String, ServerHistory>,
-    /// When the manager last resumed after a stall. Answers that it missed before do not count as silence of
-    /// a server.
+    /// When the manager last resumed after a stall. Answers that the manager missed during the stall do not
+    /// count as silence of a server.
     pub(super) running_since_ms: u64,
 }
 
@@ -69,8 +69,8 @@ pub(super) struct ServerHistory {
     pub stopped_since_ms: Option<u64>,
     /// Since when too few ackers are connected.
     pub too_few_since_ms: Option<u64>,
-    /// Number of unacknowledged commits when the server was first observed. Only commits that came later are
-    /// reported.
+    /// Number of unacknowledged commits when the server was first observed. Findings report only
+    /// unacknowledged commits that were added later.
     pub unacknowledged_first: Option<u64>,
     /// The loss of transactions that was detected, if any.
     pub rewound: Option<HistoryRewind>,
@@ -373,7 +373,7 @@ impl ServerHistory {
             && !is_back(&before.executed)
             && let Ok(lost) = before.executed.subtract(&now.executed)
         {
-            let what = format!("it had {}, which it no longer has", one_line(&lost.to_string()));
+            let what = format!("the server had {}, which it no longer has", one_line(&lost.to_string()));
             self.rewound = Some(HistoryRewind { at_ms, what, had: Some(before.executed.clone()) });
         }
     }

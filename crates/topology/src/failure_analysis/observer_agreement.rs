@@ -16,7 +16,8 @@ pub(super) struct ObserverReports {
     pub alive: Vec<String>,
     /// Observers that lost the primary's stream.
     pub lost: Vec<String>,
-    /// Observers that have neither lost the primary's stream nor received from it since.
+    /// Observers that have neither lost the primary's stream nor received from the primary since it became
+    /// silent to the manager.
     pub undecided: Vec<String>,
     /// Number of observers that the manager reached after the primary became silent.
     reached: usize,
@@ -71,7 +72,7 @@ pub(super) fn collect(
             // silence began counts.
             ReportedStream::Lost { failure, .. } if failure.liveness() == Liveness::Alive => {
                 if *at_ms > streak.last_ms {
-                    reports.alive.push(format!("{observer}: it answers: {failure}"));
+                    reports.alive.push(format!("{observer}: the primary answers: {failure}"));
                 }
             }
             ReportedStream::Lost { failure, since_ms } => {
@@ -92,7 +93,7 @@ pub(super) fn collect(
                     reports.lost.push(format!("{observer}: received nothing for {quiet_ms} ms"));
                 } else if heard_ms > streak.since_ms {
                     let ago_ms = now_ms.saturating_sub(heard_ms);
-                    reports.alive.push(format!("{observer}: received from it {ago_ms} ms ago"));
+                    reports.alive.push(format!("{observer}: received from the primary {ago_ms} ms ago"));
                 } else if now_ms.saturating_sub(*at_ms) < settings.detect_after_ms {
                     // The analysis waits for this observer only if its report is recent. An observer without
                     // a recent report counts as unreachable.
@@ -114,8 +115,8 @@ fn enough_ms(settings: &AnalysisSettings, threshold: SilenceThreshold, heartbeat
     }
 }
 
-/// Whether the manager reached the observer after the primary became silent. An earlier answer shows nothing
-/// about a network that failed since.
+/// Whether the manager reached the observer after the primary became silent. An earlier answer does not show
+/// whether the network has failed since then.
 fn is_reached(
     history: &ObservationHistory,
     observer: &Observer,

@@ -1,5 +1,5 @@
-//! Analysis of a single observation of each server. Without a history it finds nothing that depends on how
-//! long a state lasts.
+//! Analysis of a single observation of each server. Without a history, it cannot find problems that depend on
+//! how long a state lasts.
 
 use crate::probe_failure::ProbeFailure;
 use crate::server_state::{Observation, PingKind};
@@ -23,7 +23,8 @@ pub fn analyse_snapshot(
     let settings = AnalysisSettings {
         detect_after_ms: 0,
         stale_after_ms: u64::MAX,
-        // It is normal that a commit waits at the moment of the observation.
+        // A single observation cannot show how long commits have waited for an ACK, and a short wait is
+        // normal.
         blocked_after_ms: u64::MAX,
         lag_after_ms: 0,
         semi_sync: plan.relay.semi_sync,
