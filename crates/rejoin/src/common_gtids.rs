@@ -1,4 +1,4 @@
-//! Compares the GTIDs of a server with the GTIDs of the log.
+//! Compares the GTIDs of a server with the GTIDs of Tailwater's log.
 
 use tailwater_wire::gtid::{Gtid, GtidSet, MariadbBinlogState, MariadbGtid};
 
@@ -24,8 +24,8 @@ impl Identity {
     }
 }
 
-/// Returns the GTIDs that the server and the log have in common. MariaDB counts them per domain and server,
-/// up to the end of the shorter history.
+/// Returns the GTIDs that the server and the log have in common. On MariaDB, these are the GTIDs up to the
+/// lower of the two last sequence numbers, for each pair of domain and `server_id`.
 ///
 /// # Errors
 /// [`RejoinError::Impossible`] for sets of different flavours.
@@ -50,7 +50,7 @@ pub fn common(server: &GtidSet, log: &GtidSet) -> Result<GtidSet, RejoinError> {
         }
         (server, log) => Err(RejoinError::Impossible {
             reason: format!(
-                "the server is {} and the log is of {}: their GTIDs cannot be compared",
+                "the server is {}, and the log was captured from {}: their GTIDs cannot be compared",
                 server.flavour(),
                 log.flavour()
             ),
@@ -65,7 +65,7 @@ mod tests {
 
     fn check(flavour: Flavour, server: &str, log: &str, expected: &str) {
         let parse = |text| GtidSet::parse(flavour, text).expect("the GTIDs must be valid");
-        let both = common(&parse(server), &parse(log)).expect("the sets must have one flavour");
+        let both = common(&parse(server), &parse(log)).expect("both GTID sets must have the same flavour");
         assert_eq!(both, parse(expected), "wrong common GTIDs of the server ({server}) and the log ({log})");
     }
 
@@ -74,7 +74,7 @@ mod tests {
         let uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
         check(Flavour::MySql, &format!("{uuid}:1-9"), &format!("{uuid}:1-7"), &format!("{uuid}:1-7"));
         check(Flavour::MySql, &format!("{uuid}:1-5"), &format!("{uuid}:1-7"), &format!("{uuid}:1-5"));
-        // The server is ahead: only it has 0-1-102, and the new primary, server 2, continued after 0-1-101.
+        // Only the server has 0-1-102. The new primary, server 2, continued after 0-1-101.
         check(Flavour::MariaDb, "0-1-102", "0-1-101,0-2-105", "0-1-101");
         check(Flavour::MariaDb, "0-1-99", "0-1-101,0-2-105", "0-1-99");
         // Server 2 was the primary before server 1.

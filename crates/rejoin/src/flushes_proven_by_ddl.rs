@@ -18,8 +18,8 @@ use tailwater_apply::transaction_decoder::statement_classifier::{defines, is_tem
 pub(crate) enum DdlEvidence {
     /// All commits before the statement are durable.
     Flushed,
-    /// The statement proves nothing. It changes neither rows nor table definitions, so the rejoin can write
-    /// rows that were lost before the statement although the statement has already run.
+    /// The statement proves nothing. It changes neither rows nor table definitions. If rows were lost before
+    /// the statement, the rejoin can therefore write them again after it.
     Unrelated,
     /// What the statement proves is unknown.
     Unknown,
@@ -28,8 +28,8 @@ pub(crate) enum DdlEvidence {
 /// The InnoDB tables of a server, as pairs of database and table name.
 pub(crate) type InnodbTables = HashSet<(String, String)>;
 
-/// Classifies a DDL statement that the server has. `database` is the default database of the statement;
-/// `tables` are the present InnoDB tables of the server.
+/// Classifies a DDL statement that is in the server's binlog. `database` is the default database of the
+/// statement; `tables` are the present InnoDB tables of the server.
 pub(crate) fn classify(flavour: Flavour, text: &[u8], database: &str, tables: &InnodbTables) -> DdlEvidence {
     if !defines(text) {
         return DdlEvidence::Unknown;
@@ -80,8 +80,8 @@ pub(crate) fn classify(flavour: Flavour, text: &[u8], database: &str, tables: &I
             DdlEvidence::Flushed => proof_if(among == InnodbShare::All),
             definition => definition,
         },
-        // The old name no longer exists, unless another table has that name now. So one InnoDB table among
-        // the names is enough.
+        // After a rename, usually no table has the old name. So it is enough if one of the statement's table
+        // names is an InnoDB table now.
         "ALTER" | "RENAME" if *verb == "RENAME" || is_renaming(rest) => proof_if(among != InnodbShare::None),
         "CREATE" if !is_index && among != InnodbShare::All && !rest.contains(&"REPLACE") => {
             DdlEvidence::Unrelated

@@ -1,5 +1,5 @@
 //! Rejoin: a former primary becomes a replica again. The transactions that only it has are undone, the
-//! transactions that it lost are reapplied, and its GTIDs are set to match.
+//! transactions that it lost are reapplied, and its GTIDs are set to match its data.
 //!
 //! After a failover the former primary is in one or several of these states:
 //! - *Ahead*: its binlog ends in transactions that no other server has. No client received an OK for them.
@@ -13,8 +13,8 @@
 //!
 //! The last two states have the same repair. It starts at the position up to which the content of the tables
 //! is certain (`reapply_range`), and ends with the last transaction that native replication would skip. The
-//! row changes between the two are written over the existing rows (`row_change_decoder`). The caller then
-//! verifies the result by a comparison with the primary.
+//! row changes between these two positions are written over the existing rows (`row_change_decoder`). The
+//! caller then verifies the result by a comparison with the primary.
 //!
 //! If a repair is impossible, `server_wipe` prepares the server for a copy.
 //!
@@ -22,7 +22,7 @@
 //! `flushes_proven_by_ddl` decides what a DDL statement proves about earlier commits. `row_change_decoder`
 //! decodes transactions, and `undo_and_reapply_rows` computes the row changes. `server_quiesce` prepares the
 //! server, and `stored_rejoin_state` stores the completed steps. All steps before the undo can be repeated.
-//! The undo and the note that it is done commit in one transaction. All later steps can be repeated too.
+//! The undo and the record of its completion commit in one transaction. All later steps can be repeated too.
 
 pub mod common_gtids;
 mod error;

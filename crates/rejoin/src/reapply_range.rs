@@ -122,7 +122,7 @@ impl SharedHistory<'_> {
 /// commit counts as flushed with the statement.
 ///
 /// # Errors
-/// [`RejoinError::Log`]; [`RejoinError::Impossible`] if the log does not reach back far enough;
+/// [`RejoinError::Log`]; [`RejoinError::Impossible`] if the log begins too late;
 /// [`RejoinError::Irreversible`] for a DDL statement in the range that cannot be skipped.
 pub fn find(
     log: &LogDir,
@@ -153,7 +153,7 @@ pub fn find(
             if seen.blocks_redo() {
                 return Err(RejoinError::Irreversible {
                     gtid: gtid.map_or_else(|| "without GTID".to_owned(), Gtid::to_string),
-                    reason: "it is a DDL statement in the range to reapply, and it is unknown how much of its effect the server has"
+                    reason: "it is a DDL statement in the range of the log to reapply, and it is unknown how much of the statement the server has executed"
                         .to_owned(),
                 });
             }
@@ -182,7 +182,7 @@ fn first_segment(
     let Some(mut index) = segments.iter().rposition(|segment| complete(&segment)) else {
         return Err(RejoinError::Impossible {
             reason: format!(
-                "the server has {common}, and the log starts after that: it lacks transactions that the server needs; copy the server from scratch (--copy)"
+                "the server has {common}, and the log starts after that: the log lacks transactions that the server needs; copy the server from scratch (--copy)"
             ),
         });
     };
@@ -377,8 +377,7 @@ mod tests {
             seen(10, 100, true, true, false),
             seen(20, 200, true, true, false),
             seen(30, 300, true, true, false),
-            // The server lost this transaction and had written it itself, so native replication would skip
-            // it.
+            // The server wrote this transaction itself and then lost it, so native replication would skip it.
             seen(40, 310, false, true, false),
             // The new primary wrote this transaction.
             seen(50, 400, false, false, false),
@@ -432,7 +431,7 @@ mod tests {
             let (first, until) = from(&log, 1_000_000);
             let begins = first.unwrap_or(u64::MAX);
             for lacking in &log[durable..] {
-                prop_assert!(begins <= lacking.position.offset, "the range starts at {begins}, but the durable commits end at {durable}: {kinds:?}");
+                prop_assert!(begins <= lacking.position.offset, "the range to reapply starts at {begins}, after the end of the durable commits ({durable}): {kinds:?}");
             }
             prop_assert_eq!(until, log.last().map(|last| last.end.offset));
             // Commits that the engine had to flush must not be reapplied.

@@ -41,8 +41,8 @@ impl TableLookup for ServerTables {
         self.catalogue.get(schema, table)
     }
 
-    /// For old-format time columns, use this server's own table definitions: it logged the transactions to
-    /// undo itself, and native replication would use its definitions too.
+    /// For old-format time columns, use the table definitions of the rejoining server. This server logged the
+    /// transactions to undo, and its native replication would also use its own definitions.
     fn old_time_digits(&self, _schema: &str, _table: &str) -> OldTimeDigits {
         OldTimeDigits::Target
     }
@@ -95,7 +95,7 @@ impl RejoinRowReader {
                     return Err(ApplyError::SourceCatalogue {
                         gtid,
                         table,
-                        reason: "a rejoin does not query another server".to_owned(),
+                        reason: "a rejoin does not query another server for its table definition".to_owned(),
                     }
                     .into());
                 }

@@ -21,8 +21,8 @@ const SEMI_SYNC: [&str; 2] = ["rpl_semi_sync_source_enabled", "rpl_semi_sync_mas
 /// Stops replication, sets `read_only`, and ends all client connections.
 ///
 /// A commit may still wait for a semi-sync ACK, and the statement that sets `read_only` waits for that
-/// commit. Semi-sync is switched off to end the wait, but only when the client can no longer receive the OK:
-/// another server is already the primary and does not have the commit.
+/// commit. Semi-sync is switched off to end the wait, but only after the client can no longer receive the OK.
+/// This OK would be wrong, because another server is already the primary and does not have the commit.
 ///
 /// # Errors
 /// [`RejoinError::Session`]; [`RejoinError::Impossible`] if clients do not disconnect in time.
@@ -48,9 +48,9 @@ pub(crate) async fn quiesce(options: &ConnectOptions) -> Result<(), RejoinError>
             release_commits(&mut connection).await?;
             break;
         }
-        // As long as a new write can start, kill no connection and leave semi-sync on. After `SET read_only`
-        // is sent, a client can still start a commit until the server executes the statement. With semi-sync
-        // off, that commit would get its OK without an ACK.
+        // As long as a client can start a new write, kill no connection and leave semi-sync on. After `SET
+        // read_only` is sent, a client can still start a commit until the server executes `SET read_only`.
+        // With semi-sync off, that commit would get its OK without an ACK.
         if is_blocked {
             for client in &clients {
                 kill(&mut connection, *client).await?;

@@ -263,7 +263,7 @@ pub async fn repair(options: &RejoinOptions, log: &LogDir) -> Result<RejoinRepai
     record.step = RejoinStep::GtidsSet;
     connection.execute(&record.statement()).await?;
     connection.close().await;
-    info!(gtids = repaired.gtids, "the server matches the log up to these GTIDs");
+    info!(gtids = repaired.gtids, "the tables and GTIDs of the server match the log up to these GTIDs");
     Ok(repaired)
 }
 
@@ -380,7 +380,8 @@ fn take_format(
 
 fn read_entry(log: &mut LogReader, entry: &LogEntry) -> Result<bytes::Bytes, RejoinError> {
     let length = usize::try_from(entry.length).unwrap_or(usize::MAX);
-    // If a transaction is too large, its start is enough to name it in the error.
+    // If a transaction is larger than the limit, do not read all of it: one byte more than the limit is
+    // enough to report the error.
     let wanted = length.min(TRANSACTION_BYTES_MAX + 1);
     let mut bytes = BytesMut::with_capacity(wanted);
     while bytes.len() < wanted {

@@ -40,8 +40,8 @@ pub async fn wipe(server: &ConnectOptions, primary: &ConnectOptions) -> Result<V
     Ok(removed)
 }
 
-/// Refuses the rejoin if both addresses lead to the same server. This is checked before any change. The
-/// primary must answer too.
+/// Refuses the rejoin if both addresses lead to the same server, before anything is changed. Also returns an
+/// error if one of the servers does not answer.
 pub(crate) async fn refuse_same(
     server: &ConnectOptions,
     primary: &ConnectOptions,

@@ -14,7 +14,7 @@ fn write_over(store: &mut Store, group: &RowGroup<'_>, row: &PlannedRow<'_>) {
     let name = &group.table.target.table;
     let table = (0..SHAPES.len())
         .find(|index| *name == format!("t{index}"))
-        .expect("the table must be one of the shapes");
+        .expect("the name of the table must be t and an index of SHAPES");
     let of = |bitmap: &[u8], bytes: &[u8]| {
         let mut cells: Cells = vec![None; SHAPES[table].columns];
         read(bitmap, bytes).0.into_iter().for_each(|(column, value)| cells[column] = value);
@@ -55,7 +55,7 @@ fn write_over(store: &mut Store, group: &RowGroup<'_>, row: &PlannedRow<'_>) {
 
 fn write(store: &mut Store, changes: &[RowChanges]) {
     let options = PlanOptions { net_change: false, cut_images: false };
-    for group in &plan(changes, options).expect("the rows must be valid").groups {
+    for group in &plan(changes, options).expect("the rows must form valid row changes").groups {
         group.rows.iter().for_each(|row| write_over(store, group, row));
     }
 }
@@ -82,7 +82,7 @@ fn happen(history: &mut History, wishes: &[Wish]) -> (Vec<Transaction>, Vec<Stor
 fn build_undo(tail: &[Transaction], kept: EngineState) -> Vec<RowChanges> {
     tail.iter()
         .rev()
-        .flat_map(|transaction| inverse(transaction, kept).expect("the images must be full"))
+        .flat_map(|transaction| inverse(transaction, kept).expect("the row images must be full"))
         .collect()
 }
 
@@ -124,7 +124,7 @@ proptest! {
         moments.extend(more);
         let undo = build_undo(&tail, EngineState::Uncertain);
         let repeating: Vec<_> =
-            logged.iter().flat_map(|transaction| reapply(transaction).expect("the images must be full")).collect();
+            logged.iter().flat_map(|transaction| reapply(transaction).expect("the row images must be full")).collect();
         for kept in moments {
             let mut store = kept.clone();
             write(&mut store, &undo);
@@ -145,11 +145,11 @@ fn transactions_without_full_before_images_cannot_be_undone() {
     history.write(&[minimal]);
     let cut = transaction(std::mem::take(&mut history.changes));
     let refused = inverse(&cut, EngineState::MatchesBinlog)
-        .expect_err("an undo without a column of the before image must be refused");
+        .expect_err("an undo must be refused if the before image lacks a column");
     assert_eq!(refused.code(), "TW-APP-0040");
     assert!(
         refused.to_string().contains("s.t0: the rows were logged without column c1"),
-        "wrong error: {refused}"
+        "the undo was refused with the wrong error: {refused}"
     );
 
     let keyless = Wish { table: KEYLESS as u8, kind: 0, values: [1, 1, 1, 1], how: 0 };
@@ -158,6 +158,9 @@ fn transactions_without_full_before_images_cannot_be_undone() {
     assert!(inverse(&keyless, EngineState::MatchesBinlog).is_ok());
     let refused = inverse(&keyless, EngineState::Uncertain)
         .expect_err("an undo in a table without a key must be refused if the server may have lost the row");
-    assert!(refused.to_string().contains("s.t2 has no primary key"), "wrong error: {refused}");
+    assert!(
+        refused.to_string().contains("s.t2 has no primary key"),
+        "the undo was refused with the wrong error: {refused}"
+    );
     assert!(reapply(&keyless).is_err());
 }

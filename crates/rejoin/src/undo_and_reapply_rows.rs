@@ -54,8 +54,8 @@ pub fn inverse(transaction: &Transaction, kept: EngineState) -> Result<Vec<RowCh
                     undone.push(one(changes, index, RowsKind::Write, InverseSide::Before)?);
                 }
             }
-            // Without a key the update stays an update: a delete and a write could create a row that the
-            // server does not have.
+            // Without a key, the update remains an update: if it became a delete and a write, it could create
+            // a row that the server does not have.
             RowsKind::Update => undone.push(backwards(changes, RowsKind::Update)?),
             RowsKind::PartialUpdate => {
                 return Err(irreversible(

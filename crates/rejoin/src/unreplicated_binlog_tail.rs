@@ -1,5 +1,5 @@
 //! Reads the tail of a server's own binlog: the complete transactions at its end that the log does not have.
-//! Keeps them in memory.
+//! Keeps these transactions in memory.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -23,8 +23,8 @@ use crate::error::RejoinError;
 /// A transaction that only this server has.
 #[derive(Debug, Clone)]
 pub struct TailTransaction {
-    /// An index entry for the transaction, like those of a log. The position of the entry is the offset in
-    /// the dump stream.
+    /// An index entry for the transaction, like the entries in the index of Tailwater's log. The position of
+    /// the entry is the offset in the dump stream.
     pub entry: LogEntry,
     /// The events of the transaction.
     pub events: Bytes,

@@ -18,8 +18,8 @@ use crate::column_type_boundary_values::{Family, families};
 use crate::tables_of_every_column_type::{BY_BINLOG, change, define, variants};
 
 impl Rig {
-    /// Returns the options for a rejoin in which the source of the rig is the former primary and its target
-    /// is the present primary.
+    /// Returns the options for a rejoin. The source of the test rig is the former primary, and its target is
+    /// the present primary.
     pub fn rejoin_options(&self, window: Duration) -> RejoinOptions {
         RejoinOptions {
             server: self.source.socket_options(),
@@ -36,7 +36,7 @@ impl Rig {
         Ok(LogDir::open_read_only(&self.folder.path().join("log"))?)
     }
 
-    /// Captures until the log contains everything that the source has.
+    /// Captures until the log contains all transactions of the source, and then stops the capture.
     pub async fn capture_all(&mut self) -> Result<GtidSet> {
         let wanted = self.source_gtids().await?;
         let start = Instant::now();
@@ -45,7 +45,7 @@ impl Rig {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         // The log stays open.
-        let capture = self.capture.take().context("the source is not captured")?;
+        let capture = self.capture.take().context("no capture of the source is running")?;
         capture.stop();
         capture.join()?;
         self.log_dir()?.gtid_set()?.context("the log is empty")
@@ -141,12 +141,12 @@ async fn rows_of_every_type_are_undone(kind: ServerKind) -> Result<()> {
     let healed = repair(&options, &rig.log_dir()?).await?;
     ensure!(
         healed.undone == found.tail.gtids() && healed.undone.len() > 100,
-        "wrong transactions were undone; their number: {}",
+        "the repair undid {} transactions, not those that only the server has",
         healed.undone.len()
     );
     ensure!(
         healed.rows_undone > 500 && healed.transactions_again == 0 && !healed.resumed,
-        "wrong report of the repair: {healed:?}"
+        "the repair returned a wrong report: {healed:?}"
     );
     let after = rig.rows(BY_BINLOG).await?;
     for (table, rows) in &before {
@@ -170,7 +170,7 @@ async fn rows_of_every_type_are_undone(kind: ServerKind) -> Result<()> {
     let again = repair(&options, &rig.log_dir()?).await?;
     ensure!(
         again.undone.is_empty() && again.transactions_again == 0 && !again.resumed,
-        "wrong report of the repair: {again:?}"
+        "the second repair returned a wrong report: {again:?}"
     );
     Ok(())
 }
@@ -249,7 +249,7 @@ async fn lost_transactions_are_redone(kind: ServerKind) -> Result<()> {
     let healed = repair(&options, &rig.log_dir()?).await?;
     ensure!(
         healed.transactions_again >= 6 && healed.transactions_lost == 0,
-        "wrong report of the repair: {healed:?}"
+        "the repair returned a wrong report: {healed:?}"
     );
     ensure!(rig.rows("shop").await? == wanted, "{:?}", rig.rows("shop").await?);
     ensure!(is_same(&rig.source_gtids().await?.union(&rig.gtids().await?)?, &logged));
@@ -270,7 +270,7 @@ async fn lost_transactions_are_redone(kind: ServerKind) -> Result<()> {
     let healed = repair(&certain, &rig.log_dir()?).await?;
     ensure!(
         healed.transactions_again == 6 && healed.transactions_lost == 6,
-        "wrong report of the repair: {healed:?}"
+        "the repair returned a wrong report: {healed:?}"
     );
     ensure!(rig.rows("shop").await? == wanted, "{:?}", rig.rows("shop").await?);
     ensure!(
@@ -295,7 +295,10 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
     let options = rig.rejoin_options(Duration::from_secs(3600));
     let failed =
         repair(&options, &rig.log_dir()?).await.expect_err("a repair must fail if a table is missing");
-    ensure!(matches!(failed, RejoinError::Apply(ApplyError::MissingTable { .. })), "wrong error: {failed}");
+    ensure!(
+        matches!(failed, RejoinError::Apply(ApplyError::MissingTable { .. })),
+        "the repair failed with the wrong error: {failed}"
+    );
     ensure!(
         rig.source.sql("SELECT COUNT(*) FROM shop.b").await? == ["0"],
         "the failed repair did not undo the transaction"
@@ -311,7 +314,7 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
     let healed = repair(&options, &rig.log_dir()?).await?;
     ensure!(
         healed.resumed && healed.undone.is_empty() && healed.transactions_again == 2,
-        "wrong report of the repair: {healed:?}"
+        "the repair returned a wrong report: {healed:?}"
     );
     ensure!(
         rig.source.sql("SELECT v FROM shop.b WHERE id = 7").await? == ["8"],
@@ -339,7 +342,7 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
         .expect_err("a rejoin must be refused after a client has written");
     ensure!(
         refused.code() == "TW-APP-0041" && refused.to_string().contains("it was written to since"),
-        "wrong error: {refused}"
+        "the rejoin was refused with the wrong error: {refused}"
     );
     Ok(())
 }
@@ -377,9 +380,12 @@ async fn irreversible_transactions_are_named_and_nothing_is_changed(kind: Server
         let refused = repair(&options, &rig.log_dir()?).await.expect_err(statement);
         ensure!(
             refused.code() == "TW-APP-0040" && refused.to_string().contains(expected),
-            "wrong error: {refused}"
+            "the rejoin was refused with the wrong error: {refused}"
         );
-        ensure!(refused.to_string().contains("--copy"), "wrong error: {refused}");
+        ensure!(
+            refused.to_string().contains("--copy"),
+            "the rejoin was refused with the wrong error: {refused}"
+        );
         ensure!(rig.rows("shop").await? == rows, "the refused repair changed rows");
         // Restores the state from before the attempt.
         rig.source.sql("SET GLOBAL read_only=0").await?;
@@ -392,6 +398,9 @@ async fn irreversible_transactions_are_named_and_nothing_is_changed(kind: Server
     let itself = RejoinOptions { primary: rig.source.socket_options(), ..options };
     let refused =
         inspect(&itself, &rig.log_dir()?).await.expect_err("a rejoin of the current primary must be refused");
-    ensure!(refused.to_string().contains("the current primary"), "wrong error: {refused}");
+    ensure!(
+        refused.to_string().contains("the current primary"),
+        "the rejoin was refused with the wrong error: {refused}"
+    );
     Ok(())
 }

@@ -109,7 +109,7 @@ async fn transactions_that_were_lost_before_a_grant_are_reapplied() -> Result<()
         let healed = repair(&options, &rig.log_dir()?).await?;
         ensure!(
             healed.transactions_again == 4 && healed.transactions_lost == 0,
-            "wrong report of the repair: {healed:?}"
+            "the repair returned a wrong report: {healed:?}"
         );
         let found = rig.source.sql("SELECT * FROM shop.a ORDER BY id").await?;
         ensure!(found == wanted, "shop.a has the rows {found:?} instead of {wanted:?}");
@@ -121,7 +121,7 @@ async fn transactions_that_were_lost_before_a_grant_are_reapplied() -> Result<()
             .expect_err("a rejoin must refuse a DDL statement on a table of another engine");
         ensure!(
             refused.code() == "TW-APP-0040" && refused.to_string().contains("a DDL statement"),
-            "wrong error: {refused}"
+            "the rejoin was refused with the wrong error: {refused}"
         );
         ensure!(
             rig.source.sql("SELECT COUNT(*) FROM shop.a").await? == ["0"],
