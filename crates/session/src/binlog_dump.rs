@@ -210,7 +210,7 @@ impl DumpRequest {
 pub struct EventChunk {
     /// The header of the event that the bytes belong to.
     pub header: EventHeader,
-    /// Whether this chunk is the first chunk of the event. It then begins with the event's header.
+    /// Whether this chunk is the first chunk of the event. The first chunk begins with the event's header.
     pub first: bool,
     /// Whether this chunk is the last of the event.
     pub last: bool,
@@ -256,9 +256,10 @@ struct InEvent {
     sequence: u8,
 }
 
-/// What is at the front of the received bytes that are not consumed yet.
+/// What the received bytes that are not consumed yet begin with.
 enum BufferFront {
-    /// Too few bytes for a decision. The packet can be parsed when this many bytes are buffered.
+    /// The buffer has too few bytes to parse the packet. The packet can be parsed when this many bytes are
+    /// buffered.
     Needs(usize),
     /// `prefix` bytes, and then a complete event.
     Whole { header: EventHeader, ack_requested: bool, prefix: usize },
@@ -481,7 +482,7 @@ impl DumpStream {
     }
 
     /// Parses the packet that begins an event. Does not check that packet numbers increase, because a source
-    /// restarts the numbers after each acknowledgement that it waits for.
+    /// restarts the numbers after each acknowledgement for which it waits.
     fn front(&self, buffered: &[u8]) -> Result<BufferFront, SessionError> {
         let wrong = |source| SessionError::Protocol { doing: READING, source };
         let Some(packet) = PacketHeader::parse(buffered) else {

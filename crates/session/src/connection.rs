@@ -273,7 +273,7 @@ impl Connection {
         Ok(stream.end().unwrap_or_default())
     }
 
-    /// Makes the server send rows in larger pieces, because these need fewer system calls on both sides. The
+    /// Makes the server send rows in larger pieces. Larger pieces need fewer system calls on both sides. The
     /// server's buffer for a connection has `net_buffer_length` bytes at first (16 KiB). The buffer grows to
     /// the length of the longest statement that the server has received, and does not shrink.
     ///
@@ -372,7 +372,7 @@ impl Connection {
         }
     }
 
-    /// Marks a command that the server does not answer as ended.
+    /// Ends the current command, which the server does not answer.
     pub(crate) fn end_unanswered(&mut self) {
         self.busy = false;
     }

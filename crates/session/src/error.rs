@@ -173,7 +173,7 @@ pub enum SessionError {
     },
     /// The sender of the rows for a `LOAD DATA LOCAL` statement stopped before the last row.
     #[error(
-        "the rows for LOAD DATA LOCAL ended before the last one; the statement and its transaction were abandoned"
+        "the sender of the rows for LOAD DATA LOCAL stopped before the last row; the statement and its transaction were abandoned"
     )]
     LoadBody,
     /// The result of a query exceeds the memory limit.
@@ -563,11 +563,14 @@ mod tests {
             "the server refused while running a statement: error 1062 (23000): Duplicate entry '?' for key 'PRIMARY'; the \
              statement begins: INSERT INTO t (a) VALUES (?)"
         );
-        assert!(!format!("{error:?}").contains("geheim"), "unexpected error: {error:?}");
+        assert!(
+            !format!("{error:?}").contains("geheim"),
+            "the error must hide the values of rows: {error:?}"
+        );
         let detail = error.private_detail().unwrap();
         assert!(
             detail.contains("'geheim' for key") && detail.contains("VALUES ('geheim')"),
-            "unexpected detail: {detail}"
+            "the private detail must contain the values of rows: {detail}"
         );
 
         // Neither `Display` nor `private_detail` contains passwords.
@@ -578,7 +581,10 @@ mod tests {
         };
         let statement = StatementPrefix::of(b"CREATE USER u IDENTIFIED BY 'geheim'");
         let error = SessionError::Server { doing: "running a statement", error, statement };
-        assert!(error.to_string().ends_with("CREATE USER u IDENTIFIED BY ?"), "unexpected error: {error}");
+        assert!(
+            error.to_string().ends_with("CREATE USER u IDENTIFIED BY ?"),
+            "the error must hide the password: {error}"
+        );
         assert!(!error.private_detail().unwrap_or_default().contains("geheim"));
     }
 
@@ -589,7 +595,7 @@ mod tests {
         let printed = SessionError::LoginRefused { peer, user, reason: "unknown user" }.to_string();
         assert!(
             !printed.contains(['\n', '\x1b']) && printed.contains("127.0.0.1:3306"),
-            "unexpected output: {printed}"
+            "the message must escape the control characters of the user name: {printed}"
         );
     }
 

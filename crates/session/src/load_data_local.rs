@@ -96,7 +96,7 @@ fn rows_not_requested(reason: &str) -> SessionError {
 }
 
 /// Whether the error means that `local_infile` is off on the server. MySQL and MariaDB have different error
-/// numbers for it, and older versions of both have a third.
+/// numbers for it, and older versions of both use a third error number.
 fn is_local_infile_off(error: &ServerError) -> bool {
     matches!(error.number, 3948 | 4166 | 1148)
 }

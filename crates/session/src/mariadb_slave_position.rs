@@ -1,16 +1,16 @@
 //! Sets `gtid_slave_pos` of a MariaDB server.
 //!
 //! `SET GLOBAL gtid_slave_pos` holds the server's replication mutex (`LOCK_active_mi`) while it waits for a
-//! backup lock, by default for a day. A backup that holds this lock and asks for the replication status,
-//! as mariadb-backup does, waits for the mutex: a deadlock that the server does not detect. All commits wait
-//! as long. So the statement waits for at most one second, and is repeated.
+//! backup lock, by default for a day. A backup that holds this lock and asks for the replication status, as
+//! mariadb-backup does, waits for the mutex: a deadlock that the server does not detect. All commits wait
+//! until this deadlock ends. So the statement waits for at most one second, and is repeated.
 
 use std::time::{Duration, Instant};
 
 use crate::connection::Connection;
 use crate::error::SessionError;
 
-/// How long to wait for the end of a backup, where the position must be set.
+/// How long callers wait for a running backup to end before they give up the change of `gtid_slave_pos`.
 pub const BACKUP_LOCK_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// `ER_LOCK_WAIT_TIMEOUT`

@@ -95,10 +95,10 @@ impl OptionSources {
     ) -> Result<ClientOptions, SessionError> {
         let text = |name: &'static str| match variable(name).filter(|value| !value.is_empty()) {
             None => Ok(None),
-            Some(value) => value
-                .into_string()
-                .map(Some)
-                .map_err(|_| SessionError::Environment { name, reason: "is not valid UTF-8".to_owned() }),
+            Some(value) => value.into_string().map(Some).map_err(|_| SessionError::Environment {
+                name,
+                reason: "the value is not valid UTF-8".to_owned(),
+            }),
         };
         let port = |name: &'static str| match text(name)? {
             None => Ok(None),
@@ -171,9 +171,9 @@ fn read_text(file: &Path) -> Result<String, SessionError> {
     let mut bytes = Vec::new();
     open.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| failed(error.to_string()))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(failed(format!("is longer than {FILE_BYTES_MAX} bytes")));
+        return Err(failed(format!("the file is longer than {FILE_BYTES_MAX} bytes")));
     }
-    String::from_utf8(bytes).map_err(|_| failed("is not valid UTF-8".to_owned()))
+    String::from_utf8(bytes).map_err(|_| failed("the file is not valid UTF-8".to_owned()))
 }
 
 enum OptionLine<'a> {
@@ -190,11 +190,11 @@ fn parse_line(line: &str) -> Result<OptionLine<'_>, String> {
     if line.starts_with('!') {
         let directive = line.split_whitespace().next().unwrap_or_default();
         return Err(format!(
-            "{directive} is not supported; put the options here, or name the other file instead"
+            "{directive} is not supported; put the included options into this file, or use the included file instead"
         ));
     }
     if let Some(rest) = line.strip_prefix('[') {
-        let group = rest.split_once(']').ok_or("a group's name ends with ']'")?.0;
+        let group = rest.split_once(']').ok_or("the name of an option group must end with ']'")?.0;
         return Ok(OptionLine::Group(group.trim()));
     }
     let line = without_comment(line);
@@ -566,7 +566,7 @@ mod tests {
         assert_eq!(sources.load_from(|_| None).unwrap().user.as_deref(), Some("u"));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
         let error = sources.load_from(|_| None).unwrap_err();
-        assert!(error.to_string().contains("chmod"), "unexpected error: {error}");
+        assert!(error.to_string().contains("chmod"), "the error must name the remedy chmod: {error}");
     }
 
     #[test]

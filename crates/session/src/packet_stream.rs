@@ -1,4 +1,4 @@
-//! Sends and receives packets over a socket. Slices of its read-ahead buffer go to the caller without a copy.
+//! Sends and receives packets over a socket. The caller gets slices of the read-ahead buffer, without a copy.
 
 use std::future::poll_fn;
 use std::io;
@@ -62,7 +62,8 @@ impl PacketStream {
     /// them.
     pub(crate) fn into_socket(self, doing: &'static str) -> Result<(Socket, u8), SessionError> {
         if !self.buffer.is_empty() {
-            let source = WireError::malformed("start of TLS", "the other side sent bytes before it");
+            let source =
+                WireError::malformed("start of TLS", "the other side sent bytes before TLS protected them");
             return Err(SessionError::Protocol { doing, source });
         }
         Ok((self.socket, self.sequence))
@@ -324,7 +325,8 @@ impl PacketStream {
                 Err(_) => return Err(SessionError::Timeout { doing, seconds }),
             },
         };
-        // Free the memory of a very long statement. Otherwise the connection would hold it until it ends.
+        // Free the memory of a very long statement. Otherwise the connection would hold this memory until it
+        // ends.
         if self.out.capacity() > GROW_BYTES_MAX {
             self.out = Vec::new();
         }

@@ -48,7 +48,7 @@ impl AccountPurpose {
             Self::BlockDdl => "blocking DDL",
             Self::CloneDonor => "being cloned",
             Self::CloneRecipient => "cloning another server",
-            Self::Failover => "making it a primary or a replica",
+            Self::Failover => "making the server a primary or a replica",
         }
     }
 

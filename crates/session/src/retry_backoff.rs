@@ -59,15 +59,15 @@ mod tests {
                 let (due, delay) = (Duration::from_millis(due_ms), backoff.next_delay());
                 assert!(
                     delay >= due / 2 && delay <= due,
-                    "seed {seed}: the delay is {delay:?}, but {due:?} is due"
+                    "seed {seed}: the delay is {delay:?}, but it must be between half of {due:?} and all of it"
                 );
             }
             backoff.reset();
             let delay = backoff.next_delay();
-            assert!(delay <= first, "seed {seed}: the delay after a reset is {delay:?}");
+            assert!(delay <= first, "seed {seed}: the delay after a reset is too long: {delay:?}");
             delays_of_seeds.insert(delay);
         }
-        assert!(delays_of_seeds.len() > 190, "only {} distinct delays", delays_of_seeds.len());
+        assert!(delays_of_seeds.len() > 190, "200 seeds gave only {} distinct delays", delays_of_seeds.len());
     }
 
     #[test]

@@ -86,8 +86,8 @@ pub(crate) async fn apply(connection: &mut Connection, preset: SessionPreset) ->
     let tolerated = settings.iter().zip(&found).filter(|(setting, value)| setting.tolerated == Some(value));
     let tolerated: Vec<_> = tolerated.map(|(setting, _)| setting.name).collect();
     match set_and_read_back(connection, different, &tolerated, preset).await {
-        // Accept other values from a relay's binlog server: it has no rows whose results a variable could
-        // change. Older relays answer with the values of their source.
+        // Accept other values from a relay's binlog server, which has no tables and therefore returns no rows
+        // that a variable could change. Older relays answer with the values of their source.
         Err(SessionError::SettingNotKept { .. }) if is_served_log(connection).await? => Ok(()),
         done => done,
     }

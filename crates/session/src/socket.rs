@@ -42,7 +42,7 @@ impl Socket {
         let addresses = tokio::net::lookup_host((host, port))
             .await
             .map_err(|source| SessionError::Resolve { host: host.to_owned(), source })?;
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
         for address in addresses {
             match TcpStream::connect(address).await {
                 Ok(stream) => {

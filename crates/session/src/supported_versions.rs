@@ -131,7 +131,7 @@ mod tests {
             (MariaDb, (12, 3, 1), VersionSupport::Supported),
             (MariaDb, (13, 0, 1), VersionSupport::Newer),
         ] {
-            assert_eq!(support_of(flavour, version), expected, "{flavour} {version:?}");
+            assert_eq!(support_of(flavour, version), expected, "wrong support of {flavour} {version:?}");
         }
     }
 
@@ -139,7 +139,10 @@ mod tests {
     fn the_documentation_lists_the_same_versions() {
         let page = include_str!("../../../docs/reference/versions.md");
         for flavour in [Flavour::MySql, Flavour::MariaDb] {
-            assert!(page.contains(supported(flavour)), "the page lacks the versions of {flavour}");
+            assert!(
+                page.contains(supported(flavour)),
+                "docs/reference/versions.md lacks the supported versions of {flavour}"
+            );
         }
     }
 }

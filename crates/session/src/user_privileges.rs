@@ -156,8 +156,8 @@ fn name(text: &str) -> Option<(Option<String>, &str)> {
 /// Whether a name matches a LIKE pattern: `%`, `_`, and backslash as escape.
 fn is_like(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut taken) = (0, 0);
-    // Where to continue after a mismatch: the position after the last `%` in the pattern, and the end of the
-    // bytes of the name that this `%` matched in the last attempt.
+    // Where to continue after a mismatch: the position after the last `%` in the pattern, and the position in
+    // the name up to which the last attempt matched this `%`.
     let mut again: Option<(usize, usize)> = None;
     while taken < name.len() || at < pattern.len() {
         let (fits, length) = match &pattern[at..] {

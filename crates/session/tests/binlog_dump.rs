@@ -175,7 +175,10 @@ async fn a_refused_request_fails_before_the_stream_begins(kind: ServerKind) -> R
         .await
         .err()
         .context("a stream of a missing file was started")?;
-    ensure!(error.server_error().map(|error| error.number) == Some(1236), "unexpected error: {error}");
+    ensure!(
+        error.server_error().map(|error| error.number) == Some(1236),
+        "the stream failed with an unexpected error: {error}"
+    );
     ensure!(error.retry() == SessionRetry::AfterChange);
 
     server.sql("CREATE USER IF NOT EXISTS nodump@'%' IDENTIFIED BY 'pw'").await?;
@@ -188,7 +191,7 @@ async fn a_refused_request_fails_before_the_stream_begins(kind: ServerKind) -> R
         .context("a stream was started without the privilege")?;
     ensure!(
         error.server_error().is_some_and(|error| [1045, 1227].contains(&error.number)),
-        "unexpected error: {error}"
+        "the stream failed with an unexpected error: {error}"
     );
     Ok(())
 }
@@ -231,7 +234,7 @@ async fn commits_wait_for_the_acknowledgement(kind: ServerKind) -> Result<()> {
     let status = server.semi_sync_status().await?;
     ensure!(
         status.unacknowledged == 0 && status.acknowledged >= u64::from(ROWS) && status.replicas == 1,
-        "unexpected status: {status:?}"
+        "the server reports an unexpected semi-sync status: {status:?}"
     );
     Ok(())
 }
@@ -287,7 +290,7 @@ async fn a_quiet_source_sends_heartbeats(kind: ServerKind) -> Result<()> {
     };
     ensure!(
         matches!(error, SessionError::Timeout { seconds, .. } if seconds == Duration::from_secs(6)),
-        "unexpected error: {error}"
+        "the stream failed with an unexpected error: {error}"
     );
     ensure!(error.retry() == SessionRetry::Later);
     server.resume()?;
@@ -311,11 +314,11 @@ async fn the_stream_of_a_killed_source_ends_with_a_retryable_error() -> Result<(
             Err(error) => break error,
         }
     };
-    ensure!(error.retry() == SessionRetry::Later, "unexpected error: {error}");
+    ensure!(error.retry() == SessionRetry::Later, "the stream failed with an unexpected error: {error}");
     let error = Connection::connect(&server.connect_options())
         .await
         .err()
         .context("a connection to the killed server succeeded")?;
-    ensure!(error.code() == "TW-SES-0001", "unexpected error: {error}");
+    ensure!(error.code() == "TW-SES-0001", "the connection failed with an unexpected error: {error}");
     Ok(())
 }

@@ -37,7 +37,10 @@ async fn values_arrive_unchanged(kind: ServerKind) -> Result<()> {
         [Some(b"4"), Some(&long)],
     ]);
     let ok = connection.execute_bulk(&statement, &some).await?;
-    ensure!((ok.affected_rows, ok.warnings) == (4, 0), "unexpected answer of the server: {ok:?}");
+    ensure!(
+        (ok.affected_rows, ok.warnings) == (4, 0),
+        "the OK packet of the server has the wrong numbers: {ok:?}"
+    );
     let found = connection.query("SELECT b FROM bulks.t ORDER BY a").await?.rows;
     let found: Vec<_> = found.iter().map(|row| row.get(0)).collect();
     ensure!(found == [Some(&bytes[..]), None, Some(b""), Some(&long)]);
@@ -52,14 +55,17 @@ async fn values_arrive_unchanged(kind: ServerKind) -> Result<()> {
     let ok = connection.execute_bulk(&statement, &cut).await?;
     ensure!(ok.affected_rows == 2);
     let count = connection.query("SELECT COUNT(*) FROM bulks.t").await?;
-    ensure!(count.scalar() == Some("6"), "unexpected number of rows: {count:?}");
+    ensure!(count.scalar() == Some("6"), "the table has a wrong number of rows: {count:?}");
     connection.close_bulk(statement).await?;
     let error = connection
         .prepare_bulk("INSERT INTO bulks.none VALUES (?)")
         .await
         .err()
         .context("a statement on a missing table was prepared")?;
-    ensure!(matches!(error, SessionError::Server { .. }), "unexpected error: {error}");
+    ensure!(
+        matches!(error, SessionError::Server { .. }),
+        "the statement failed with an unexpected error: {error}"
+    );
     connection.ping().await?;
     Ok(())
 }

@@ -20,10 +20,10 @@ async fn a_session_receives_commands_and_sends_answers() -> Result<()> {
         let info = connection.server().clone();
         ensure!(
             info.flavour == flavour && !info.tls && info.connection_id == 1,
-            "unexpected session: {info:?}"
+            "the client reports wrong properties of the server: {info:?}"
         );
         let expected = if flavour == Flavour::MySql { (9, 7, 0) } else { (10, 11, 18) };
-        ensure!(info.version == expected, "unexpected session: {info:?}");
+        ensure!(info.version == expected, "the client reports wrong properties of the server: {info:?}");
         connection.ping().await?;
         let result = connection.query("SELECT who").await?;
         let row = result.first().context("the query returned no row")?;
@@ -69,14 +69,17 @@ async fn logins_with_wrong_credentials_are_refused() -> Result<()> {
                 error.server_error().context("the login failed without an error packet from the server")?;
             ensure!(
                 (refused.number, refused.sql_state.as_str()) == (1045, "28000"),
-                "unexpected error: {error}"
+                "the login failed with an unexpected error: {error}"
             );
             let message = format!("Access denied for user '{user}'@'127.0.0.1' (using password: {used})");
-            ensure!(refused.message.expose() == message, "unexpected error packet: {refused}");
+            ensure!(
+                refused.message.expose() == message,
+                "the error packet has an unexpected message: {refused}"
+            );
             let refusal = served.refusal().await?;
             ensure!(
                 matches!(&refusal, SessionError::LoginRefused { user: logged, .. } if logged == user),
-                "unexpected refusal: {refusal}"
+                "the server recorded an unexpected reason for the refused login: {refusal}"
             );
         }
         Connection::connect(&right).await?;
@@ -112,7 +115,7 @@ async fn empty_passwords_and_unsupported_accounts_are_refused() -> Result<()> {
         ("two", vec![Credential::password("y"), Credential::password("")]),
     ] {
         let error = accounts.add(user, &credentials).err().context("an invalid account was accepted")?;
-        ensure!(error.code() == "TW-SES-0026", "unexpected error: {error}");
+        ensure!(error.code() == "TW-SES-0026", "the account was rejected with an unexpected error: {error}");
     }
     ensure!(accounts.len() == 1);
     Ok(())
@@ -146,7 +149,7 @@ async fn clients_use_tls_with_the_operators_certificate() -> Result<()> {
     }
     ensure!(
         matches!(served.refusal().await?, SessionError::Tls { .. }),
-        "the server logs that a client does not trust its certificate"
+        "the server must record that a client does not trust its certificate"
     );
 
     let folder = tempfile::tempdir()?;
@@ -164,12 +167,12 @@ async fn clients_use_tls_with_the_operators_certificate() -> Result<()> {
             .context("invalid certificate files were accepted")?;
         ensure!(
             error.code() == "TW-SES-0027" && error.to_string().contains(about),
-            "unexpected error: {error}"
+            "the certificate files were rejected with an unexpected error: {error}"
         );
     }
     let mut without_tls = options(Flavour::MySql);
     without_tls.require_tls = true;
     let error = Acceptor::new(without_tls).err().context("require_tls was accepted without TLS")?;
-    ensure!(error.code() == "TW-SES-0027", "unexpected error: {error}");
+    ensure!(error.code() == "TW-SES-0027", "the options were rejected with an unexpected error: {error}");
     Ok(())
 }

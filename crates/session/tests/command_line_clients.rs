@@ -84,7 +84,7 @@ async fn logs_in(install: &Install, channel: Channel, served: &Served, credentia
         let printed = run(client(install, channel)?, served, "u", PASSWORD).await?;
         let printed = printed.map_err(anyhow::Error::msg).with_context(|| format!("the {login} failed"))?;
         let expected = if channel == Channel::Tls { "u\ttls\t" } else { "u\tplain\t" };
-        ensure!(printed.starts_with(expected), "unexpected output of the {login}: {printed}");
+        ensure!(printed.starts_with(expected), "the {login} printed unexpected rows: {printed}");
     }
     for (user, password) in [("u", "wrong"), ("nobody", PASSWORD), ("u", ""), ("nobody", "")] {
         let error = run(client(install, channel)?, served, user, password).await?.err();
@@ -94,7 +94,7 @@ async fn logs_in(install: &Install, channel: Channel, served: &Served, credentia
         let expected = format!("Access denied for user '{user}'@'127.0.0.1' (using password: {used})");
         ensure!(
             error.contains("ERROR 1045 (28000)") && error.contains(&expected),
-            "unexpected error of the {login}: {error}"
+            "the {login} printed an unexpected error: {error}"
         );
     }
     Ok(())
@@ -148,7 +148,7 @@ async fn clients_log_in_with_hashes_of_mysql(kind: ServerKind) -> Result<()> {
     let (Some(install), Some(_)) = (require(kind), require(ServerKind::Mysql97)) else { return Ok(()) };
     let server = shared(ServerKind::Mysql97).await?;
     let hash = stored(&server, &format!("IDENTIFIED BY '{PASSWORD}'")).await?;
-    ensure!(hash.starts_with("$A$00"), "unexpected hash: {hash:?}");
+    ensure!(hash.starts_with("$A$00"), "MySQL stored a hash of an unexpected form: {hash:?}");
     let as_hex: String = hash.bytes().map(|byte| format!("{byte:02X}")).collect();
     let credentials = [hash, format!("0x{as_hex}")].map(|text| Credential::parse_hash(&text));
     for (credential, channel) in credentials.into_iter().zip([Channel::Tls, Channel::PlainWithKey]) {
@@ -179,7 +179,7 @@ async fn clients_log_in_with_hashes_of_mariadb(kind: ServerKind) -> Result<()> {
     ensure!(native.starts_with('*') && ed25519.len() == 43);
     ensure!(
         ed25519 == base64_of(&ed25519_public_key(PASSWORD.as_bytes())),
-        "unexpected ed25519 hash: {ed25519}"
+        "MariaDB stored an ed25519 hash of an unexpected form: {ed25519}"
     );
     for (plugin, hash) in [("mysql_native_password", native), ("ed25519", ed25519)] {
         if plugin == "ed25519" && kind.flavour() == Flavour::MySql {
@@ -212,7 +212,7 @@ async fn tls_is_required(kind: ServerKind) -> Result<()> {
         let served = Served::start(options).await?;
         let error = run(client(&install, Channel::Plain)?, &served, "u", PASSWORD).await?.err();
         let error = error.context("a login without TLS succeeded, but it must fail")?;
-        ensure!(error.contains("ERROR 3159"), "unexpected error: {error}");
+        ensure!(error.contains("ERROR 3159"), "the client printed an unexpected error: {error}");
         let printed = run(client(&install, Channel::Tls)?, &served, "u", PASSWORD).await?;
         ensure!(printed.map_err(anyhow::Error::msg)?.starts_with("u\ttls"));
     }
@@ -228,7 +228,7 @@ async fn hashes_with_more_rounds_are_verified() -> Result<()> {
     let server =
         Server::start(ServerSpec::new(kind).option("--caching-sha2-password-digest-rounds=11000")).await?;
     let hash = stored(&server, &format!("IDENTIFIED BY '{PASSWORD}'")).await?;
-    ensure!(hash.starts_with("$A$00B$"), "unexpected start of the hash: {:?}", &hash[..7]);
+    ensure!(hash.starts_with("$A$00B$"), "the hash has an unexpected number of rounds: {:?}", &hash[..7]);
     let credential = Credential::parse_hash(&hash).map_err(anyhow::Error::msg)?;
     let served = Served::start(options(Flavour::MySql, &[credential])).await?;
     logs_in(&install, Channel::Tls, &served, "a hash of 11000 rounds").await
@@ -255,7 +255,7 @@ async fn a_password_is_not_sent_unprotected() -> Result<()> {
     let served = Served::start(options(Flavour::MySql, &[credential])).await?;
     let error = run(client(&install, Channel::Plain)?, &served, "u", PASSWORD).await?.err();
     let error = error.context("a login without TLS and without the key succeeded, but it must fail")?;
-    ensure!(error.contains("requires secure connection"), "unexpected error: {error}");
+    ensure!(error.contains("requires secure connection"), "the client printed an unexpected error: {error}");
     Ok(())
 }
 
@@ -275,7 +275,7 @@ async fn mariadb_clients_verify_the_self_signed_certificate_by_password() -> Res
         let printed = run(command, &served, "u", PASSWORD).await?.map_err(anyhow::Error::msg);
         let printed =
             printed.with_context(|| format!("the login with the credential {credential:?} failed"))?;
-        ensure!(printed.starts_with("u\ttls"), "unexpected output: {printed}");
+        ensure!(printed.starts_with("u\ttls"), "the client printed unexpected rows: {printed}");
     }
     Ok(())
 }

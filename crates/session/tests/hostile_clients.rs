@@ -45,7 +45,7 @@ async fn a_client_that_stops_during_the_login_is_disconnected() -> Result<()> {
         client.stream.write_all(sent).await?;
         until_closed(&mut client.stream).await?;
         let refusal = served.refusal().await?;
-        ensure!(matches!(refusal, SessionError::LoginTimeout { .. }), "unexpected refusal: {refusal}");
+        ensure!(matches!(refusal, SessionError::LoginTimeout { .. }), "the server recorded an unexpected reason for the refused connection: {refusal}");
         ensure!(refusal.code() == "TW-SES-0024");
     }
     // A client that stops in the middle of the authentication.
@@ -129,7 +129,10 @@ async fn protocol_errors_have_the_error_numbers_of_the_servers() -> Result<()> {
         let mut client = RawClient::connect(&served).await?;
         client.send(sequence, payload).await?;
         let error = ErrPacket::parse(&client.read().await?.1)?;
-        ensure!((error.number, error.sql_state.as_str()) == (1043, "08S01"), "unexpected error: {error:?}");
+        ensure!(
+            (error.number, error.sql_state.as_str()) == (1043, "08S01"),
+            "the server answered with an unexpected error: {error:?}"
+        );
         ensure!(served.refusal().await?.code() == "TW-SES-0007");
     }
     // A packet longer than any answer: the server refuses it after reading the packet's header.
@@ -145,7 +148,10 @@ async fn protocol_errors_have_the_error_numbers_of_the_servers() -> Result<()> {
     let mut client = RawClient::log_in(&served).await?;
     client.stream.write_all(b"\x02\0\0\x05\x0e\0").await?;
     let error = ErrPacket::parse(&client.read().await?.1)?;
-    ensure!((error.number, error.sql_state.as_str()) == (1156, "08S01"), "unexpected error: {error:?}");
+    ensure!(
+        (error.number, error.sql_state.as_str()) == (1156, "08S01"),
+        "the server answered with an unexpected error: {error:?}"
+    );
     let mut client = RawClient::log_in(&served).await?;
     client.stream.write_all(b"\xff\xff\xff\0").await?;
     client.stream.write_all(&vec![b'x'; 0xff_ffff]).await?;
@@ -236,13 +242,16 @@ async fn clients_above_the_limits_are_refused() -> Result<()> {
     let refusal = served.refusal().await?;
     ensure!(
         refusal.code() == "TW-SES-0025" && refusal.to_string().contains("connections_max"),
-        "unexpected refusal: {refusal}"
+        "the server recorded an unexpected reason for the refused connection: {refusal}"
     );
     let error = Connection::connect(&served.connect_options())
         .await
         .err()
         .context("a connection above the limit was accepted")?;
-    ensure!(error.server_error().is_some_and(|error| error.number == 1040), "unexpected error: {error}");
+    ensure!(
+        error.server_error().is_some_and(|error| error.number == 1040),
+        "the connection was refused with an unexpected error: {error}"
+    );
     drop(clients);
     served.until_connections(0).await?;
     Connection::connect(&served.connect_options()).await?.close().await;

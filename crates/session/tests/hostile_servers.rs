@@ -32,25 +32,28 @@ async fn invalid_greetings_are_refused() -> Result<()> {
     let error = login_against(b"\xff\xff\xff\0\x0a").await?;
     ensure!(
         matches!(error, SessionError::Protocol { source: WireError::TooLarge { .. }, .. }),
-        "unexpected error: {error}"
+        "the client failed with an unexpected error: {error}"
     );
     let error = login_against(b"\x05\0\0\0\x0a9.7\0").await?;
     ensure!(
         matches!(error, SessionError::Protocol { source: WireError::Truncated { .. }, .. }),
-        "unexpected error: {error}"
+        "the client failed with an unexpected error: {error}"
     );
     let error = login_against(b"\x02\0\0\0\x09\0").await?;
     ensure!(
         matches!(error, SessionError::Protocol { source: WireError::Unsupported { .. }, .. }),
-        "unexpected error: {error}"
+        "the client failed with an unexpected error: {error}"
     );
     let error = login_against(b"\x01\0\0\x05\x0a").await?;
     ensure!(
         error.to_string().contains("packet number 5 was received, but 0 was expected"),
-        "unexpected error: {error}"
+        "the client failed with an unexpected error: {error}"
     );
     let error = login_against(b"SSH-2.0-OpenSSH_9.2\r\n").await?;
-    ensure!(matches!(error, SessionError::Protocol { .. }), "unexpected error: {error}");
+    ensure!(
+        matches!(error, SessionError::Protocol { .. }),
+        "the client failed with an unexpected error: {error}"
+    );
     Ok(())
 }
 
@@ -59,9 +62,12 @@ async fn a_login_to_a_server_with_too_many_connections_can_be_retried() -> Resul
     let error = login_against(b"\x17\0\0\0\xff\x10\x04Too many connections").await?;
     ensure!(
         error.retry() == SessionRetry::Later && error.code() == "TW-SES-0010",
-        "unexpected error: {error}"
+        "the client failed with an unexpected error: {error}"
     );
-    ensure!(error.server_error().map(|error| error.number) == Some(1040), "unexpected error: {error}");
+    ensure!(
+        error.server_error().map(|error| error.number) == Some(1040),
+        "the client failed with an unexpected error: {error}"
+    );
     Ok(())
 }
 
@@ -71,7 +77,7 @@ async fn a_truncated_greeting_is_refused() -> Result<()> {
     let error = Connection::connect(&options(endpoint)).await.err();
     ensure!(
         matches!(error, Some(SessionError::Closed { .. } | SessionError::Io { .. })),
-        "unexpected error: {error:?}"
+        "the client failed with an unexpected error: {error:?}"
     );
     Ok(())
 }
@@ -81,7 +87,10 @@ async fn a_missing_greeting_times_out() -> Result<()> {
     let (endpoint, task) = serve(async |mut peer: Peer| peer.read_to_end().await).await?;
     let options = ConnectOptions { connect_timeout: Duration::from_millis(100), ..options(endpoint) };
     let error = Connection::connect(&options).await.err();
-    ensure!(matches!(error, Some(SessionError::ConnectTimeout { .. })), "unexpected error: {error:?}");
+    ensure!(
+        matches!(error, Some(SessionError::ConnectTimeout { .. })),
+        "the client failed with an unexpected error: {error:?}"
+    );
     task.await??;
     Ok(())
 }
@@ -115,7 +124,10 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
 #[tokio::test]
 async fn the_password_is_not_sent_unprotected() -> Result<()> {
     let (error, sent) = authentication_against(switch_to("mysql_clear_password", &[])).await?;
-    ensure!(matches!(error, SessionError::ClearPassword { .. }), "unexpected error: {error}");
+    ensure!(
+        matches!(error, SessionError::ClearPassword { .. }),
+        "the client failed with an unexpected error: {error}"
+    );
     ensure!(!contains(&sent, b"geheim"));
 
     // The server requests the password, as if it had no cached hash. On a TCP connection without TLS, the
@@ -132,7 +144,7 @@ async fn the_password_is_not_sent_unprotected() -> Result<()> {
     let Err(error) = Connection::connect(&options(endpoint)).await else {
         anyhow::bail!("the login succeeded, but it must fail")
     };
-    ensure!(error.to_string().contains("public key"), "unexpected error: {error}");
+    ensure!(error.to_string().contains("public key"), "the client failed with an unexpected error: {error}");
     let (request, sent) = task.await??;
     ensure!(request == [2] && !contains(&sent, b"geheim"));
     Ok(())
@@ -162,11 +174,20 @@ async fn the_error_names_an_unsupported_plugin() -> Result<()> {
             && error.to_string().contains("caching_sha2_password")
     );
     let (error, _) = authentication_against(vec![0xfe]).await?;
-    ensure!(error.to_string().contains("mysql_old_password"), "unexpected error: {error}");
+    ensure!(
+        error.to_string().contains("mysql_old_password"),
+        "the client failed with an unexpected error: {error}"
+    );
     let (error, _) = authentication_against(switch_to("client_ed25519", b"short")).await?;
-    ensure!(matches!(error, SessionError::Protocol { .. }), "unexpected error: {error}");
+    ensure!(
+        matches!(error, SessionError::Protocol { .. }),
+        "the client failed with an unexpected error: {error}"
+    );
     let (error, _) = authentication_against(vec![0x77; 9]).await?;
-    ensure!(matches!(error, SessionError::Protocol { .. }), "unexpected error: {error}");
+    ensure!(
+        matches!(error, SessionError::Protocol { .. }),
+        "the client failed with an unexpected error: {error}"
+    );
     Ok(())
 }
 
@@ -184,7 +205,10 @@ async fn an_endless_authentication_is_aborted() -> Result<()> {
     })
     .await?;
     let error = Connection::connect(&options(endpoint)).await.err();
-    ensure!(matches!(error, Some(SessionError::Protocol { .. })), "unexpected error: {error:?}");
+    ensure!(
+        matches!(error, Some(SessionError::Protocol { .. })),
+        "the client failed with an unexpected error: {error:?}"
+    );
     ensure!(task.await?? <= 20);
     Ok(())
 }
@@ -208,7 +232,7 @@ async fn bytes_that_arrive_before_tls_are_refused() -> Result<()> {
     let error = Connection::connect(&options(endpoint)).await.err();
     ensure!(
         matches!(error, Some(SessionError::Protocol { .. } | SessionError::Tls { .. })),
-        "unexpected error: {error:?}"
+        "the client failed with an unexpected error: {error:?}"
     );
     task.await??;
     Ok(())
@@ -242,7 +266,7 @@ async fn a_server_request_for_a_local_file_is_refused() -> Result<()> {
     let (error, sent) = query_against(b"\xfb/etc/shadow").await?;
     ensure!(
         matches!(&error, SessionError::LocalInfile { file } if file == "/etc/shadow"),
-        "unexpected error: {error}"
+        "the client failed with an unexpected error: {error}"
     );
     ensure!(sent.is_empty(), "the client sent {sent:?}");
     Ok(())
@@ -253,12 +277,18 @@ async fn invalid_query_results_are_refused() -> Result<()> {
     let (error, _) = query_against(b"\xfe\0\0\0\0\0\x01\0\0").await?;
     ensure!(
         matches!(error, SessionError::Protocol { source: WireError::TooLarge { .. }, .. }),
-        "unexpected error: {error}"
+        "the client failed with an unexpected error: {error}"
     );
     let (error, _) = query_against(b"").await?;
-    ensure!(matches!(error, SessionError::Protocol { .. }), "unexpected error: {error}");
+    ensure!(
+        matches!(error, SessionError::Protocol { .. }),
+        "the client failed with an unexpected error: {error}"
+    );
     let (error, _) = query_against(b"\0\xff").await?;
-    ensure!(matches!(error, SessionError::Protocol { .. }), "unexpected error: {error}");
+    ensure!(
+        matches!(error, SessionError::Protocol { .. }),
+        "the client failed with an unexpected error: {error}"
+    );
     Ok(())
 }
 
@@ -272,7 +302,10 @@ async fn a_row_with_wrong_value_lengths_is_refused() -> Result<()> {
     })
     .await?;
     let error = connection.query("SELECT 1").await.err();
-    ensure!(matches!(error, Some(SessionError::Protocol { .. })), "unexpected error: {error:?}");
+    ensure!(
+        matches!(error, Some(SessionError::Protocol { .. })),
+        "the client failed with an unexpected error: {error:?}"
+    );
     drop(connection);
     task.await??;
     Ok(())
@@ -290,8 +323,8 @@ async fn flood(peer: &mut Peer, payload: &[u8]) -> u64 {
     bytes
 }
 
-/// The most bytes that the kernel's socket buffers may hold in addition to the bytes that the client has
-/// read.
+/// The maximum number of bytes that the socket buffers of the kernel can hold in addition to the bytes that
+/// the client has read.
 const KERNEL_BYTES_MAX: u64 = 64 << 20;
 
 #[tokio::test]
@@ -318,7 +351,8 @@ async fn endless_answers_end_at_the_size_limit() -> Result<()> {
                     flood(&mut peer, &payload).await
                 }
                 _ => {
-                    // A row that never ends: every packet has the maximum length, so another one follows.
+                    // A row that never ends: every packet has the maximum length, so another packet must
+                    // follow.
                     peer.columns(1).await?;
                     let mut bytes = 0;
                     let mut packet = vec![0xff, 0xff, 0xff, peer.sequence];
@@ -363,7 +397,10 @@ async fn an_endless_number_of_results_is_refused() -> Result<()> {
     })
     .await?;
     let error = connection.execute("CALL p()").await.err();
-    ensure!(matches!(error, Some(SessionError::Protocol { .. })), "unexpected error: {error:?}");
+    ensure!(
+        matches!(error, Some(SessionError::Protocol { .. })),
+        "the client failed with an unexpected error: {error:?}"
+    );
     drop(connection);
     task.await??;
     Ok(())
@@ -379,9 +416,15 @@ async fn a_missing_answer_times_out() -> Result<()> {
     let options = ConnectOptions { read_timeout: Some(Duration::from_millis(100)), ..options(endpoint) };
     let mut connection = Connection::connect(&options).await?;
     let error = connection.query("SELECT SLEEP(1e9)").await.err();
-    ensure!(matches!(error, Some(SessionError::Timeout { .. })), "unexpected error: {error:?}");
+    ensure!(
+        matches!(error, Some(SessionError::Timeout { .. })),
+        "the client failed with an unexpected error: {error:?}"
+    );
     let error = connection.ping().await.err();
-    ensure!(matches!(error, Some(SessionError::OutOfStep)), "unexpected error: {error:?}");
+    ensure!(
+        matches!(error, Some(SessionError::OutOfStep)),
+        "the client failed with an unexpected error: {error:?}"
+    );
     drop(connection);
     task.await??;
     Ok(())
@@ -393,7 +436,10 @@ async fn the_answer_to_a_cancelled_call_is_not_given_to_the_next_call() -> Resul
     let waited = tokio::time::timeout(Duration::from_millis(50), connection.query("SELECT 1")).await;
     ensure!(waited.is_err());
     let error = connection.query("SELECT 2").await.err();
-    ensure!(matches!(error, Some(SessionError::OutOfStep)), "unexpected error: {error:?}");
+    ensure!(
+        matches!(error, Some(SessionError::OutOfStep)),
+        "the client failed with an unexpected error: {error:?}"
+    );
     drop(connection);
     task.await??;
     Ok(())
@@ -416,7 +462,7 @@ async fn an_error_after_some_rows_ends_the_statement_but_not_the_connection() ->
     let error = connection.query("SELECT 1").await.err();
     ensure!(
         matches!(&error, Some(SessionError::Server { error, .. }) if error.number == 1317 && error.sql_state == "70100"),
-        "unexpected error: {error:?}"
+        "the client failed with an unexpected error: {error:?}"
     );
     connection.ping().await?;
     task.await??;

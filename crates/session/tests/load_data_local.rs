@@ -58,7 +58,10 @@ async fn rows_in_pieces_are_loaded(kind: ServerKind) -> Result<()> {
     connection.execute("CREATE TABLE loads.t (a INT PRIMARY KEY, b LONGBLOB)").await?;
     let statement = "LOAD DATA LOCAL INFILE 'rows' INTO TABLE loads.t CHARACTER SET binary";
     let ok = load(&mut connection, statement, b"1\ta\\tb\n2\t\\N\n3\t\n".to_vec(), 1).await?;
-    ensure!((ok.affected_rows, ok.warnings) == (3, 0), "unexpected answer of the server: {ok:?}");
+    ensure!(
+        (ok.affected_rows, ok.warnings) == (3, 0),
+        "the OK packet of the server has the wrong numbers: {ok:?}"
+    );
     let rows = connection.query("SELECT b FROM loads.t ORDER BY a").await?.rows;
     ensure!(rows[0].get(0) == Some(b"a\tb") && rows[1].get(0).is_none() && rows[2].get(0) == Some(b""));
 
@@ -67,21 +70,36 @@ async fn rows_in_pieces_are_loaded(kind: ServerKind) -> Result<()> {
     let body: Vec<u8> =
         (10..60).flat_map(|key| [format!("{key}\t").as_bytes(), &[b'x'; 70_000], b"\n"].concat()).collect();
     let ok = load(&mut connection, statement, body.clone(), 300_001).await?;
-    ensure!((ok.affected_rows, ok.warnings) == (50, 0), "unexpected answer of the server: {ok:?}");
+    ensure!(
+        (ok.affected_rows, ok.warnings) == (50, 0),
+        "the OK packet of the server has the wrong numbers: {ok:?}"
+    );
     let sum = connection.query("SELECT SUM(LENGTH(b)) FROM loads.t WHERE a >= 10").await?;
     ensure!(sum.scalar() == Some("3500000"));
     // The rows exist already; for such rows LOAD DATA LOCAL returns warnings.
     let ok = load(&mut connection, statement, body, 65_536).await?;
-    ensure!((ok.affected_rows, ok.warnings) == (0, 50), "unexpected answer of the server: {ok:?}");
+    ensure!(
+        (ok.affected_rows, ok.warnings) == (0, 50),
+        "the OK packet of the server has the wrong numbers: {ok:?}"
+    );
 
     let error = load(&mut connection, "SELECT 1", Vec::new(), 1).await.err();
-    ensure!(matches!(error, Some(SessionError::UnexpectedResult { .. })), "unexpected error: {error:?}");
+    ensure!(
+        matches!(error, Some(SessionError::UnexpectedResult { .. })),
+        "the statement failed with an unexpected error: {error:?}"
+    );
     let mut connection = connected(&server).await?;
     let error = load(&mut connection, "DO 1", Vec::new(), 1).await.err();
-    ensure!(matches!(error, Some(SessionError::UnexpectedResult { .. })), "unexpected error: {error:?}");
+    ensure!(
+        matches!(error, Some(SessionError::UnexpectedResult { .. })),
+        "the statement failed with an unexpected error: {error:?}"
+    );
     // `execute` never sends a file, even on a connection that allows the server to request one.
     let error = connection.execute(statement).await.err();
-    ensure!(matches!(error, Some(SessionError::LocalInfile { .. })), "unexpected error: {error:?}");
+    ensure!(
+        matches!(error, Some(SessionError::LocalInfile { .. })),
+        "the statement failed with an unexpected error: {error:?}"
+    );
     Ok(())
 }
 
@@ -106,13 +124,16 @@ async fn a_rejected_row_fails_the_whole_statement(kind: ServerKind) -> Result<()
         load(&mut connection, statement, body, 100_000).await.err().context("the row 'three' was loaded")?;
     ensure!(
         error.private_detail().is_some_and(|text| text.contains("no three")) && error.code() == "TW-SES-0009",
-        "unexpected error: {error}"
+        "the statement failed with an unexpected error: {error}"
     );
     ensure!(connection.query("SELECT COUNT(*) FROM midload.t").await?.scalar() == Some("0"));
     // The server detects this error before it requests the file.
     let error =
         load(&mut connection, "LOAD DATA LOCAL INFILE 'rows' INTO TABLE midload.no", Vec::new(), 1).await;
-    ensure!(error.as_ref().is_err_and(|error| error.code() == "TW-SES-0009"), "unexpected error: {error:?}");
+    ensure!(
+        error.as_ref().is_err_and(|error| error.code() == "TW-SES-0009"),
+        "the statement failed with an unexpected error: {error:?}"
+    );
     ensure!(connection.query("SELECT 42").await?.scalar() == Some("42"));
     Ok(())
 }
@@ -131,9 +152,15 @@ async fn rows_without_an_end_are_not_loaded(kind: ServerKind) -> Result<()> {
     drop(sender);
     let statement = b"LOAD DATA LOCAL INFILE 'rows' INTO TABLE brokenload.t";
     let error = connection.load_data(statement, &mut rows).await.err();
-    ensure!(matches!(error, Some(SessionError::LoadBody)), "unexpected error: {error:?}");
+    ensure!(
+        matches!(error, Some(SessionError::LoadBody)),
+        "the statement failed with an unexpected error: {error:?}"
+    );
     let error = connection.execute("COMMIT").await.err();
-    ensure!(matches!(error, Some(SessionError::OutOfStep)), "unexpected error: {error:?}");
+    ensure!(
+        matches!(error, Some(SessionError::OutOfStep)),
+        "the statement failed with an unexpected error: {error:?}"
+    );
     drop(connection);
     // This statement waits for the locks of the transaction of the broken connection.
     let mut connection = connected(&server).await?;
@@ -157,7 +184,7 @@ async fn the_error_states_that_local_infile_is_off(kind: ServerKind) -> Result<(
         .context("the rows were loaded although local_infile is off")?;
     ensure!(
         error.code() == "TW-SES-0028" && error.to_string().contains("SET GLOBAL local_infile"),
-        "unexpected error: {error}"
+        "the statement failed with an unexpected error: {error}"
     );
     ensure!(connection.query("SELECT COUNT(*) FROM off.t").await?.scalar() == Some("0"));
     // The remedy that the error message gives works.
@@ -191,10 +218,13 @@ async fn the_server_gets_the_rows_of_the_caller_and_no_file() -> Result<()> {
     let error = connection.query("SELECT 1").await.err().context("the query succeeded, but it must fail")?;
     ensure!(
         error.code() == "TW-SES-0016" && error.to_string().contains("/etc/shadow"),
-        "unexpected error: {error}"
+        "the statement failed with an unexpected error: {error}"
     );
     connection.close().await;
     let (rows, after) = task.await??;
-    ensure!(rows == b"1\n" && after.is_empty(), "{rows:?} {after:?}");
+    ensure!(
+        rows == b"1\n" && after.is_empty(),
+        "the client sent the rows {rows:?} and, after the second request, {after:?}"
+    );
     Ok(())
 }

@@ -33,7 +33,7 @@ async fn clients_log_in_over_tcp_and_socket(kind: ServerKind) -> Result<()> {
         let row = row.first().context("the query returned no row")?;
         ensure!(
             row.get_str(0) == Some("mysql") && row.get_str(2) == Some("utf8mb4"),
-            "unexpected row: {row:?}"
+            "the session has an unexpected account or database: {row:?}"
         );
         ensure!(row.get_u64(1) == Some(u64::from(info.connection_id)));
         connection.close().await;
@@ -52,14 +52,14 @@ async fn login_errors_state_the_cause(kind: ServerKind) -> Result<()> {
     let error = Connection::connect(&options).await.err().context("logged in with a wrong password")?;
     ensure!(
         error.code() == "TW-SES-0010" && error.retry() == SessionRetry::AfterChange,
-        "unexpected error: {error}"
+        "the login failed with an unexpected error: {error}"
     );
     ensure!(
         error.server_error().map(|error| (error.number, error.sql_state.as_str())) == Some((1045, "28000"))
     );
     ensure!(
         error.to_string().contains("locked") && !error.to_string().contains("wrong"),
-        "unexpected error: {error}"
+        "the login failed with an unexpected error: {error}"
     );
 
     options = options.password("right");
@@ -70,7 +70,7 @@ async fn login_errors_state_the_cause(kind: ServerKind) -> Result<()> {
         .context("connected to a database that does not exist")?;
     ensure!(
         error.server_error().is_some_and(|error| [1044, 1049].contains(&error.number)),
-        "unexpected error: {error}"
+        "the login failed with an unexpected error: {error}"
     );
 
     options.endpoint = Endpoint::tcp("no-such-host.invalid", 3306);
@@ -78,21 +78,21 @@ async fn login_errors_state_the_cause(kind: ServerKind) -> Result<()> {
         Connection::connect(&options).await.err().context("connected to a host that does not exist")?;
     ensure!(
         matches!(&error, SessionError::Resolve { host, .. } if host == "no-such-host.invalid"),
-        "unexpected error: {error}"
+        "the login failed with an unexpected error: {error}"
     );
     options.endpoint = Endpoint::tcp("127.0.0.1", 1);
     let error =
         Connection::connect(&options).await.err().context("connected to a port where no server listens")?;
     ensure!(
         error.code() == "TW-SES-0001" && error.to_string().contains("127.0.0.1:1"),
-        "unexpected error: {error}"
+        "the login failed with an unexpected error: {error}"
     );
     options.endpoint = Endpoint::unix(server.data().join("no.sock"));
     let error =
         Connection::connect(&options).await.err().context("connected to a socket that does not exist")?;
     ensure!(
         error.code() == "TW-SES-0001" && error.retry() == SessionRetry::Later,
-        "unexpected error: {error}"
+        "the login failed with an unexpected error: {error}"
     );
     Ok(())
 }
@@ -135,7 +135,10 @@ async fn the_user_of_the_operating_system_logs_in_through_the_socket(kind: Serve
         .await
         .err()
         .context("the login over TCP succeeded, but it must fail")?;
-    ensure!(matches!(error, SessionError::Denied { .. }), "unexpected error: {error}");
+    ensure!(
+        matches!(error, SessionError::Denied { .. }),
+        "the login failed with an unexpected error: {error}"
+    );
     Ok(())
 }
 
@@ -181,7 +184,10 @@ async fn clients_log_in_with_caching_sha2_password() -> Result<()> {
             server.sql("FLUSH PRIVILEGES").await?;
             let wrong = options.clone().password("falsch");
             let error = Connection::connect(&wrong).await.err().context("logged in with a wrong password")?;
-            ensure!(matches!(error, SessionError::Denied { .. }), "unexpected error: {error}");
+            ensure!(
+                matches!(error, SessionError::Denied { .. }),
+                "the login failed with an unexpected error: {error}"
+            );
         }
     }
 
@@ -192,7 +198,10 @@ async fn clients_log_in_with_caching_sha2_password() -> Result<()> {
         .await
         .err()
         .context("a login without the server's key succeeded, but it must fail")?;
-    ensure!(error.to_string().contains("/no/such/key.pem"), "unexpected error: {error}");
+    ensure!(
+        error.to_string().contains("/no/such/key.pem"),
+        "the login failed with an unexpected error: {error}"
+    );
     Ok(())
 }
 
@@ -229,7 +238,10 @@ async fn log_in_with_native_password(kind: ServerKind) -> Result<()> {
             .await
             .err()
             .context("logged in with a wrong password")?;
-        ensure!(matches!(error, SessionError::Denied { .. }), "unexpected error: {error}");
+        ensure!(
+            matches!(error, SessionError::Denied { .. }),
+            "the login failed with an unexpected error: {error}"
+        );
     }
     Ok(())
 }
@@ -264,7 +276,10 @@ async fn clients_log_in_with_ed25519() -> Result<()> {
             .await
             .err()
             .context("logged in with a wrong password")?;
-        ensure!(matches!(error, SessionError::Denied { .. }), "unexpected error: {error}");
+        ensure!(
+            matches!(error, SessionError::Denied { .. }),
+            "the login failed with an unexpected error: {error}"
+        );
     }
     // The client computes the same public key from a password as the server does.
     for password in ["foo", "foobar", ""] {
@@ -291,7 +306,7 @@ async fn the_error_names_the_unsupported_plugin_of_an_account() -> Result<()> {
     let error = Connection::connect(&options).await.err().context("logged in with an unsupported plugin")?;
     ensure!(
         matches!(error, SessionError::Denied { .. } | SessionError::AuthPlugin { .. }),
-        "unexpected error: {error}"
+        "the login failed with an unexpected error: {error}"
     );
     Ok(())
 }
@@ -312,6 +327,9 @@ async fn the_server_shows_the_connection_attributes() -> Result<()> {
         )
         .await?;
     let values: Vec<_> = result.rows.iter().filter_map(|row| row.get_str(0)).collect();
-    ensure!(values == ["tailwater", "the test"], "unexpected values: {values:?}");
+    ensure!(
+        values == ["tailwater", "the test"],
+        "the server has the wrong connection attributes: {values:?}"
+    );
     Ok(())
 }

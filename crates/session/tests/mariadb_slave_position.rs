@@ -49,7 +49,7 @@ async fn a_backup_and_the_setting_of_gtid_slave_pos_do_not_deadlock(kind: Server
         row.get_str(1)
     );
 
-    // Without patience, the lock of a backup is an error, and the connection can still be used.
+    // If the call has no time to wait, the lock of a backup is an error. The connection can still be used.
     for stage in ["START", "BLOCK_DDL", "BLOCK_COMMIT"] {
         backup.execute(&format!("BACKUP STAGE {stage}")).await?;
     }

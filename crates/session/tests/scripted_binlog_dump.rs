@@ -197,7 +197,7 @@ async fn acknowledgements_have_packet_number_0_and_need_semi_sync() -> Result<()
             statements.iter().any(|sql| {
                 sql.contains("@rpl_semi_sync_replica = 1") && sql.contains("@rpl_semi_sync_slave = 1")
             }),
-            "unexpected statements: {statements:?}"
+            "the client sent the wrong statements before the dump: {statements:?}"
         );
     }
     Ok(())
@@ -244,7 +244,7 @@ async fn contradictory_event_lengths_are_refused() -> Result<()> {
         let error = ends_with(vec![(4, packet)]).await?;
         ensure!(
             matches!(error, SessionError::Protocol { .. }) && error.to_string().contains(about),
-            "unexpected error: {error}"
+            "the stream failed with an unexpected error: {error}"
         );
     }
     Ok(())
@@ -286,7 +286,7 @@ async fn split_events_with_wrong_packets_are_refused() -> Result<()> {
                 Err(error) => break error,
             }
         };
-        ensure!(error.to_string().contains(about), "unexpected error: {error}");
+        ensure!(error.to_string().contains(about), "the stream failed with an unexpected error: {error}");
     }
     Ok(())
 }
@@ -297,7 +297,10 @@ async fn the_error_of_the_source_is_reported() -> Result<()> {
     ErrPacket { number: 1236, sql_state: "HY000".to_owned(), message: "log event entry exceeded".to_owned() }
         .encode(&mut payload);
     let error = ends_with(vec![(2, payload)]).await?;
-    ensure!(error.server_error().map(|error| error.number) == Some(1236), "unexpected error: {error}");
+    ensure!(
+        error.server_error().map(|error| error.number) == Some(1236),
+        "the stream failed with an unexpected error: {error}"
+    );
     Ok(())
 }
 
@@ -319,13 +322,13 @@ async fn a_silent_source_times_out() -> Result<()> {
     let error = stream.next().await.err();
     ensure!(
         matches!(error, Some(SessionError::Timeout { seconds, .. }) if seconds == Duration::from_millis(1200)),
-        "unexpected error: {error:?}"
+        "the stream failed with an unexpected error: {error:?}"
     );
     drop(stream);
     let statements = task.await??;
     ensure!(
         statements[0].contains("@master_heartbeat_period = 400000000"),
-        "unexpected statements: {statements:?}"
+        "the client sent the wrong statements before the dump: {statements:?}"
     );
     Ok(())
 }
@@ -380,8 +383,11 @@ async fn stream_requests_for_the_other_flavour_are_refused_before_sending() -> R
         .await?;
         let request = DumpRequest { replica_uuid: uuid.map(str::to_owned), ..DumpRequest::new(7, start) };
         let error = connection.dump(request).await.err().context("an invalid request started a stream")?;
-        ensure!(matches!(error, SessionError::DumpRequest { .. }), "unexpected error: {error}");
-        ensure!(error.to_string().contains(about), "unexpected error: {error}");
+        ensure!(
+            matches!(error, SessionError::DumpRequest { .. }),
+            "the stream failed with an unexpected error: {error}"
+        );
+        ensure!(error.to_string().contains(about), "the stream failed with an unexpected error: {error}");
         ensure!(task.await??.is_empty());
     }
     Ok(())

@@ -204,7 +204,7 @@ async fn the_client_receives_the_error_that_ends_the_stream() -> Result<()> {
             error.server_error().context("the stream ended without an error packet from the server")?;
         ensure!(
             refused.number == 1236 && refused.message.expose() == "purged: 1-1-5",
-            "unexpected error: {error}"
+            "the stream ended with an unexpected error: {error}"
         );
         results.recv().await.context("the server task ended without a result")??;
     }
@@ -230,7 +230,10 @@ async fn a_client_that_never_reads_is_disconnected() -> Result<()> {
                     break error;
                 }
             };
-            ensure!(matches!(error, SessionError::Timeout { .. }), "unexpected error: {error}");
+            ensure!(
+                matches!(error, SessionError::Timeout { .. }),
+                "the stream ended with an unexpected error: {error}"
+            );
             drop(receiver);
             Ok(())
         })
@@ -339,7 +342,10 @@ async fn unexpected_client_packets_end_the_stream() -> Result<()> {
         }
         let (_, payload) = client.read().await?;
         let error = ErrPacket::parse(&payload)?;
-        ensure!(error.number == number && error.message == message, "unexpected error: {error:?}");
+        ensure!(
+            error.number == number && error.message == message,
+            "the stream ended with an unexpected error: {error:?}"
+        );
         results.recv().await.context("the server task ended without a result")??;
     }
     // The client closes the connection without COM_QUIT.

@@ -123,8 +123,8 @@ async fn unusual_global_settings_do_not_reach_a_session(kind: ServerKind) -> Res
     Ok(())
 }
 
-/// Connecting fails if the session needs a variable, the variable does not have the value that Tailwater
-/// needs, and the account lacks the privilege to set the variable.
+/// The login fails if three conditions hold: the session needs a certain value of a variable, the server has
+/// another value, and the account lacks the privilege to set the variable.
 async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Result<()> {
     let server = Server::start(ServerSpec::new(kind)).await?;
     server.sql("CREATE USER low@'%' IDENTIFIED BY 'pw'").await?;
@@ -152,13 +152,19 @@ async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Re
         let message = error.to_string();
         ensure!(
             error.code() == "TW-SES-0030" && message.contains("enforce_storage_engine"),
-            "unexpected message: {message}"
+            "the error must name the variable or the missing privilege: {message}"
         );
-        ensure!(message.contains("grant the user SUPER ON *.*"), "unexpected message: {message}");
+        ensure!(
+            message.contains("grant the user SUPER ON *.*"),
+            "the error must name the variable or the missing privilege: {message}"
+        );
         server.sql("GRANT SUPER ON *.* TO low@'%'").await?;
         let mut connection = Connection::connect(&definitions).await?;
         let engine = connection.query("SELECT @@SESSION.enforce_storage_engine").await?;
-        ensure!(engine.scalar().is_none_or(str::is_empty), "unexpected enforce_storage_engine: {engine:?}");
+        ensure!(
+            engine.scalar().is_none_or(str::is_empty),
+            "the session did not reset enforce_storage_engine: {engine:?}"
+        );
         return Ok(());
     }
     server.sql("SET GLOBAL sql_require_primary_key = 1, GLOBAL sql_select_limit = 1").await?;
@@ -171,11 +177,11 @@ async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Re
     let message = error.to_string();
     ensure!(
         error.code() == "TW-SES-0030" && message.contains("sql_require_primary_key"),
-        "unexpected message: {message}"
+        "the error must name the variable or the missing privilege: {message}"
     );
     ensure!(
         message.contains("grant the user SESSION_VARIABLES_ADMIN ON *.*"),
-        "unexpected message: {message}"
+        "the error must name the variable or the missing privilege: {message}"
     );
     server.sql("GRANT SESSION_VARIABLES_ADMIN ON *.* TO low@'%'").await?;
     Connection::connect(&definitions).await?;
@@ -238,7 +244,7 @@ async fn a_binlog_server_that_ignores_settings_is_accepted() -> Result<()> {
     let error = connect("").await?.err().context("a proxy must not be accepted as a binlog server")?;
     ensure!(
         error.code() == "TW-SES-0031" && error.to_string().contains("sql_mode"),
-        "unexpected error: {error}"
+        "the login failed with an unexpected error: {error}"
     );
     Ok(())
 }

@@ -31,7 +31,10 @@ async fn values_and_errors_are_returned(kind: ServerKind) -> Result<()> {
     let ok = connection
         .execute("INSERT INTO vals.t (b, c) VALUES ('ünï', x'00ff'), (NULL, ''), ('', NULL)")
         .await?;
-    ensure!((ok.affected_rows, ok.last_insert_id) == (3, 1), "unexpected answer of the server: {ok:?}");
+    ensure!(
+        (ok.affected_rows, ok.last_insert_id) == (3, 1),
+        "the OK packet of the server has the wrong numbers: {ok:?}"
+    );
     let result = connection.query("SELECT a, b, c AS last FROM vals.t ORDER BY a").await?;
     ensure!(result.column("LAST") == Some(2) && result.columns[1].table == "t" && result.rows.len() == 3);
     ensure!(result.rows[0].get_str(1) == Some("ünï") && result.rows[0].get(2) == Some(&[0, 0xff]));
@@ -66,13 +69,19 @@ async fn values_and_errors_are_returned(kind: ServerKind) -> Result<()> {
         "INSERT INTO vals.t (a) VALUES ('geheim')",
     ] {
         let error = connection.execute(sql).await.err().context(sql)?;
-        ensure!(!error.to_string().contains("geheim"), "unexpected error: {error}");
+        ensure!(
+            !error.to_string().contains("geheim"),
+            "the statement failed with an unexpected error: {error}"
+        );
         let private = error.private_detail().unwrap_or_default();
         ensure!(
             sql.starts_with("INSERT") || sql.starts_with("SELECT") || !private.contains("geheim"),
-            "unexpected private form: {private}"
+            "the private form of the error must contain the values: {private}"
         );
-        ensure!(!format!("{error:?}").contains("geheim"), "unexpected error: {error:?}");
+        ensure!(
+            !format!("{error:?}").contains("geheim"),
+            "the statement failed with an unexpected error: {error:?}"
+        );
     }
 
     for (sql, number) in [
@@ -84,13 +93,16 @@ async fn values_and_errors_are_returned(kind: ServerKind) -> Result<()> {
         let error = connection.query(sql).await.err().context(sql)?;
         ensure!(
             error.server_error().map(|error| error.number) == Some(number),
-            "unexpected error of {sql}: {error}"
+            "the statement {sql} failed with an unexpected error: {error}"
         );
         ensure!(error.code() == "TW-SES-0009" && error.retry() == SessionRetry::AfterChange);
     }
     // The client does not announce that it supports LOAD DATA LOCAL, so the server does not request a file.
     let error = connection.execute("LOAD DATA LOCAL INFILE '/etc/passwd' INTO TABLE vals.t").await.err();
-    ensure!(matches!(error, Some(SessionError::Server { .. })), "unexpected error: {error:?}");
+    ensure!(
+        matches!(error, Some(SessionError::Server { .. })),
+        "the statement failed with an unexpected error: {error:?}"
+    );
 
     connection
         .execute("CREATE PROCEDURE vals.p() BEGIN SELECT 1, 2; SELECT b FROM vals.t; DO 1; END")
@@ -114,11 +126,14 @@ async fn many_statements_run_in_one_packet(kind: ServerKind) -> Result<()> {
     let insert = "BEGIN;INSERT INTO many.t VALUES (1), (2);INSERT INTO many.t VALUES (3);COMMIT";
     connection.execute_all(insert.as_bytes(), 4).await?;
     let last = connection.execute_all(b"DO 1;UPDATE many.t SET a = a + 10", 2).await?;
-    ensure!(last.affected_rows == 3, "unexpected last answer: {last:?}");
+    ensure!(last.affected_rows == 3, "the answer must be that of the last statement: {last:?}");
     // Statements after a statement that failed do not run.
     let error = connection.execute_all(b"INSERT INTO many.t VALUES (11);DELETE FROM many.t", 2).await.err();
     let error = error.context("a duplicate key was accepted")?;
-    ensure!(error.server_error().map(|error| error.number) == Some(1062), "unexpected error: {error}");
+    ensure!(
+        error.server_error().map(|error| error.number) == Some(1062),
+        "the statement failed with an unexpected error: {error}"
+    );
     // If there are more results than expected, the client reads and discards the further ones.
     connection.execute_all(b"DO 1;DO 2;DO 3", 2).await?;
     ensure!(connection.query("SELECT COUNT(*) FROM many.t").await?.scalar() == Some("3"));
@@ -127,7 +142,10 @@ async fn many_statements_run_in_one_packet(kind: ServerKind) -> Result<()> {
         .await
         .err()
         .context("a SELECT was accepted among statements without rows")?;
-    ensure!(matches!(rows, SessionError::Protocol { .. }), "unexpected error: {rows}");
+    ensure!(
+        matches!(rows, SessionError::Protocol { .. }),
+        "the statement failed with an unexpected error: {rows}"
+    );
     Ok(())
 }
 
@@ -166,7 +184,7 @@ async fn long_rows_and_statements_arrive_complete(kind: ServerKind) -> Result<()
         .await
         .err()
         .context("a result above the limit was accepted")?;
-    ensure!(error.to_string().contains("1048576"), "unexpected error: {error}");
+    ensure!(error.to_string().contains("1048576"), "the statement failed with an unexpected error: {error}");
     Ok(())
 }
 
@@ -196,7 +214,7 @@ async fn rows_are_read_as_a_stream(kind: ServerKind) -> Result<()> {
     let error = connection.query(&sql).await.err();
     ensure!(
         matches!(error, Some(SessionError::ResultTooLarge { bytes_max: 65_536 })),
-        "unexpected error: {error:?}"
+        "the statement failed with an unexpected error: {error:?}"
     );
     Ok(())
 }
@@ -242,7 +260,10 @@ async fn rows_are_read_in_batches(kind: ServerKind) -> Result<()> {
         }
     };
     ensure!(count == 799, "{count} rows came before the error");
-    ensure!(error.server_error().map(|error| error.number) == Some(1242), "unexpected error: {error}");
+    ensure!(
+        error.server_error().map(|error| error.number) == Some(1242),
+        "the statement failed with an unexpected error: {error}"
+    );
     ensure!(connection.query("SELECT 42").await?.scalar() == Some("42"));
     Ok(())
 }
@@ -260,7 +281,7 @@ async fn the_error_of_a_killed_connection_can_be_retried(kind: ServerKind) -> Re
             break error;
         }
     };
-    ensure!(error.retry() == SessionRetry::Later, "unexpected error: {error}");
+    ensure!(error.retry() == SessionRetry::Later, "the statement failed with an unexpected error: {error}");
     Ok(())
 }
 
@@ -283,10 +304,13 @@ async fn missing_grants_are_reported(kind: ServerKind) -> Result<()> {
         Flavour::MariaDb => "BINLOG MONITOR",
     };
     let SessionError::MissingGrant { missing, statement, .. } = &error else {
-        anyhow::bail!("unexpected error: {error}")
+        anyhow::bail!("the statement failed with an unexpected error: {error}")
     };
-    ensure!(missing == monitor, "unexpected error: {error}");
-    ensure!(*statement == format!("GRANT {monitor} ON *.* TO 'o''neil'@'%'"), "unexpected error: {error}");
+    ensure!(missing == monitor, "the statement failed with an unexpected error: {error}");
+    ensure!(
+        *statement == format!("GRANT {monitor} ON *.* TO 'o''neil'@'%'"),
+        "the statement failed with an unexpected error: {error}"
+    );
     ensure!(error.to_string().contains(statement));
     // The GRANT statement in the error message works.
     server.sql(statement).await?;
@@ -434,7 +458,10 @@ async fn binary_rows_equal_text_rows(kind: ServerKind) -> Result<()> {
         let mut stream =
             connection.query_values(&format!("SELECT c{at} FROM {schema}.t WHERE id = 1")).await?;
         ensure!(stream.is_binary(), "a column of type {kind} is not sent in the binary protocol");
-        ensure!(stream.next().await?.is_some() && stream.next().await?.is_none(), "not one row for {kind}");
+        ensure!(
+            stream.next().await?.is_some() && stream.next().await?.is_none(),
+            "the query must return exactly one row for a column of type {kind}"
+        );
     }
     let sql = format!("SELECT 7, 0.1e0, REPEAT('x', (16 << 20) + 9), 1.5e0 FROM {schema}.t WHERE id = 1");
     let mut stream = connection.query_values(&sql).await?;
@@ -472,7 +499,7 @@ async fn binary_rows_equal_text_rows(kind: ServerKind) -> Result<()> {
     };
     ensure!(
         matches!(&error, Some(SessionError::Server { error, .. }) if error.number == 1242),
-        "unexpected error: {error:?}"
+        "the statement failed with an unexpected error: {error:?}"
     );
     let error = connection.query_values("SELECT 1e0 FROM nowhere.t").await.err();
     ensure!(matches!(&error, Some(SessionError::Server { .. })), "a SELECT from a missing table: {error:?}");
@@ -484,13 +511,16 @@ async fn binary_rows_equal_text_rows(kind: ServerKind) -> Result<()> {
             row.get_u64(1).context("the counter has no value")?,
         );
     }
-    // The last statement could not be prepared. On MySQL a second statement could not be prepared either.
+    // The server could not prepare the last statement. MySQL could not prepare a second statement either.
     let unprepared = if kind.flavour() == Flavour::MySql { 2 } else { 1 };
     ensure!(
         counts["Com_stmt_close"] + unprepared == counts["Com_stmt_prepare"],
-        "unexpected counters: {counts:?}"
+        "the server counted the wrong numbers of prepared statements: {counts:?}"
     );
-    ensure!(counts["Com_stmt_execute"] as usize >= kinds.len() + 3, "unexpected counters: {counts:?}");
+    ensure!(
+        counts["Com_stmt_execute"] as usize >= kinds.len() + 3,
+        "the server counted the wrong numbers of prepared statements: {counts:?}"
+    );
     connection.execute(&format!("DROP DATABASE {schema}")).await?;
     Ok(())
 }

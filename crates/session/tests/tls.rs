@@ -67,8 +67,11 @@ async fn succeeds(options: &ConnectOptions) -> Result<()> {
 async fn fails(options: &ConnectOptions, about: &str) -> Result<()> {
     let error =
         Connection::connect(options).await.err().context("the connection succeeded, but it must fail")?;
-    ensure!(matches!(error, SessionError::Tls { .. }), "unexpected error: {error}");
-    ensure!(error.to_string().contains(about), "unexpected error: {error}");
+    ensure!(
+        matches!(error, SessionError::Tls { .. }),
+        "the connection failed with an unexpected error: {error}"
+    );
+    ensure!(error.to_string().contains(about), "the connection failed with an unexpected error: {error}");
     Ok(())
 }
 
@@ -114,7 +117,10 @@ async fn tls_modes_work_with_the_certificates_of_mysql() -> Result<()> {
         .await
         .err()
         .context("a user that requires TLS connected without TLS")?;
-    ensure!(matches!(error, SessionError::Denied { .. }), "unexpected error: {error}");
+    ensure!(
+        matches!(error, SessionError::Denied { .. }),
+        "the connection failed with an unexpected error: {error}"
+    );
     succeeds(&with_tls(&needs_tls, TlsMode::Required, None)).await?;
 
     let needs_cert = ConnectOptions { user: "needs_cert".to_owned(), ..plain.clone() };
@@ -123,7 +129,10 @@ async fn tls_modes_work_with_the_certificates_of_mysql() -> Result<()> {
         .await
         .err()
         .context("a user that requires a client certificate connected without one")?;
-    ensure!(matches!(error, SessionError::Denied { .. }), "unexpected error: {error}");
+    ensure!(
+        matches!(error, SessionError::Denied { .. }),
+        "the connection failed with an unexpected error: {error}"
+    );
     with_cert.tls.certificate = Some(server.data().join("client-cert.pem"));
     with_cert.tls.key = Some(server.data().join("client-key.pem"));
     succeeds(&with_cert).await?;
@@ -200,7 +209,7 @@ async fn only_modes_that_allow_it_connect_to_a_server_without_tls() -> Result<()
             Err(error) => {
                 ensure!(
                     !connects && matches!(error, SessionError::TlsNotOffered { .. }),
-                    "TLS mode {mode:?}, unexpected error: {error}"
+                    "with TLS mode {mode:?}, the login failed with an unexpected error: {error}"
                 );
                 ensure!(task.await??.is_empty(), "with TLS mode {mode:?}, the client sent bytes without TLS");
             }
@@ -236,8 +245,11 @@ async fn the_error_names_an_unusable_tls_file() -> Result<()> {
         (no_key, "missing.pem"),
     ] {
         let error = Connection::connect(&options).await.err().context("connected with unusable TLS files")?;
-        ensure!(matches!(error, SessionError::TlsOptions { .. }), "unexpected error: {error}");
-        ensure!(error.to_string().contains(about), "unexpected error: {error}");
+        ensure!(
+            matches!(error, SessionError::TlsOptions { .. }),
+            "the connection failed with an unexpected error: {error}"
+        );
+        ensure!(error.to_string().contains(about), "the connection failed with an unexpected error: {error}");
     }
     Ok(())
 }

@@ -31,7 +31,8 @@ async fn serve(flavour: Flavour, credential: Credential) -> Result<(Served, mpsc
                 let (tls, attributes) = (session.is_tls(), session.client_attributes().to_vec());
                 let _ = seen.send(Seen { tls, attributes, first: payload.to_vec() });
             }
-            // The answer does not matter: the replica disconnects and connects again.
+            // The text of this error does not matter: on any error the replica disconnects and connects
+            // again.
             let _ = session.write_error(1053, "08S01", "Server shutdown in progress").await;
         }
     })
@@ -102,9 +103,16 @@ async fn replicas_log_in(kind: ServerKind) -> Result<()> {
         connection.execute(&change).await?;
         connection.execute(start).await?;
         let first = seen.recv().await.context("no replica logged in")?;
-        ensure!(first.tls == *tls, "login of a replica with the options {way}: {first:?}");
+        ensure!(
+            first.tls == *tls,
+            "the replica with the options {way} must log in with TLS or without it as configured: {first:?}"
+        );
         let asks = matches!(ClientCommand::parse(&first.first)?, ClientCommand::Query(_));
-        ensure!(asks, "first command of a replica with the options {way}: {}", first.first.escape_ascii());
+        ensure!(
+            asks,
+            "the first command of the replica with the options {way} is not a query: {}",
+            first.first.escape_ascii()
+        );
         connection.execute(stop).await?;
         only_breaks_off(&served)?;
     }
@@ -167,11 +175,14 @@ async fn binlog_readers_log_in(kind: ServerKind) -> Result<()> {
         let first = seen.try_recv().with_context(|| text.clone().into_owned())?;
         ensure!(
             first.tls == tls && text.contains("Server shutdown"),
-            "unexpected error of the replica: {text}"
+            "the binlog reader printed an unexpected error: {text}"
         );
         let program =
             first.attributes.iter().find(|(name, _)| name == "program_name" || name == "_client_name");
-        ensure!(program.is_some_and(|(_, value)| !value.is_empty()), "unexpected login: {first:?}");
+        ensure!(
+            program.is_some_and(|(_, value)| !value.is_empty()),
+            "the login must name the client program: {first:?}"
+        );
     }
     Ok(())
 }

@@ -229,7 +229,8 @@ impl ServerAuthentication {
     fn grant(&mut self, before_ok: Option<Vec<u8>>, proven: PasswordProof) -> AuthStep {
         self.state = AuthState::Over;
         match self.claimed.decoy {
-            // No client can prove the password of a decoy account. Refuse the login even if that happens.
+            // No client can prove the password of a decoy account. If a client seems to have proved it,
+            // refuse the login even so.
             true => self.deny("unknown user"),
             false => AuthStep::Granted { before_ok, proven },
         }
@@ -320,7 +321,9 @@ mod tests {
     }
 
     fn switched(step: &AuthStep) -> AuthSwitchRequest {
-        let AuthStep::Ask(payload) = step else { panic!("unexpected step: {step:?}") };
+        let AuthStep::Ask(payload) = step else {
+            panic!("the server must request another plugin, but the step is {step:?}")
+        };
         AuthSwitchRequest::parse(payload).unwrap()
     }
 
@@ -328,9 +331,9 @@ mod tests {
     fn the_plugin_is_one_that_client_and_server_support() {
         let all = &["password"][..];
         let both = &["native", "ed25519"][..];
-        // Each case: the greeting's plugin, the client's plugin, whether the client is of MariaDB, and the
-        // credentials. Last comes the plugin that the server requests, or `None` if it accepts the client's
-        // first answer.
+        // Each case: the greeting's plugin, the client's plugin, whether it is a MariaDB client, and the
+        // credentials. Last comes the plugin that the server must request, or `None` if the server must
+        // accept the client's first answer.
         for (greeted, own, mariadb, credentials, expected) in [
             (Sha2, "caching_sha2_password", false, all, None),
             (Native, "mysql_native_password", true, all, None),
@@ -359,7 +362,7 @@ mod tests {
                     assert_eq!(
                         login.nonce(),
                         NONCE,
-                        "client plugin {own}, credentials {credentials:?}: the server requested another answer"
+                        "the server must accept the first answer of client plugin {own} with credentials {credentials:?}"
                     )
                 }
                 Some(plugin) => {
@@ -367,7 +370,7 @@ mod tests {
                     assert_eq!(
                         request.plugin,
                         plugin.name(),
-                        "requested plugin for client plugin {own}, credentials {credentials:?}"
+                        "the server requested a wrong plugin from client plugin {own} with credentials {credentials:?}"
                     );
                     let bytes = if plugin == Ed25519 { 32 } else { 21 };
                     assert_eq!(request.auth_data.len(), bytes);
@@ -487,11 +490,11 @@ mod tests {
                         login.checked(fits)
                     }
                     AuthStep::Decrypt(_) => login.checked(false),
-                    AuthStep::Granted { .. } => { prop_assert!(false, "the login was granted"); break }
+                    AuthStep::Granted { .. } => { prop_assert!(false, "a login with random packets was granted"); break }
                     AuthStep::Denied(_) => { over = true; break }
                 };
             }
-            prop_assert!(over, "{step:?}");
+            prop_assert!(over, "a login with random packets must end with a refusal, but the last step is {step:?}");
         }
     }
 }

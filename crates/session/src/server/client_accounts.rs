@@ -406,7 +406,7 @@ mod tests {
             "vubFBzIrapbfHct1/J72dnUryz5VS7lA6XHH8sIx4TIA",
         ] {
             let error = Credential::parse_hash(text).unwrap_err();
-            assert!(text.is_empty() || !error.contains(text), "unexpected error: {error}");
+            assert!(text.is_empty() || !error.contains(text), "the error must not contain the hash: {error}");
         }
         for credential in [
             Credential::password("geheim"),
@@ -415,7 +415,7 @@ mod tests {
             let printed = format!("{credential:?}");
             assert!(
                 !printed.contains("geheim") && !printed.contains("6C89") && !printed.contains("108"),
-                "unexpected output: {printed}"
+                "the debug output must not contain the secrets: {printed}"
             );
         }
     }
@@ -452,7 +452,7 @@ mod tests {
     #[test]
     fn logins_of_unknown_users_look_like_those_of_existing_users() {
         let mut accounts = Accounts::new();
-        // A login must run and fail even if the server has no accounts.
+        // Even if the server has no accounts, a login must take all its steps, and then fail.
         assert!(accounts.claim("x").decoy && offers(&accounts.claim("x"))[0]);
         let sha2 = Credential(CredentialKind::CachingSha2(Sha256Crypt::new(b"geheim", [1; 20], 1)));
         accounts.add("sha2", &[sha2]).unwrap();

@@ -14,8 +14,8 @@ pub(super) struct EventFraming {
     beyond_packet: u64,
     /// The number of bytes that the current packet still needs.
     packet_left: usize,
-    /// Whether another packet must follow, because the current packet has the maximum length. The other
-    /// packet may be empty.
+    /// Whether another packet must follow, because the current packet has the maximum length. The next packet
+    /// may be empty.
     continued: bool,
     /// Whether the current event requests an acknowledgement.
     wants_ack: bool,

@@ -69,12 +69,19 @@ pub fn check(data: &[u8]) {
     let [known, unknown] = &CLAIMED[usize::from(mode >> 3) % CLAIMED.len()];
     let asked = converse(known, &response, flavour, private, answers);
     let asked_unknown = converse(unknown, &response, flavour, private, answers);
-    // If the client logged in to the account, it received other packets than a client of the decoy does. So
-    // compare the packets only if it did not log in.
+    // If the client logged in to the account, it received other packets than the client of the decoy account.
+    // So compare the packets only if the client did not log in.
     if asked.last() != Some(&ClientRequest::In) {
-        assert_eq!(asked, asked_unknown, "unexpected response: {response:?}");
+        assert_eq!(
+            asked, asked_unknown,
+            "a client can tell the decoy from the account after its answer {response:?}"
+        );
     }
-    assert_ne!(asked_unknown.last(), Some(&ClientRequest::In), "a decoy was logged in: {response:?}");
+    assert_ne!(
+        asked_unknown.last(),
+        Some(&ClientRequest::In),
+        "a client logged in to the decoy account with the answer {response:?}"
+    );
 }
 
 /// The client's answer to the greeting. It is the fuzzer's bytes themselves, or an answer for a plugin that

@@ -104,7 +104,8 @@ pub enum SettingNeed {
     Always,
     /// Only sessions that execute DDL.
     ForDefinitions,
-    /// No session depends on it. With another value, a statement may fail, but then it returns an error.
+    /// No session depends on the variable. With another value, a statement may fail, but the server then
+    /// returns an error.
     IfAllowed,
 }
 
@@ -204,14 +205,16 @@ pub const SETTINGS: &[SessionSetting] = &[
         "utf8mb4_0900_ai_ci",
         Always,
     ),
-    // Variables that change what DDL creates. The first variable is not set on MySQL before 8.0.2. There its
-    // default is 0, DDL from such a source relies on 0, and setting it to 1 needs SUPER.
+    // Variables that change what DDL creates. The first variable is not set on MySQL before 8.0.2. On those
+    // versions its default is 0, DDL from such a source relies on 0, and a session needs SUPER to set it to
+    // 1.
     set("explicit_defaults_for_timestamp", MySql(8, 0, 2), Is("1"), "1", ForDefinitions),
     set("explicit_defaults_for_timestamp", MariaDb(10, 10, 1), Is("1"), "1", ForDefinitions),
     set("sql_require_primary_key", MySql(8, 0, 13), Is("0"), "0", ForDefinitions),
     set("sql_generate_invisible_primary_key", MySql(8, 0, 30), Is("0"), "0", ForDefinitions),
-    // Hosted servers have only InnoDB and give no account SUPER, so a session cannot change the value InnoDB
-    // there. The value causes no wrong result: a statement that names another engine fails with an error.
+    // Hosted servers have only InnoDB and give no account SUPER, so a session on such a server cannot change
+    // the value `InnoDB`. This value causes no wrong result: a statement that names another engine fails with
+    // an error.
     tolerating("InnoDB", set("enforce_storage_engine", MariaDb(10, 1, 4), Is(""), "NULL", ForDefinitions)),
     set("alter_algorithm", MariaDb(10, 3, 7), OneOf(&["DEFAULT", "COPY"]), "'DEFAULT'", ForDefinitions),
     set("old_passwords", MariaDb(10, 0, 0), Is("0"), "0", ForDefinitions),

@@ -236,7 +236,7 @@ async fn faults_of_accounts(setup: &CheckedSetup, kind: ServerKind) -> Result<()
     ran.says(&[
         "server db2",
         "capturing the binlog",
-        "making it a primary or a replica",
+        "making the server a primary or a replica",
         "reading the replication status",
     ]);
     Ok(())
