@@ -117,7 +117,8 @@ impl ActiveSegment {
         self.file.sync().map_err(|error| self.failed(shared, "fdatasync", error))
     }
 
-    /// Checks the next event, and finds out where it lies relative to transactions.
+    /// Checks the next event. Returns whether it is accepted, or whether the caller must first remove an
+    /// incomplete transaction.
     pub(crate) fn begin_event(
         &mut self,
         header: &EventHeader,
@@ -135,8 +136,8 @@ impl ActiveSegment {
         Ok(before)
     }
 
-    /// Counts a chunk of the current event. Returns an error if the chunk is longer than the rest of the
-    /// event.
+    /// Subtracts a chunk from the bytes of the current event that are still missing. Returns an error if the
+    /// length of the chunk does not fit.
     pub(crate) fn count_chunk(&mut self, bytes: usize, last: bool) -> Result<(), String> {
         match self.event_remaining.checked_sub(bytes as u64) {
             Some(0) if last => self.event_remaining = 0,
@@ -176,7 +177,7 @@ impl ActiveSegment {
         Ok(())
     }
 
-    /// Ends the current event. Returns the entry that the event completes. `None` if it completes no entry.
+    /// Ends the current event. If the event completes an index entry, returns this entry.
     pub(crate) fn end_event(&mut self) -> Option<LogEntry> {
         let end = self.position().offset;
         self.framing.end_event(end)

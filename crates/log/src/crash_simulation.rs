@@ -146,7 +146,8 @@ impl World {
             }
             13 => {
                 let end = writer.flush()?;
-                // This is how a log with `ack = received` acknowledges transactions.
+                // Check the position with a handle in the mode `ack = received`, as the capture does before
+                // it acknowledges transactions.
                 let handle =
                     LogHandle::new(writer.handle().shared(), Retention::default(), crate::AckMode::Received);
                 if handle.is_acknowledged(end) {
@@ -332,7 +333,7 @@ impl World {
 struct RunningAhead {
     reader: LogReader,
     watermark: RetentionPin,
-    /// The index of the next transaction among all transactions. `None` until one was read.
+    /// The index of the next transaction among all transactions. `None` until a transaction was read.
     next: Option<usize>,
 }
 
@@ -503,7 +504,7 @@ fn bit_rot_is_reported_or_harmless_and_never_removes_durable_transactions() {
         }
         match open(&disk) {
             Err(LogError::Corrupt { path, .. }) => {
-                assert!(path.ends_with(&newest), "another file was reported as damaged: {path:?}");
+                assert!(path.ends_with(&newest), "a file without damage was reported as damaged: {path:?}");
                 assert!(
                     disk.contents(&newest).unwrap() == contents,
                     "opening the log has changed a damaged segment"
@@ -512,7 +513,8 @@ fn bit_rot_is_reported_or_harmless_and_never_removes_durable_transactions() {
             Err(error) => panic!("unexpected error {}: {error}", error.code()),
             // Only one bit is not covered by checksums: the "in use" flag in the format description event.
             Ok(writer) => {
-                assert_eq!(at, 4 + 17, "bit rot at {at} of {end} was not detected: {:?}", writer.recovery());
+                let recovery = writer.recovery();
+                assert_eq!(at, 4 + 17, "the changed bit at byte {at} of {end} was not found: {recovery:?}");
             }
         }
     });

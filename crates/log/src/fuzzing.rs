@@ -21,7 +21,11 @@ pub fn check(data: &[u8]) {
     while (content.len() as u64) < reader.content_bytes().min(READ_BYTES_MAX) {
         match reader.read_at(&mut buffer, content.len() as u64) {
             Ok(0) => {
-                panic!("the content ends at {}, but its length is {}", content.len(), reader.content_bytes())
+                panic!(
+                    "the segment's content ends at {}, but its stated length is {}",
+                    content.len(),
+                    reader.content_bytes()
+                )
             }
             Ok(count) => content.extend_from_slice(&buffer[..count]),
             Err(_) => return,
@@ -33,7 +37,11 @@ pub fn check(data: &[u8]) {
     // The window of a frame may exceed the limit of zstd's stream decoder. In that case plain zstd returns no
     // content to compare with.
     if let Ok(plain) = zstd::stream::decode_all(data) {
-        assert!(plain == content, "plain zstd decompresses other content, of {} bytes", plain.len());
+        assert!(
+            plain == content,
+            "plain zstd decompresses the segment to other content, of {} bytes",
+            plain.len()
+        );
     }
     assert!(reader.read_at(&mut buffer, content.len() as u64).is_ok_and(|count| count == 0));
     assert!(content.len() <= data.len().saturating_mul(FRAME_BYTES_MAX));

@@ -154,8 +154,7 @@ impl Framing {
         Ok(FramingAction::Accept)
     }
 
-    /// Ends the current event at offset `end`. Returns the entry that the event completes. `None` if it
-    /// completes no entry.
+    /// Ends the current event at offset `end`. If the event completes an index entry, returns this entry.
     pub(crate) fn end_event(&mut self, end: u64) -> Option<LogEntry> {
         let open = self.open.take_if(|open| open.whole)?;
         let mut entry = open.entry;

@@ -1,4 +1,4 @@
-//! Figures about a log, for monitoring: the duration of its syncs, its size, and how far its readers are.
+//! Figures about a log, for monitoring: the duration of its syncs, its size, and the backlog of its readers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::shared_log_state::LogShared;
 pub const SYNC_SECONDS_BOUNDS: [f64; 13] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0];
 
-/// How long the calls of fdatasync took that made a log durable.
+/// The durations of the fdatasync calls that made a log durable.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SyncDurations {
     /// The number of calls by their duration: one for each of [`SYNC_SECONDS_BOUNDS`], and one for all longer
@@ -73,7 +73,7 @@ impl LogShared {
         let durable = self.durable().position;
         let readers = self.readers().all();
         let segments = self.segments.lock();
-        // The bytes of the segments from each number on, newest first.
+        // For each segment, newest first: the number of bytes of this segment and of all newer segments.
         let mut totals = Vec::with_capacity(segments.len());
         let mut bytes = 0_u64;
         for (number, state) in segments.iter().rev() {
@@ -82,7 +82,7 @@ impl LogShared {
         }
         drop(segments);
         let behind = |position: LogPosition| {
-            // What was purged does not count.
+            // Purged segments do not count.
             let from = totals.partition_point(|(number, _)| *number >= position.segment);
             let (oldest, total) =
                 from.checked_sub(1).and_then(|at| totals.get(at)).copied().unwrap_or_default();

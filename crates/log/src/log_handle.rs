@@ -494,8 +494,9 @@ impl LogDir {
             // is the first one of the log.
             let path = log.directory.path().display();
             tracing::warn!(
-                "{path} has segments and no control.json, which states where the log begins: all segments are read, among them any that \
-                 an interrupted purge has left. Nothing can write to the log until control.json is put back from a copy"
+                "{path} has segments but no control.json, which states the first segment of the log. So all \
+                 segments are read, even segments that an interrupted purge has left. No process can write to \
+                 the log until you restore control.json from a copy"
             );
         }
         Ok(log)

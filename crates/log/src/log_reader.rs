@@ -72,7 +72,7 @@ struct OpenSegment {
     /// Whether the segment may grow: it was the newest when the reader opened it, and the writer is in
     /// another process.
     may_grow: bool,
-    /// The end of the bytes that the window may hold. Bytes after this offset may not be written yet.
+    /// The offset up to which the segment may be read into the window. Later bytes may not be written yet.
     readable_end: u64,
 }
 
@@ -132,7 +132,7 @@ impl LogReader {
             let next = segment.index.peek()?;
             let corrupt = |reason: String| LogError::corrupt(segment.index.path(), at, reason);
             match next {
-                // The reader has already returned this entry, because it was written before it was durable.
+                // A reader of written entries has already returned this entry, before the entry was durable.
                 NextRecord::Record(IndexRecord::Entry(entry), length)
                     if matches!(self.limit, ReadLimit::Written(..)) && entry.end() <= self.position =>
                 {
@@ -162,12 +162,14 @@ impl LogReader {
                 }
                 NextRecord::Record(IndexRecord::Seal { length, .. }, _) => {
                     if length != self.position.offset {
-                        let reason =
-                            format!("the index has a seal at {length} after entries up to {}", self.position);
+                        let reason = format!(
+                            "the seal states a segment of {length} bytes, but the entries end at {}",
+                            self.position
+                        );
                         return Err(corrupt(reason));
                     }
-                    // Do not consume the seal until the next segment exists. If a writer restarts now, it
-                    // removes the seal and continues this segment.
+                    // Do not consume the seal, the last record of the index, until the next segment exists.
+                    // If a writer restarts now, it removes the seal and continues this segment.
                     if !self.open_next(self.position.segment + 1)? {
                         return Ok(None);
                     }
@@ -371,7 +373,7 @@ impl LogReader {
         }
         self.position = LogPosition { segment: from.segment, offset: FIRST_EVENT_OFFSET };
         if !self.open_next(from.segment)? {
-            return Err(no_such(self, "there is no such segment"));
+            return Err(no_such(self, "the log has no segment with this number"));
         }
         while self.position < from {
             if self.try_next()?.is_none() {
@@ -472,7 +474,8 @@ impl OpenSegment {
         Ok(&self.window[range])
     }
 
-    /// Returns the range in the window that holds these bytes.
+    /// Fills the window if it lacks some of the `count` bytes at `offset`. Returns where these bytes are in
+    /// the window.
     fn find(&mut self, offset: u64, count: usize) -> Result<Range<usize>, LogError> {
         let window_end = self.window_offset + self.window.len() as u64;
         if offset < self.window_offset || offset + count as u64 > window_end {

@@ -386,7 +386,7 @@ impl LogVerifier<'_> {
                 )),
                 NextRecord::Damaged(reason) => Some(reason),
                 NextRecord::End | NextRecord::Record(IndexRecord::Seal { .. }, _) => {
-                    Some(format!("the entry at {} is missing", entry.position))
+                    Some(format!("the index lacks the entry at {}", entry.position))
                 }
             };
             if let Some(reason) = fault {

@@ -355,7 +355,7 @@ impl LogWriter {
                 tracing::warn!(
                     source_file = active.header().source_file,
                     source_position,
-                    "the source restarted inside a transaction; cut its incomplete events"
+                    "the source restarted inside a transaction; the log removes the incomplete transaction"
                 );
                 self.rollback_partial()?;
                 match &mut self.active {

@@ -273,8 +273,8 @@ impl<'a> SegmentFile<'a> {
         Ok(KeptTail { end, count, cut })
     }
 
-    /// Appends the entries that recovery keeps to the index, and makes the index durable. Returns where the
-    /// writer continues.
+    /// Adds the kept entries to the index, and makes the index durable. Returns the end of the segment, where
+    /// the writer continues.
     fn index_tail(
         &self,
         header: &SegmentHeader,
@@ -384,7 +384,7 @@ impl<'a> SegmentFile<'a> {
                         "the segment has bytes after the end that its index states",
                     ));
                 }
-                let reason = "the transaction there is incomplete".to_owned();
+                let reason = "the transaction at this position is incomplete".to_owned();
                 return Ok(Some(TailTruncation { position: self.at(end), bytes: self.length - end, reason }));
             }
         };
@@ -396,7 +396,7 @@ impl<'a> SegmentFile<'a> {
         match torn_write::classify_tail(self.file.as_ref(), &self.path, bad, self.length, shift, checksums)? {
             TornTail::Unwritten if bad.offset == end => Ok(None),
             TornTail::Unwritten => {
-                let reason = "the transaction there is incomplete".to_owned();
+                let reason = "the transaction at this position is incomplete".to_owned();
                 Ok(Some(TailTruncation { position: self.at(end), bytes: bad.offset - end, reason }))
             }
             TornTail::Torn { bytes } => {
@@ -407,7 +407,8 @@ impl<'a> SegmentFile<'a> {
         }
     }
 
-    /// Returns the bytes after `end` as bytes that recovery must remove.
+    /// Returns the range of bytes after `end` that recovery must remove: all up to the last byte that is not
+    /// zero.
     fn cut_without_checksums(&self, end: u64) -> Result<Option<TailTruncation>, LogError> {
         let data_end = torn_write::data_end(self.file.as_ref(), &self.path, end, self.length)?;
         Ok(data_end.map(|data_end| TailTruncation {

@@ -244,7 +244,7 @@ impl LogShared {
         if !readers.record(name, position, SystemTime::now()) {
             tracing::warn!(
                 reader = name,
-                "too many readers with a stored position; the position of this one is not stored, so purging may remove what it needs"
+                "too many readers have a stored position, so the position of this reader is not stored; a purge may remove segments that it needs"
             );
         }
         // This failure does not endanger captured data, so the log continues.
@@ -414,7 +414,7 @@ impl LogShared {
         Ok(())
     }
 
-    /// Adds the transactions from before the start of the log to the set.
+    /// Adds the transactions from before the start of the log to the GTID set of the log.
     pub(crate) fn add_gtids(&self, before: &GtidSet) {
         let mut tail = self.tail.lock();
         // The writer has checked that both sets have the same flavour.

@@ -163,7 +163,10 @@ fn a_lost_control_file_stops_writers_and_a_damaged_one_stops_all() {
         let (writing, reading) =
             (LogWriter::open(directory.path(), options()), LogDir::open_read_only(directory.path()));
         let is_named = |error: Option<LogError>| matches!(&error, Some(LogError::Corrupt { path: named, .. }) if *named == path);
-        assert!(is_named(writing.err()), "the control file was not reported when it contains {left:?}");
+        assert!(
+            is_named(writing.err()),
+            "opening the log did not report a control file with the content {left:?}"
+        );
         match (left, reading) {
             // Without the control file, readers can still read the rescued segments.
             (None, reading) => {
@@ -175,7 +178,7 @@ fn a_lost_control_file_stops_writers_and_a_damaged_one_stops_all() {
             }
             (Some(_), reading) => assert!(
                 is_named(reading.err()),
-                "the control file was not reported when it contains {left:?}"
+                "opening the log did not report a control file with the content {left:?}"
             ),
         }
     }

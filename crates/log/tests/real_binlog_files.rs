@@ -80,7 +80,7 @@ fn every_file_is_captured_completely_and_verifies() {
         writer.close().unwrap();
         assert!(
             fs::read(directory.path().join("0000000001.binlog")).unwrap() == file,
-            "the segment of {} differs",
+            "the segment differs from the source's file {}",
             path.display()
         );
         let log = LogDir::open_read_only(directory.path()).unwrap();
@@ -125,16 +125,25 @@ fn a_log_cut_at_any_byte_is_captured_to_the_same_bytes() {
 
             let mut writer = open(directory.path());
             let end = writer.source_tail().unwrap().end;
-            assert!(end <= kept as u64, "end {end} of the log of {} cut at {kept}", path.display());
+            assert!(
+                end <= kept as u64,
+                "the log of {} was cut at {kept}, but recovery found its end at {end}",
+                path.display()
+            );
             capture(&mut writer, &file);
             writer.close().unwrap();
             assert!(
                 fs::read(&segment).unwrap() == file,
-                "the segment of {} cut at {kept} differs",
+                "the segment of {}, cut at {kept} and captured again, differs from the file",
                 path.display()
             );
             let found = LogDir::open_read_only(directory.path()).unwrap().verify(|_| ()).unwrap();
-            assert_eq!(found.problems, [], "problems in the log of {} cut at {kept}", path.display());
+            assert_eq!(
+                found.problems,
+                [],
+                "`verify` reports problems in the log of {}, cut at {kept} and captured again",
+                path.display()
+            );
         }
     }
 }

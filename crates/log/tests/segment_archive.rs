@@ -267,7 +267,7 @@ fn wrong_bytes_in_the_archive_are_reported() {
         let found = problems();
         assert!(
             found[0].path.ends_with("0000000003.binlog.zst"),
-            "damage at {at}, unexpected problems: {found:?}"
+            "`verify` reports unexpected problems for the damage at offset {at}: {found:?}"
         );
         world.store.change(object, |bytes| bytes[at] ^= 0x10);
     }

@@ -46,8 +46,8 @@ struct ArchiveContents {
     segments: BTreeMap<u64, ArchivedSegment>,
     /// The segments that have no index object, because their upload or their removal was interrupted.
     incomplete: BTreeSet<u64>,
-    /// The segment whose predecessor was unknown when the store was last listed. For the same segment, the
-    /// store is not listed again.
+    /// The segment for which the store was last listed, because the segment before it was unknown. For this
+    /// segment, the store is not listed again.
     searched_before: u64,
     failed: Option<(Instant, ErrorKind, String)>,
 }
@@ -60,7 +60,7 @@ struct ArchivedSegment {
     archived_at: SystemTime,
     /// Whether this process uploaded the segment, or compared it with the local segment.
     confirmed: bool,
-    /// The header and the seal of the segment's index, if this process has read them.
+    /// The header of the segment's index and its last record, the seal, if this process has read them.
     state: Option<SegmentState>,
 }
 
@@ -69,7 +69,7 @@ struct ArchivedSegment {
 pub struct ArchiveExpiry {
     /// The removed segments, oldest first.
     pub segments: Vec<u64>,
-    /// The total size in bytes of the objects of these segments.
+    /// The total size in bytes of the removed objects.
     pub bytes: u64,
 }
 
@@ -171,7 +171,8 @@ impl Archive {
         Ok(self.known()?.segments.keys().copied().collect())
     }
 
-    /// Returns the oldest of the archived segments that lead up to `before` without a gap.
+    /// Returns the number of the oldest archived segment from which no segment up to `before` is missing in
+    /// the archive.
     pub(crate) fn leading_to(&self, before: u64) -> io::Result<Option<u64>> {
         let is_new = |known: &ArchiveContents| {
             before > 1 && known.searched_before != before && !known.segments.contains_key(&(before - 1))

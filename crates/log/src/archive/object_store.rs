@@ -74,24 +74,24 @@ impl ArchiveFailure {
     }
 }
 
-/// A source of bytes with random access.
+/// Bytes that can be read at any offset, such as an archived object.
 pub trait RangedRead: Debug + Send + Sync {
     /// Reads up to `buffer.len()` bytes. Returns 0 only at the end.
     ///
     /// # Errors
-    /// The errors of the source.
+    /// An error of the store or file that holds the bytes.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Returns the length in bytes.
     ///
     /// # Errors
-    /// The errors of the source.
+    /// An error of the store or file that holds the bytes.
     fn length(&self) -> io::Result<u64>;
 }
 
-/// Fills `buffer`.
+/// Fills `buffer` with the bytes of `source` from `offset` on.
 ///
 /// # Errors
-/// [`ErrorKind::UnexpectedEof`] if there are fewer bytes.
+/// [`ErrorKind::UnexpectedEof`] if `source` ends before the buffer is full.
 pub(crate) fn read_exactly_at(
     source: &dyn RangedRead,
     mut buffer: &mut [u8],

@@ -27,12 +27,12 @@ pub const FRAMES_MAX: usize = 4 << 20;
 /// The number of decompressed frames that a reader caches.
 const FRAMES_CACHED_MAX: usize = 4;
 
-/// The first bytes of the frame that holds the table. Decompressors skip frames with this magic number.
+/// The first bytes of the frame that holds the seek table. Decompressors skip frames with this magic number.
 const SKIPPABLE_MAGIC: u32 = 0x184d_2a5e;
 const SKIPPABLE_HEADER_BYTES: usize = 8;
 const SEEKABLE_MAGIC: u32 = 0x8f92_eab1;
 const FOOTER_BYTES: usize = 9;
-/// The bit of the descriptor that is set if each entry of the table has a checksum after its two lengths.
+/// A bit of the seek table's descriptor. If it is set, each table entry has a checksum after its two lengths.
 const HAS_CHECKSUMS: u8 = 0x80;
 /// The bits of the descriptor that must be zero.
 const RESERVED: u8 = 0x7c;
@@ -92,7 +92,7 @@ impl<R: Read> SeekableEncoder<R> {
         self.input
     }
 
-    /// Puts the next frame into `output`. After the last frame, it puts the table there.
+    /// Fills `output` with the next compressed frame or, after the last frame, with the seek table.
     fn refill(&mut self) -> io::Result<()> {
         self.content.clear();
         io::Read::by_ref(&mut self.input).take(FRAME_BYTES as u64).read_to_end(&mut self.content)?;
@@ -150,7 +150,7 @@ fn encode_table(entries: &[u8], frames: usize) -> Vec<u8> {
     table
 }
 
-/// The offsets of the frames, in the compressed bytes and in the content.
+/// The offsets of the frames, in the compressed bytes and in the decompressed content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SeekTable {
     /// The ends of the frames, in the compressed bytes and in the content. Both increase from frame to frame.
@@ -217,7 +217,7 @@ impl SeekTable {
         }
         if end.compressed != table_at {
             return Err(format!(
-                "the frames have {} bytes in the seek table, but {table_at} bytes precede the table",
+                "the seek table states {} bytes for all frames, but {table_at} bytes precede the table",
                 end.compressed
             ));
         }
@@ -239,7 +239,7 @@ impl SeekTable {
     }
 }
 
-/// Returns the number of frames, and the number of bytes per entry.
+/// Parses the footer of a seek table. Returns the number of frames, and the number of bytes per table entry.
 fn parse_footer(footer: &[u8; FOOTER_BYTES]) -> Result<(usize, usize), String> {
     let (frames, descriptor) = (u32_at(footer, 0) as usize, footer[4]);
     if u32_at(footer, 5) != SEEKABLE_MAGIC {
@@ -331,7 +331,7 @@ impl FrameCache {
         mut content: Vec<u8>,
     ) -> io::Result<Vec<u8>> {
         let (start, end) = (table.start(number), table.ends[number]);
-        // Both lengths were checked when the table was read.
+        // Both lengths of the frame were checked when the seek table was read.
         self.compressed.resize((end.compressed - start.compressed) as usize, 0);
         read_exactly_at(source, &mut self.compressed, start.compressed)?;
         let expected = (end.content - start.content) as usize;
@@ -359,7 +359,7 @@ impl fmt::Debug for SeekableReader {
     }
 }
 
-/// Reads four bytes. The caller knows that they exist.
+/// Reads the little-endian integer of four bytes at `offset`. The caller has checked that the bytes exist.
 fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     bytes
         .get(offset..offset + 4)
@@ -410,13 +410,13 @@ mod tests {
             let compressed = compress(&content);
             assert!(
                 zstd::stream::decode_all(compressed.as_slice()).unwrap() == content,
-                "plain zstd gives other content for {bytes} bytes"
+                "plain zstd decompressed other content than the {bytes} bytes that were compressed"
             );
             let reader = open(compressed).unwrap();
             assert_eq!(reader.content_bytes(), bytes as u64);
             assert!(
                 read_all(&reader, 100_001).unwrap() == content,
-                "the reader gives other content for {bytes} bytes"
+                "the reader returned other content than the {bytes} bytes that were compressed"
             );
         }
     }
@@ -451,8 +451,8 @@ mod tests {
             let at = at.index(compressed.len());
             compressed[at] ^= 1 << bit;
             if let Ok(read) = open(compressed).and_then(|reader| read_all(&reader, FRAME_BYTES)) {
-                // Some bits of the descriptor have no meaning. After a flip of such a bit, the read succeeds
-                // and must return the right content.
+                // Some bits of the seek table's descriptor have no meaning. After a flip of such a bit, the
+                // read succeeds and must return the right content.
                 prop_assert!(read == content);
             }
         }

@@ -62,11 +62,11 @@ pub struct ArchiveProgress {
 pub struct ArchiveReport {
     /// The archived segments, oldest first.
     pub segments: Vec<u64>,
-    /// The number of segments that had already been archived.
+    /// The number of segments that were already archived before this call.
     pub segments_before: u64,
     /// The number of bytes of the segments that this call has archived, without their indexes.
     pub bytes: u64,
-    /// The compressed size of these segments in bytes.
+    /// The compressed size in bytes of the segments that this call has archived.
     pub compressed_bytes: u64,
 }
 
@@ -203,8 +203,8 @@ fn ends_of(index: &dyn LogFile) -> io::Result<(u64, Vec<u8>)> {
     Ok((length, ends))
 }
 
-/// Runs `attempt`. As long as the store or the connection to it fails, runs it again with pauses, for at most
-/// `retry_max`.
+/// Runs `attempt`. If it fails because of the store or the connection, runs it again after a pause, for at
+/// most `retry_max` in total.
 fn retry<T>(
     retry_max: Duration,
     segment: u64,
@@ -298,7 +298,7 @@ impl Upload<'_> {
             .and_then(|bytes| ChecksummedReader::new(stored.as_ref(), bytes).checksum(&mut |_| ()))
             .map_err(|error| LogError::io("read", &object, error))?;
         if let Err(error) = same(&object, put, read) {
-            // Delete a wrong index object. If it existed, the segment would count as archived.
+            // Delete the index object that differs. While it exists, the segment counts as archived.
             self.archive.store().delete(&name).map_err(|error| LogError::io("delete", &object, error))?;
             return Err(error);
         }

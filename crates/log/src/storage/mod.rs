@@ -58,8 +58,8 @@ pub(crate) trait Directory: Debug + Send + Sync {
     /// process or writer holds the lock.
     fn lock(&self, name: &str) -> io::Result<Option<Box<dyn Any + Send + Sync>>>;
 
-    /// Returns the oldest of the archived segments that lead up to `first` without a gap. `first` is the
-    /// first segment in the directory itself.
+    /// Returns the number of the oldest archived segment from which no segment up to `first` is missing in
+    /// the archive. `first` is the first segment in the directory itself.
     fn archived_before(&self, _first: u64) -> io::Result<Option<u64>> {
         Ok(None)
     }
