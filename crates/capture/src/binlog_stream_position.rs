@@ -121,7 +121,7 @@ pub struct StreamTracker {
 #[derive(Debug)]
 struct HeadEvents {
     events: Vec<Bytes>,
-    /// The offset in the binlog file after the last of these events.
+    /// The offset in the binlog file after the last event in `events`.
     end: u64,
 }
 
@@ -178,13 +178,15 @@ impl StreamTracker {
             return Ok(EventAction::Drop);
         }
         let Some(file) = self.file.clone() else {
-            return Err(CaptureError::stream("an event came before the name of its file"));
+            return Err(CaptureError::stream(
+                "an event came before the rotate event that names its binlog file",
+            ));
         };
         let length = u64::from(header.event_length);
         let start = self.start_of(header);
         if start < self.position {
             return Err(CaptureError::stream(format!(
-                "{} event at {file}:{start} is before {}, which the stream has already passed",
+                "the {} event starts at {file}:{start}, but the stream has already reached offset {}",
                 header.event_type, self.position
             )));
         }
@@ -384,7 +386,7 @@ mod tests {
         let result = feed(&mut track, (EventType::GTID, 800, 300, false));
         assert!(
             matches!(result, Err(CaptureError::Diverged { position: 500, .. })),
-            "unexpected result: {result:?}"
+            "the event must be refused: {result:?}"
         );
     }
 
@@ -395,7 +397,7 @@ mod tests {
         let result = feed(&mut track, (EventType::GTID, 900, 80, false));
         assert!(
             matches!(result, Err(CaptureError::Gap { expected: 700, found: 820, .. })),
-            "unexpected result: {result:?}"
+            "the gap was not detected: {result:?}"
         );
     }
 
@@ -413,7 +415,7 @@ mod tests {
         assert_eq!(start, EventAction::StartSegment { file: "b.2".into(), position: 4, preamble });
         assert_eq!(feed(&mut track, (EventType::XID, 267, 31, true)).unwrap(), EventAction::Append);
         let result = feed(&mut track, (EventType::GTID, 900, 80, false));
-        assert!(matches!(result, Err(CaptureError::Gap { .. })), "unexpected result: {result:?}");
+        assert!(matches!(result, Err(CaptureError::Gap { .. })), "the gap was not detected: {result:?}");
     }
 
     #[test]
@@ -466,6 +468,9 @@ mod tests {
         track.rotate("b.1".into(), 4);
         feed(&mut track, (EventType::FORMAT_DESCRIPTION, 126, 122, false)).unwrap();
         let result = feed(&mut track, (EventType::GTID, 126, 79, false));
-        assert!(matches!(result, Err(CaptureError::Stream { .. })), "unexpected result: {result:?}");
+        assert!(
+            matches!(result, Err(CaptureError::Stream { .. })),
+            "the repeated offset was not refused: {result:?}"
+        );
     }
 }

@@ -152,7 +152,7 @@ impl CaptureDriver {
             ResumePoint::FilePosition { .. } => Err(CaptureError::Diverged {
                 file: file.clone(),
                 position: *position,
-                detail: format!("no event can be read there ({refusal})"),
+                detail: format!("the source cannot read an event at this position ({refusal})"),
             }),
         }
     }

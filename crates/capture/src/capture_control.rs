@@ -30,8 +30,8 @@ pub(crate) fn order_channel() -> (mpsc::Sender<OrderRequest>, mpsc::Receiver<Ord
     mpsc::channel(QUEUED_ORDERS_MAX)
 }
 
-/// A handle to a running capture in its role as an acker, for a manager. Cheap to clone. After the capture
-/// has ended, the handle still works and reports that the capture has ended.
+/// A handle for a manager to a running capture, which is an acker: a replica that sends semi-sync ACKs. Cheap
+/// to clone. After the capture has ended, the handle still works and reports that the capture has ended.
 ///
 /// The capture refuses an order if it has already seen a higher lease term. Each method returns in bounded
 /// time. If the future of an order is dropped early, the order may still be executed.
@@ -125,7 +125,7 @@ impl CaptureAcker {
         };
         match tokio::time::timeout(ORDER_TIMEOUT, sent_and_answered).await {
             Ok(result) => result,
-            Err(_) => Err(not_executed("it did not answer in time; it may still execute the order")),
+            Err(_) => Err(not_executed("the capture did not answer in time; it may still execute the order")),
         }
     }
 

@@ -33,8 +33,8 @@ use crate::resume_position::{self, LogCoverage, ResumePoint, SourceState, StartP
 use crate::source_queries;
 
 /// How long the source may take to answer a query. If the network has silently cut the connection for
-/// queries, only this time limit detects it. The limit also bounds how long commits that need an ACK then
-/// wait.
+/// queries, only this time limit detects it. So the limit also bounds how long commits on the source wait for
+/// an ACK after such a cut.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct CaptureDriver {
@@ -71,9 +71,9 @@ enum Wakeup {
 /// The pauses between connection attempts.
 struct ReconnectPauses {
     backoff: Backoff,
-    /// The pauses while another replica has the same `server_id` as the capture. When the capture connects,
-    /// the source ends the replica's connection, and the reverse. So each of them needs a pause in which the
-    /// other can read.
+    /// The pauses while another replica has the same `server_id` as the capture. Whenever the capture or the
+    /// replica connects, the source ends the connection of the other one. During a pause of the capture, the
+    /// replica can read.
     displaced: Backoff,
     next: Option<Duration>,
 }
@@ -377,7 +377,9 @@ impl CaptureDriver {
             Err(CaptureError::Session(refusal)) if !has_source_events && is_refusal(&refusal) => {
                 let mut control = Connection::connect(&self.connect).await?;
                 self.classify_refusal(&mut control, &coverage, &mut source, &resume, refusal).await?;
-                Err(CaptureError::stream("the source did not send the stream from that file and position"))
+                Err(CaptureError::stream(
+                    "the source refused to send the stream from the position where the log ends",
+                ))
             }
             Err(error) => {
                 if has_source_events && error.reports_torn_file() {

@@ -102,8 +102,8 @@ pub struct StatusSnapshot {
     pub fault_code: Option<&'static str>,
     /// The alarms of the last semi-sync check.
     pub alarms: Vec<SemiSyncAlarm>,
-    /// The source's semi-sync settings and counters in that check; `None` before the first check, or if the
-    /// plugin is not loaded.
+    /// The source's semi-sync settings and counters in the last semi-sync check. `None` before the first
+    /// check, or if the plugin is not loaded.
     pub semi_sync: Option<SemiSyncSource>,
     /// The number of commits that the source acknowledged to clients without an ACK, as all checks together
     /// have counted them since the capture started.
@@ -218,14 +218,14 @@ impl CaptureStatus {
         self.change_state(state, None);
     }
 
-    /// Enters a state in which the capture does not run because of that error.
+    /// Enters a state in which the capture does not run because of `error`.
     pub(crate) fn set_failed(&self, state: impl FnOnce(String) -> CaptureState, error: &CaptureError) {
         self.change_state(state(error.to_string()), Some(error.code()));
     }
 
     fn change_state(&self, state: CaptureState, fault_code: Option<&'static str>) {
         let mut detail = self.detail();
-        // A new attempt says nothing about the error of the last one.
+        // Keep the error code during a new connection attempt: the cause of the last error may remain.
         if fault_code.is_some() || state != CaptureState::Connecting {
             detail.fault_code = fault_code;
         }

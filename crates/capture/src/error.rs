@@ -65,13 +65,14 @@ pub enum CaptureError {
     },
     /// The source has lost transactions that the log has.
     #[error(
-        "the source is behind the log: {detail} (missing there: {missing}); it lost them in a crash or was restored \
-         from older data; the log keeps them; repair this source (rejoin) before it is written to"
+        "the source is behind the log: {detail} (missing on the source: {missing}); the source lost this data in \
+         a crash, or was restored from an older copy; the log keeps the data; repair this source (rejoin) before \
+         clients write to it"
     )]
     Rewound {
         /// The transactions or bytes that the source lacks.
         missing: String,
-        /// How the capture detected that the source lacks them.
+        /// How the capture detected that the source lacks data.
         detail: String,
     },
     /// The source does not have the transactions any more that the log needs next.

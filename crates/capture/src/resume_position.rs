@@ -300,7 +300,7 @@ mod tests {
         let log = log(&format!("{UUID}:1-9"));
         match decide(&log, &source(&format!("{UUID}:1-7")), &StartPolicy::Current) {
             Err(CaptureError::Rewound { missing, .. }) => assert_eq!(missing, format!("{UUID}:8-9")),
-            other => panic!("unexpected decision: {other:?}"),
+            other => panic!("the decision about the resume position is wrong: {other:?}"),
         }
     }
 
@@ -310,7 +310,10 @@ mod tests {
         source.gtids = None;
         source.binlogs = Some(vec![("b.2".into(), 899)]);
         let result = decide(&log(""), &source, &StartPolicy::Current);
-        assert!(matches!(result, Err(CaptureError::Rewound { .. })), "unexpected result: {result:?}");
+        assert!(
+            matches!(result, Err(CaptureError::Rewound { .. })),
+            "the decision about the resume position is wrong: {result:?}"
+        );
     }
 
     #[test]
@@ -319,7 +322,10 @@ mod tests {
         source.gtids = None;
         source.binlogs = Some(vec![("b.1".into(), 899)]);
         let result = decide(&log(""), &source, &StartPolicy::Current);
-        assert!(matches!(result, Err(CaptureError::Rewound { .. })), "unexpected result: {result:?}");
+        assert!(
+            matches!(result, Err(CaptureError::Rewound { .. })),
+            "the decision about the resume position is wrong: {result:?}"
+        );
     }
 
     #[test]
@@ -341,11 +347,14 @@ mod tests {
         source.gtids_purged = Some(gtids(&format!("{UUID}:1-10")));
         match decide(&log, &source, &StartPolicy::Current) {
             Err(CaptureError::Purged { needed, .. }) => assert_eq!(needed, format!("{UUID}:10")),
-            other => panic!("unexpected decision: {other:?}"),
+            other => panic!("the decision about the resume position is wrong: {other:?}"),
         }
         source.gtids = None;
         let result = decide(&log, &source, &StartPolicy::Current);
-        assert!(matches!(result, Err(CaptureError::Purged { .. })), "unexpected result: {result:?}");
+        assert!(
+            matches!(result, Err(CaptureError::Purged { .. })),
+            "the decision about the resume position is wrong: {result:?}"
+        );
     }
 
     #[test]
@@ -358,7 +367,10 @@ mod tests {
         assert_eq!(decide(&log, &source, &StartPolicy::Current).unwrap(), at("b.3", 4));
         source.binlogs = Some(vec![("b.2".into(), 2000)]);
         let result = decide(&log, &source, &StartPolicy::Current);
-        assert!(matches!(result, Err(CaptureError::TornTail { .. })), "unexpected result: {result:?}");
+        assert!(
+            matches!(result, Err(CaptureError::TornTail { .. })),
+            "the decision about the resume position is wrong: {result:?}"
+        );
     }
 
     #[test]
@@ -369,6 +381,9 @@ mod tests {
         assert_eq!(decide(&log, &source, &StartPolicy::Current).unwrap(), ResumePoint::Gtid);
         source.identity.flavour = Flavour::MariaDb;
         let result = decide(&log, &source, &StartPolicy::Current);
-        assert!(matches!(result, Err(CaptureError::WrongFlavour { .. })), "unexpected result: {result:?}");
+        assert!(
+            matches!(result, Err(CaptureError::WrongFlavour { .. })),
+            "the decision about the resume position is wrong: {result:?}"
+        );
     }
 }

@@ -62,8 +62,9 @@ pub async fn query_state(connection: &mut Connection) -> Result<SourceState, Cap
         }
         // MariaDB has no set of purged GTIDs. Instead, it refuses a stream that starts at a purged GTID.
         (Flavour::MariaDb, true) => {
-            // Some transactions reached MariaDB by a copy or a channel and are not in its binlog. They are
-            // only in `gtid_slave_pos`, and MariaDB continues its numbers after them.
+            // Transactions that MariaDB received with a copy of another server's data, or through a channel,
+            // may be missing in its binlog. They are only in `gtid_slave_pos`. The sequence numbers of
+            // MariaDB's own transactions continue after them.
             let sql = "SELECT @@global.gtid_binlog_state, @@global.gtid_slave_pos";
             let answer = connection.query(sql).await?;
             let written = parse(text(&answer, 0, "gtid_binlog_state")?)?;
@@ -142,8 +143,8 @@ pub async fn query_current_binlog(
                 _ => Err(CaptureError::stream("the stream does not begin with the name of its file")),
             }
         }
-        // This is the only statement on MariaDB that returns the file name without taking the lock of the
-        // binlog.
+        // On MariaDB, only the status variable `binlog_snapshot_file` shows the file name without taking the
+        // lock of the binlog.
         Flavour::MariaDb => {
             let answer = connection.query("SHOW GLOBAL STATUS LIKE 'binlog_snapshot_file'").await?;
             let file = answer.rows.first().and_then(|row| row.get_str(1)).filter(|file| !file.is_empty());

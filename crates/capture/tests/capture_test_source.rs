@@ -96,7 +96,7 @@ impl Source {
     /// Commits `transactions` transactions, and waits until each is acknowledged.
     pub async fn write(&mut self, transactions: u64) -> Result<()> {
         let report = self.load(2, Some(transactions)).wait().await;
-        ensure!(report.errors.is_empty(), "errors of the load: {:?}", report.errors);
+        ensure!(report.errors.is_empty(), "the test clients had errors: {:?}", report.errors);
         Ok(())
     }
 
@@ -280,7 +280,7 @@ pub fn compare(directory: &Path, data: &Path) -> Result<()> {
         );
         ensure!(
             last || end == theirs.len(),
-            "the log ends at offset {end} of the binlog file {name}, but the source at {}",
+            "the log ends at offset {end} of the binlog file {name}, but the source's file ends at {}",
             theirs.len()
         );
         if let Some(at) = (start..end).find(|&at| ours[from + at - start] != theirs[at]) {

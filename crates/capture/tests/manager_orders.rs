@@ -62,7 +62,10 @@ fn check_acknowledged_commits(source: &Source) -> Result<()> {
         check.file(&segment.path)?;
     }
     let report = check.finish();
-    ensure!(report.missing_in_log.count == 0 && report.acknowledged > 0, "unexpected report: {report:?}");
+    ensure!(
+        report.missing_in_log.count == 0 && report.acknowledged > 0,
+        "the log lacks acknowledged commits, or no commit was acknowledged: {report:?}"
+    );
     Ok(())
 }
 
@@ -84,7 +87,7 @@ async fn stops_permanently(kind: ServerKind) -> Result<()> {
     let acks = capture.status.snapshot().acks;
     ensure!(
         stopped.orders.stopped.is_some_and(|stop| stop.token == 5) && stopped.durable,
-        "unexpected state after the order: {stopped:?}"
+        "the order did not stop the capture, or its ACKs are not durable: {stopped:?}"
     );
     until_waiting(&source.server).await?;
     ensure!(capture.status.snapshot().acks == acks);
@@ -130,7 +133,7 @@ async fn stops_permanently(kind: ServerKind) -> Result<()> {
     acker.start(8).await?;
     wait_until_acknowledged(&load, 10).await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "errors of the load: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "the test clients had errors: {:?}", report.errors);
     source.check_complete("log").await?;
     source.check_ledger("log")?;
     let held = acker.read()?.holds.context("the log is empty")?;
@@ -163,7 +166,7 @@ async fn stop_does_not_fence_an_asynchronous_source(source: &mut Source, acker: 
     let after = source.server.semi_sync_status().await?;
     ensure!(
         after.acknowledged > before.acknowledged && after.unacknowledged == before.unacknowledged,
-        "unexpected state: {after:?}"
+        "after the order to start, the source did not wait for the ACK of each commit: {after:?}"
     );
     Ok(())
 }
@@ -208,7 +211,7 @@ async fn check_healthy(replica: &Server) -> Result<()> {
 /// Checks that every transaction is in the log exactly once, and that the log's files are valid.
 fn check_log(source: &Source) -> Result<()> {
     let verified = LogDir::open_read_only(&source.log("log"))?.verify(|_| {})?;
-    ensure!(verified.problems.is_empty(), "problems in the log: {:?}", verified.problems);
+    ensure!(verified.problems.is_empty(), "`verify` reports problems in the log: {:?}", verified.problems);
     source.check_ledger("log").map(drop)
 }
 
@@ -256,7 +259,7 @@ async fn follows(kind: ServerKind) -> Result<()> {
     let status = source.server.semi_sync_status().await?;
     ensure!(
         status.acknowledged > 0 && status.unacknowledged == 0 && status.on,
-        "unexpected status: {status:?}"
+        "commits on the new source did not all get an ACK: {status:?}"
     );
     check_equal(&by_gtid, &source.server, &source.ledger).await?;
     check_healthy(&by_gtid).await?;
@@ -277,7 +280,7 @@ async fn follows(kind: ServerKind) -> Result<()> {
     let acker = tailwater.running()?.acker();
     let error = match acker.follow(2, "log", PATIENCE).await {
         Err(error @ CaptureError::NotFollowing { .. }) => error.to_string(),
-        other => bail!("unexpected value: {other:?}"),
+        other => bail!("the order to follow the former primary was not refused: {other:?}"),
     };
     ensure!(error.contains("the source is behind the log"), "unexpected error: {error}");
     ensure!(matches!(tailwater.running()?.status.snapshot().state, CaptureState::Refused(_)));
@@ -384,7 +387,9 @@ fn a_capture_follows_a_mariadb_1011_set_up_at_a_position() -> Result<()> {
 #[test]
 fn a_capture_follows_another_mariadb_118() -> Result<()> {
     if std::env::var_os("TAILWATER_LONG").is_none() {
-        eprintln!("SKIPPED a_capture_follows_another_mariadb_118: like 10.11; set TAILWATER_LONG=1");
+        eprintln!(
+            "SKIPPED a_capture_follows_another_mariadb_118: nearly the same as the test on MariaDB 10.11; set TAILWATER_LONG=1 to run it"
+        );
         return Ok(());
     }
     run(follows(ServerKind::Mariadb118))

@@ -164,7 +164,8 @@ async fn rewound(kind: ServerKind, options: &[&str], gtids_on: bool) -> Result<(
     let end = source.newest().await?;
     capture.stop().await?;
 
-    // Without new writes, the error names the lost transactions.
+    // Restore the source from the older copy. As long as clients write nothing, the error names the lost
+    // transactions.
     source.server.stop().await?;
     copy_tree(&copy, &data)?;
     source.server.start_again().await?;

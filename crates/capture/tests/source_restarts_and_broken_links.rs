@@ -61,7 +61,7 @@ async fn restarts_and_cuts(kind: ServerKind) -> Result<()> {
         wait_until_acknowledged(&load, 50).await?;
     }
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "errors of the load: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "the test clients had errors: {:?}", report.errors);
     source.check_complete("log").await?;
 
     // Reset the connection twice in the middle of a big transaction.
@@ -140,7 +140,7 @@ async fn lost_query_connection(kind: ServerKind, semi_sync: bool) -> Result<()> 
         wait_until_acknowledged(&load, 50).await?;
     }
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "errors of the load: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "the test clients had errors: {:?}", report.errors);
     source.check_complete("log").await?;
     source.check_ledger("log")?;
     let streams = capture.status.snapshot().connections;

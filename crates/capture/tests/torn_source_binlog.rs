@@ -90,7 +90,7 @@ async fn torn(kind: ServerKind, clients_wait: bool) -> Result<()> {
     };
     wait_until_acknowledged(&load, 100)
         .await
-        .with_context(|| format!("status of the capture: {:?}", capture.status.snapshot()))?;
+        .with_context(|| format!("the capture has the status {:?}", capture.status.snapshot()))?;
     load.finish().await;
     source.rotate().await?;
     // The comparison expects that the log has every file of the source up to its end. So remove the torn
@@ -117,7 +117,7 @@ fn a_torn_binlog_of_mariadb_1011_with_waiting_clients_is_skipped() -> Result<()>
 fn a_torn_binlog_of_mariadb_118_is_skipped() -> Result<()> {
     if is_skipped_in_ci(
         "torn_source_binlog::a_torn_binlog_of_mariadb_118_is_skipped",
-        "the same test on 10.11",
+        "the same test on MariaDB 10.11",
     ) {
         return Ok(());
     }

@@ -45,7 +45,7 @@ async fn under_load(kind: ServerKind) -> Result<()> {
     let both = Running::start(received.clone())?;
     both.until_more(50).await?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "errors of the load: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "the test clients had errors: {:?}", report.errors);
     source.check_complete("live").await?;
     ensure!(source.check_ledger("live")?.acknowledged > 400);
     source.check_complete("received").await?;
@@ -163,7 +163,7 @@ fn mariadb_118_and_mysql_97_are_captured_at_once() -> Result<()> {
         let reports = tokio::join!(loads.0.wait(), loads.1.wait());
         ensure!(
             reports.0.errors.is_empty() && reports.1.errors.is_empty(),
-            "the load had errors: {reports:?}"
+            "the test clients had errors: {reports:?}"
         );
         for (source, name) in [(&first, "one"), (&second, "two")] {
             source.check_complete(name).await?;
