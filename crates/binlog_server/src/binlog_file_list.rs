@@ -19,8 +19,8 @@ pub struct SegmentView {
     pub number: u64,
     /// The source's binlog file that the segment is a copy of.
     pub source_file: String,
-    /// The offset of the segment's first event in `source_file`. With 4, the segment has the file from its
-    /// start.
+    /// The offset of the segment's first event in `source_file`. If it is 4, the segment has the file from
+    /// its start.
     pub source_offset: u64,
     /// The length of the format description event at the segment's beginning, in bytes. Used only if
     /// `source_offset` is not 4. In that case the segment stores this event before the event at
@@ -49,8 +49,7 @@ impl SegmentView {
         }
     }
 
-    /// The offset in the segment at which the event is stored that is at `source_offset` in the source's
-    /// file.
+    /// The offset in the segment of the event that has the offset `source_offset` in the source's file.
     fn first_in_place(&self) -> u64 {
         if self.source_offset == FIRST_EVENT_OFFSET {
             FIRST_EVENT_OFFSET
@@ -307,7 +306,11 @@ mod tests {
         ]);
         assert_eq!(names(&catalog), [("b.1", 1500)]);
         let check = |position, expected| {
-            assert_eq!(catalog.locate("b.1", position), expected, "wrong result for {position}")
+            assert_eq!(
+                catalog.locate("b.1", position),
+                expected,
+                "wrong log position for the offset {position}"
+            )
         };
         check(3, Err(LocateError::BeforeFirst));
         check(4, Ok(at(4, 4)));

@@ -404,8 +404,8 @@ impl BinlogSender<'_> {
             && at != begin.from
         {
             return Err(SendFailure::Refused(ClientError::dump(format!(
-                "bogus data in log event; the first event '{}' at {} was requested, but no event begins there; the \
-                 transaction around it begins at {}, start from there or by GTIDs",
+                "bogus data in log event; the first event '{}' at {} was requested, but no event begins at this \
+                 offset; start at offset {}, where the transaction around it begins, or connect by GTIDs",
                 begin.file, begin.position, span.source_start
             ))));
         }

@@ -57,8 +57,8 @@ pub trait LogReceiver: fmt::Debug + Send + Sync {
     /// The time on the source's clock, in microseconds since 1970.
     fn source_now_us(&self) -> u64;
 
-    /// Its value changes when the receiver finds that [`LogReceiver::source_now_us`] was wrong. Clients that
-    /// received the wrong time must query the time again.
+    /// A channel whose value changes when the receiver finds that [`LogReceiver::source_now_us`] was wrong.
+    /// Clients that received the wrong time must query the time again.
     fn clock_steps(&self) -> watch::Receiver<u64>;
 
     /// Milliseconds since the receiver last appended a transaction to the log. `None` if it has not appended

@@ -89,7 +89,7 @@ pub(crate) struct ClientStream {
     pub is_replica: bool,
     /// How far the stream was sent: the served file name, and the offset after the last event that was sent.
     pub sent: (String, u64),
-    /// The last file and offset that the client acknowledged, if it acknowledges.
+    /// The last file and offset that the client acknowledged. `None` if it has sent no semi-sync ACK.
     pub acknowledged: Option<(String, u64)>,
     /// Whether the client requested semi-sync.
     pub semi_sync: bool,

@@ -46,9 +46,9 @@ fn each_statement(data: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// Checks that an error has a number, a valid SQLSTATE and a text within the length limit, and that a client
 /// can parse it without loss.
 fn check_refusal(refusal: &ClientError) {
-    assert_ne!(refusal.code, 0, "unexpected refusal: {refusal}");
+    assert_ne!(refusal.code, 0, "the error has no number: {refusal}");
     let state = refusal.sqlstate.as_bytes();
-    assert!(state.len() == 5 && state.iter().all(u8::is_ascii_alphanumeric), "unexpected refusal: {refusal}");
+    assert!(state.len() == 5 && state.iter().all(u8::is_ascii_alphanumeric), "invalid SQLSTATE: {refusal}");
     assert!(!refusal.message.is_empty());
     assert!(
         refusal.message.len() <= MESSAGE_BYTES_MAX,

@@ -14,12 +14,12 @@ use tailwater_session::server::{Accounts, ConnectionLimits, Credential, ServerTl
 use tailwater_session::{ConnectOptions, Connection, Endpoint, TlsMode, TlsOptions};
 use tailwater_wire::Flavour;
 
-use self::capture_receiver_thread::CaptureReceiver;
+use self::capture_log_receiver::CaptureReceiver;
 use crate::capture_test_source::{PATIENCE, Running, Source};
 
 // The daemon and these tests use this module to connect the capture with the binlog server.
-#[path = "../../daemon/src/options_from_config/capture_receiver_thread.rs"]
-mod capture_receiver_thread;
+#[path = "../../daemon/src/options_from_config/capture_log_receiver.rs"]
+mod capture_log_receiver;
 
 /// The name of an account without `admin`.
 pub const READER: &str = "reader";

@@ -98,7 +98,7 @@ fn replicas_of_mariadb_1011_survive_broken_links() -> Result<()> {
 fn replicas_of_mariadb_118_survive_broken_links() -> Result<()> {
     if is_skipped_in_ci(
         "broken_network_links::replicas_of_mariadb_118_survive_broken_links",
-        "the same test on 10.11",
+        "the same test on MariaDB 10.11",
     ) {
         return Ok(());
     }

@@ -139,7 +139,7 @@ fn replicas_follow_a_change_of_source_mariadb_1011() -> Result<()> {
 fn replicas_follow_a_change_of_source_mariadb_118() -> Result<()> {
     if is_skipped_in_ci(
         "capture_source_change::replicas_follow_a_change_of_source_mariadb_118",
-        "the same test on 10.11",
+        "the same test on MariaDB 10.11",
     ) {
         return Ok(());
     }

@@ -224,7 +224,7 @@ async fn check(kind: ServerKind) -> Result<()> {
         let (ours, theirs) = (ours(flavour, question)?, columns(&source, question).await?);
         ensure!(
             ours == theirs,
-            "the result of {question} has the columns {ours:?}, but on the server {theirs:?}"
+            "the result of {question} has the columns {ours:?}, but a real server returns {theirs:?}"
         );
     }
     Ok(())

@@ -19,8 +19,8 @@ const IDLE: usize = 500;
 /// buffers for a client that reads nothing.
 const MEGABYTES: u32 = 24;
 
-/// The maximum growth of this process's memory, in bytes, with all these clients and with other tests that
-/// run at the same time.
+/// The maximum growth of this process's memory, in bytes, while all clients of the test are connected and
+/// other tests run.
 const GROWTH_MAX: u64 = 128 << 20;
 
 /// The memory that this process uses, in bytes.

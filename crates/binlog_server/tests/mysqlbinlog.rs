@@ -116,7 +116,7 @@ fn first_difference(ours: &str, theirs: &str) -> String {
             format!("difference in line {number}:\nTailwater {ours}\nsource    {theirs}")
         }
         None => format!(
-            "Tailwater's output has {} lines, the source's has {}",
+            "Tailwater's output has {} lines, but the source's output has {}",
             ours.lines().count(),
             theirs.lines().count()
         ),
@@ -139,7 +139,7 @@ async fn raw(source: &Source, tailwater: &Tailwater, words: &[&str]) -> Result<(
     };
     ensure!(
         ours == theirs,
-        "{words:?}: file lengths from Tailwater {:?}, from the source {:?}",
+        "with the options {words:?}, the files from Tailwater have the lengths {:?}, but from the source {:?}",
         lengths(&ours),
         lengths(&theirs)
     );
@@ -147,7 +147,8 @@ async fn raw(source: &Source, tailwater: &Tailwater, words: &[&str]) -> Result<(
 }
 
 /// Waits until the log is complete and the source writes nothing more. A moment after MariaDB has started a
-/// binlog file, it writes a checkpoint event: crash recovery does not need the earlier files any more.
+/// binlog file, it writes a checkpoint event. This event says that crash recovery does not need the earlier
+/// files any more.
 async fn until_quiet(source: &Source) -> Result<()> {
     let begin = Instant::now();
     while source.flavour() == Flavour::MariaDb {
@@ -209,7 +210,11 @@ async fn read(kind: ServerKind) -> Result<()> {
             .await
             .context("cannot read from the source")?;
         let ours = text(&source.server, tailwater.port(), &question).await?;
-        ensure!(ours == theirs, "options {question:?}: {}", first_difference(&ours, &theirs));
+        ensure!(
+            ours == theirs,
+            "the output with the options {question:?} differs: {}",
+            first_difference(&ours, &theirs)
+        );
         ensure!(
             theirs.contains("COMMIT"),
             "with the options {question:?}, the program printed no transaction"
@@ -233,7 +238,10 @@ fn mariadb_binlog_1011_gets_the_same_output() -> Result<()> {
 
 #[test]
 fn mariadb_binlog_118_gets_the_same_output() -> Result<()> {
-    if is_skipped_in_ci("mysqlbinlog::mariadb_binlog_118_gets_the_same_output", "the same test on 10.11") {
+    if is_skipped_in_ci(
+        "mysqlbinlog::mariadb_binlog_118_gets_the_same_output",
+        "the same test on MariaDB 10.11",
+    ) {
         return Ok(());
     }
     run(read(ServerKind::Mariadb118))

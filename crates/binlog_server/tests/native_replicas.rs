@@ -165,7 +165,10 @@ fn replicas_of_mariadb_1011_stay_equal() -> Result<()> {
 
 #[test]
 fn replicas_of_mariadb_118_stay_equal() -> Result<()> {
-    if is_skipped_in_ci("native_replicas::replicas_of_mariadb_118_stay_equal", "the same test on 10.11") {
+    if is_skipped_in_ci(
+        "native_replicas::replicas_of_mariadb_118_stay_equal",
+        "the same test on MariaDB 10.11",
+    ) {
         return Ok(());
     }
     run(follow(ServerKind::Mariadb118))

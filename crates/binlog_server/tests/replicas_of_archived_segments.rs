@@ -168,7 +168,7 @@ fn replicas_of_mysql_97_read_archived_segments() -> Result<()> {
 fn replicas_of_mariadb_118_read_archived_segments() -> Result<()> {
     if is_skipped_in_ci(
         "replicas_of_archived_segments::replicas_of_mariadb_118_read_archived_segments",
-        "the same test on 10.11",
+        "the same test on MariaDB 10.11",
     ) {
         return Ok(());
     }

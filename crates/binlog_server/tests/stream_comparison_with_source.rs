@@ -221,7 +221,7 @@ async fn compare(source: &Source, log: &Log, start: DumpStart, annotate: bool) -
         let same = canonical(ours)? == canonical(theirs)?;
         ensure!(
             same,
-            "stream from {start:?}, event {index}:\nTailwater {}\nsource    {}",
+            "event {index} of the stream from {start:?} differs:\nTailwater {}\nsource    {}",
             shown(ours),
             shown(theirs)
         );
@@ -232,7 +232,7 @@ async fn compare(source: &Source, log: &Log, start: DumpStart, annotate: bool) -
     let rest = theirs.get(ours.len()..);
     ensure!(
         rest.is_some_and(|rest| rest.iter().all(note)),
-        "stream from {start:?}: Tailwater's stream continues with {:?}, the source's with {:?}",
+        "the streams from {start:?} end differently: Tailwater's continues with {:?}, the source's with {:?}",
         more(&ours, theirs.len()),
         more(&theirs, ours.len())
     );

@@ -148,10 +148,10 @@ pub struct ReceiverView {
     pub source_uuid: Option<String>,
     /// The binlog file that the capture reads, by its name on the source.
     pub file: String,
-    /// The offset in this file up to which the log is durable.
+    /// The offset in `file` up to which the log is durable.
     pub position: u64,
     /// Seconds since the commit of the log's newest transaction, while the source has more transactions. 0 if
-    /// the source has no more, `None` if this is unknown.
+    /// the source has no more transactions. `None` if it is unknown whether the source has more.
     pub seconds_behind: Option<u64>,
     /// Seconds between two attempts of the capture to connect.
     pub retry_seconds: u64,

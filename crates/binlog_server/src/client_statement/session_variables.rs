@@ -133,7 +133,7 @@ impl StatementSession {
         self.database = Some(name.chars().take(DATABASE_CHARACTERS_MAX).collect());
     }
 
-    /// The text of the first of these user variables that is set.
+    /// The text of the first user variable in `names` that is set.
     fn text(&self, names: &[&str]) -> Option<String> {
         names.iter().find_map(|name| self.variable(name).into_cell())
     }
@@ -207,7 +207,11 @@ mod tests {
     #[test]
     fn text_converts_to_numbers_as_in_sql() {
         let check = |from: &str, expected| {
-            assert_eq!(text(from).to_integer(), Some(expected), "wrong result for {from:?}")
+            assert_eq!(
+                text(from).to_integer(),
+                Some(expected),
+                "the text {from:?} was converted to a wrong number"
+            )
         };
         check("30000001024", 30_000_001_024);
         check(" 12abc", 12);

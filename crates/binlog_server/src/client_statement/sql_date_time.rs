@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn known_dates_are_converted() {
         let check = |text: &str, seconds| {
-            assert_eq!(parse_date_time(text), Some(seconds), "wrong result for {text}");
+            assert_eq!(parse_date_time(text), Some(seconds), "{text} was converted to a wrong time");
             assert_eq!(date_time(seconds), text);
         };
         check("1970-01-01 00:00:00", 0);
@@ -106,7 +106,7 @@ mod tests {
             "x",
             "2024-01-01 1",
         ] {
-            assert_eq!(parse_date_time(text), None, "wrong result for {text}");
+            assert_eq!(parse_date_time(text), None, "the invalid date {text:?} was accepted");
         }
         assert_eq!(parse_date_time("2024-2-29"), parse_date_time("2024-02-29 00:00:00"));
         assert_eq!(parse_date_time("2024-02-29T12:00"), Some(1_709_208_000));

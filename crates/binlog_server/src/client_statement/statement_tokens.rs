@@ -95,7 +95,7 @@ impl Tokens {
         if self.accept(token) { Ok(()) } else { Err(self.unexpected()) }
     }
 
-    /// Whether the next tokens are these words, ignoring case. Quoted names do not count as words.
+    /// Whether the next tokens are the given words, ignoring case. Quoted names do not count as words.
     pub fn peek_words(&self, words: &[&str]) -> bool {
         words.iter().enumerate().all(|(ahead, wanted)| {
             match self.tokens.get(self.next + ahead).map(|placed| &placed.token) {
@@ -107,7 +107,7 @@ impl Tokens {
         })
     }
 
-    /// Consumes these words if they come next. Returns whether they did.
+    /// Consumes the given words if they are the next tokens. Returns whether they were.
     pub fn accept_words(&mut self, words: &[&str]) -> bool {
         let found = self.peek_words(words);
         if found {
@@ -116,7 +116,7 @@ impl Tokens {
         found
     }
 
-    /// Consumes the next word if it is one of these. Returns whether it was.
+    /// Consumes the next token if it is one of the given words. Returns whether it was.
     pub fn accept_any(&mut self, words: &[&str]) -> bool {
         words.iter().any(|word| self.accept_words(&[word]))
     }

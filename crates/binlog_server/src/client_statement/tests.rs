@@ -279,7 +279,7 @@ fn the_capture_is_shown_as_a_replica() {
                     .zip(row)
                     .collect::<std::collections::HashMap<_, _>>()
             }
-            other => panic!("unexpected result of the statement: {other:?}"),
+            other => panic!("the statement returned no rows: {other:?}"),
         }
     };
     let mysql = status(Flavour::MySql, "SHOW REPLICA STATUS", view(Flavour::MySql));
@@ -354,7 +354,10 @@ fn changes_and_invalid_statements_are_refused() {
     mysql("SELECT column_name", "error 1054 42S22");
     match execute(&mut StatementSession::new(), &view(Flavour::MySql), b"DROP TABLE t") {
         StatementResult::Error(refusal) => {
-            assert!(refusal.message.contains("Tailwater's binlog server"), "unexpected refusal: {refusal}")
+            assert!(
+                refusal.message.contains("Tailwater's binlog server"),
+                "the client got another error: {refusal}"
+            )
         }
         other => panic!("the statement was not refused: {other:?}"),
     }
@@ -397,13 +400,13 @@ fn long_column_names_are_cut_off() {
     // The name of each column in this comment is the whole comment.
     for sql in [format!("SELECT '{text}', 1 `{text}`"), format!("/*!SELECT 1,2 , '{text}' x*/")] {
         let StatementResult::Rows(rows) = execute(&mut session, &view, sql.as_bytes()) else {
-            panic!("wrong result for {sql}")
+            panic!("the statement {sql} returned no rows")
         };
         let lengths = rows.columns.iter().map(|column| column.name.chars().count());
         assert_eq!(
             lengths.filter(|length| *length == COLUMN_NAME_CHARACTERS_MAX).count(),
             2,
-            "wrong result for {sql}"
+            "the result of {sql} has wrong column names"
         );
     }
 }
@@ -422,12 +425,15 @@ fn quoted_text_leaves_room_for_the_note_in_an_error() {
         format!("SELECT 1 = {}", "\u{1f980}".repeat(100)),
     ] {
         let answered = execute(&mut StatementSession::new(), &view(Flavour::MySql), sql.as_bytes());
-        let StatementResult::Error(refusal) = answered else { panic!("wrong result for {sql}") };
-        assert!(refusal.message.ends_with(statement_tokens::WHAT_THIS_IS), "unexpected refusal: {refusal}");
+        let StatementResult::Error(refusal) = answered else { panic!("{sql} was not refused") };
+        assert!(
+            refusal.message.ends_with(statement_tokens::WHAT_THIS_IS),
+            "the client got another error: {refusal}"
+        );
         // Tailwater's own sessions recognise the binlog server by this text.
         assert!(
             refusal.message.contains(tailwater_session::session_settings::SERVED_LOG),
-            "unexpected refusal: {refusal}"
+            "the client got another error: {refusal}"
         );
     }
     mysql(&format!("PURGE BINARY LOGS BEFORE '{long}'"), "error 1210 HY000");

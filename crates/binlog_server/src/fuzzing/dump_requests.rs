@@ -29,7 +29,11 @@ pub(super) fn check(data: &[u8]) {
     let Ok(command) = ClientCommand::parse(payload) else { return };
     let is_dump = matches!(command, ClientCommand::BinlogDump { .. } | ClientCommand::BinlogDumpGtid { .. });
     let request = ClientDumpRequest::new(&command, &session, flavour);
-    assert_eq!(request.is_some(), is_dump, "wrong result for {command:?}");
+    assert_eq!(
+        request.is_some(),
+        is_dump,
+        "only a dump command must be parsed as a dump request: {command:?}"
+    );
     match request {
         None => {}
         Some(Err(refusal)) => check_end(&refusal),
@@ -42,7 +46,11 @@ pub(super) fn check(data: &[u8]) {
 
 /// Checks an error that a client gets instead of a stream.
 fn check_end(refusal: &ClientError) {
-    assert_eq!(refusal.code, ClientError::FATAL_ERROR_READING_BINLOG, "unexpected refusal: {refusal}");
+    assert_eq!(
+        refusal.code,
+        ClientError::FATAL_ERROR_READING_BINLOG,
+        "the client got another error: {refusal}"
+    );
     check_refusal(refusal);
 }
 

@@ -90,7 +90,8 @@ pub struct ServedSegment<'a> {
     pub file: &'a str,
     /// The epoch of the segment's source.
     pub epoch: u32,
-    /// The offset in the file of the segment's first event. With 4, the segment has the file from its start.
+    /// The offset in the file of the segment's first event. If it is 4, the segment has the file from its
+    /// start.
     pub source_offset: u64,
 }
 
@@ -359,8 +360,8 @@ impl StreamFilter {
         Some(self.events.heartbeat(self.flavour, self.options.heartbeat_v2, &self.file, position))
     }
 
-    /// The heartbeat to send after no event was sent for the client's heartbeat period. It also announces
-    /// skipped transactions.
+    /// The heartbeat to send when the client has received no event for its heartbeat period. The heartbeat
+    /// also announces skipped transactions.
     pub fn heartbeat(&mut self) -> Vec<u8> {
         self.skipped_to = None;
         self.events.heartbeat(self.flavour, self.options.heartbeat_v2, &self.file, self.position)

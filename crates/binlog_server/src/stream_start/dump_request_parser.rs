@@ -26,7 +26,7 @@ pub struct ClientDumpRequest {
     pub replica_uuid: Option<String>,
     /// Where the client wants the stream to start.
     pub from: RequestedStart,
-    /// Whether the client waits for more at the end of the log.
+    /// Whether the client waits for more events at the end of the log.
     pub wait_for_more: bool,
     /// The client wants a heartbeat whenever the server has sent no event for this long.
     pub heartbeat_period: Option<Duration>,
@@ -76,7 +76,7 @@ pub struct MariadbRequest {
     pub ignore_duplicates: bool,
     /// `@slave_until_gtid`: the last GTID to send in each domain.
     pub until: Option<MariadbPosition>,
-    /// `@slave_gtid_until_before_gtids`: whether to stop before these GTIDs.
+    /// `@slave_gtid_until_before_gtids`: whether to stop before the GTIDs in `until`, not after them.
     pub until_before: bool,
 }
 

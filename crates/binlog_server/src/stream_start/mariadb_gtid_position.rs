@@ -104,7 +104,7 @@ fn mariadb_state(set: GtidSet) -> Result<MariadbBinlogState, ClientError> {
     match set {
         GtidSet::MariaDb(state) => Ok(state),
         GtidSet::MySql(_) => {
-            Err(ClientError::dump("the log is of a MySQL source, and the client asks by MariaDB GTIDs"))
+            Err(ClientError::dump("the log is of a MySQL source, but the client sends MariaDB GTIDs"))
         }
     }
 }

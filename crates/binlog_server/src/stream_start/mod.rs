@@ -73,7 +73,7 @@ pub struct StreamStart {
     pub from: LogPosition,
     /// The served file that contains this entry.
     pub file: String,
-    /// The offset in this file, which the rotate event at the beginning of the stream contains.
+    /// The offset in `file`, which the rotate event at the beginning of the stream contains.
     pub position: u64,
     /// The transactions to leave out of the stream.
     pub skip: SkipSet,

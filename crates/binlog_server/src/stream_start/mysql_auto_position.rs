@@ -60,7 +60,7 @@ fn mysql_set(set: GtidSet) -> Result<MysqlGtidSet, ClientError> {
     match set {
         GtidSet::MySql(set) => Ok(set),
         GtidSet::MariaDb(_) => {
-            Err(ClientError::dump("the log is of a MariaDB source, and the client asks by MySQL GTIDs"))
+            Err(ClientError::dump("the log is of a MariaDB source, but the client sends MySQL GTIDs"))
         }
     }
 }

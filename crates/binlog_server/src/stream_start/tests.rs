@@ -101,7 +101,11 @@ fn run(log: &Log, from: RequestedStart) -> Result<(u64, u64), (&'static str, Str
 }
 
 fn expect_begin(log: &Log, from: RequestedStart, segment: u64, offset: u64) {
-    assert_eq!(run(log, from.clone()), Ok((segment, offset)), "wrong result for {from:?}");
+    assert_eq!(
+        run(log, from.clone()),
+        Ok((segment, offset)),
+        "wrong start of the stream for the request {from:?}"
+    );
 }
 
 fn expect(log: &Log, from: RequestedStart, kind: &str, words: &str) {
@@ -188,9 +192,9 @@ fn a_mysql_client_with_transactions_after_the_start_resumes_the_file() {
     let log = mysql_log();
     let check = |has: &str, expected| match decide(&request(mysql(has)), &log) {
         StartDecision::Begin(StreamStart { skip: SkipSet::Mysql { resumes, .. }, .. }) => {
-            assert_eq!(resumes, expected, "wrong result for {has}")
+            assert_eq!(resumes, expected, "wrong `resumes` for a client with the GTIDs {has}")
         }
-        other => panic!("unexpected decision: {other:?}"),
+        other => panic!("the stream does not start as expected: {other:?}"),
     };
     check(&format!("{A}:1-10"), false);
     check(&format!("{A}:1-10,00000000-0000-0000-0000-00000000000c:1-9"), false);
@@ -207,7 +211,7 @@ fn a_request_with_a_set_and_a_file_starts_in_the_file() {
             assert_eq!((begin.file.as_str(), begin.position), ("b.000004", 500));
             assert_eq!(begin.skip, SkipSet::Mysql { has, resumes: true });
         }
-        other => panic!("unexpected decision: {other:?}"),
+        other => panic!("the stream does not start as expected: {other:?}"),
     }
 }
 
@@ -264,7 +268,7 @@ fn a_mariadb_log_serves_its_beginning() {
 fn skip_of(log: &Log, request_of: MariadbRequest) -> MariadbSkip {
     match decide(&request(RequestedStart::Mariadb(request_of)), log) {
         StartDecision::Begin(StreamStart { skip: SkipSet::Mariadb(skip), .. }) => *skip,
-        other => panic!("unexpected decision: {other:?}"),
+        other => panic!("the stream does not start as expected: {other:?}"),
     }
 }
 

@@ -251,14 +251,13 @@ fn events_except_the_first_rotate_have_the_checksums_of_the_log() {
     assert_eq!(first(&with, Some(ChecksumAlgorithm::Off)), bare);
     assert_eq!(first(&without, Some(ChecksumAlgorithm::Off)), bare);
     assert_eq!(first(&without, None), bare);
-    // Of all events in the stream, only the first has or lacks a checksum depending on what the client
-    // accepts.
+    // Whether the client accepts checksums changes only the first event of the stream.
     let rest = |checksum| stream(&with, &request(checksum)).unwrap().split_off(1);
     assert_eq!(rest(Some(ChecksumAlgorithm::Crc32)), rest(Some(ChecksumAlgorithm::Off)));
     let refusal = stream(&with, &request(None)).unwrap_err();
     assert!(
         refusal.message.contains("with the checksum that source is configured to log"),
-        "unexpected refusal: {refusal}"
+        "the client got another error: {refusal}"
     );
 }
 
@@ -312,7 +311,7 @@ fn mariadb_run(of: MariadbRequest) -> Result<String, ClientError> {
 }
 
 fn expect_mariadb(of: MariadbRequest, expected: &[&str]) {
-    assert_eq!(mariadb_run(of.clone()).unwrap(), expected.join(", "), "wrong result for {of:?}");
+    assert_eq!(mariadb_run(of.clone()).unwrap(), expected.join(", "), "wrong stream for the request {of:?}");
 }
 
 #[test]
@@ -331,7 +330,7 @@ fn a_gtid_list_announces_skipped_transactions_to_a_mariadb_client() {
     let refusal = mariadb_run(strict).unwrap_err();
     assert!(
         refusal.message.contains("is missing the GTID 0-1-2 requested by the slave"),
-        "unexpected refusal: {refusal}"
+        "the client got another error: {refusal}"
     );
 }
 
@@ -341,7 +340,7 @@ fn a_new_domain_must_contain_the_position_of_the_client() {
     let request = request(RequestedStart::Mariadb(mariadb("0-2-4,2-5-2,7-7-5")));
     let begin = match stream_start::decide(&request, &log) {
         StartDecision::Begin(begin) => begin,
-        other => panic!("unexpected decision: {other:?}"),
+        other => panic!("the stream does not start: {other:?}"),
     };
     let mut filter = StreamFilter::new(&request, begin, Flavour::MariaDb, OURS);
     log.transaction(maria("7-7-4"));
@@ -350,7 +349,7 @@ fn a_new_domain_must_contain_the_position_of_the_client() {
     let refusal = filter.entry(entry, &state("7-7-4")).unwrap_err();
     assert!(
         refusal.message.contains("start from GTID 7-7-5, which is not in the master's binlog"),
-        "unexpected refusal: {refusal}"
+        "the client got another error: {refusal}"
     );
     assert_eq!(filter.entry(entry, &state("7-7-9")), Ok(EntryVerdict::Skip));
     // After the filter has found the client's position in the domain, it does not search for the position
@@ -417,7 +416,7 @@ fn a_damaged_format_description_is_refused() {
     let request = request(at("b.1", 4));
     let begin = match stream_start::decide(&request, &log) {
         StartDecision::Begin(begin) => begin,
-        other => panic!("unexpected decision: {other:?}"),
+        other => panic!("the stream does not start: {other:?}"),
     };
     let segment = ServedSegment { file: "b.1", epoch: 1, source_offset: 4 };
     let enter = |bytes: &[u8]| {
