@@ -1,9 +1,10 @@
 //! The file with the figures of the last hour and day. Its size is bounded, and a torn write loses one point.
 //!
 //! After a header, the file has one block for each series: its name, then one ring of slots for each
-//! [`HistoryPeriod`]. The time of a point determines its slot, so there is no pointer to keep, and a point is
-//! one write of [`SLOT_BYTES`] bytes. Each slot and each name has a checksum; what does not match it is not
-//! there. Nothing is synced: after a crash of the machine, the newest points may be missing.
+//! [`HistoryPeriod`]. The time of a point determines its slot, so no write position is stored, and a point is
+//! one write of [`SLOT_BYTES`] bytes. Each slot and each name has a checksum. A slot or name with a wrong
+//! checksum counts as empty. The file is never synced: after a crash of the machine, the newest points may be
+//! missing.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,13 +14,14 @@ use std::path::Path;
 
 use crate::history_point::{HistoryPeriod, HistoryPoint, VALUES_MAX};
 
-/// The start of the file. Another start, such as that of a later version, empties the file.
+/// The first bytes of the file. A file that starts with other bytes, such as a file of a later version, is
+/// emptied.
 const MAGIC: &[u8; 16] = b"tailwater hist 1";
 
 /// Size of the header and of a block's name, in bytes.
 const HEADER_BYTES: usize = 512;
 
-/// A time, the values, a checksum.
+/// Size of a slot in bytes: a time, the values, and a checksum.
 const SLOT_BYTES: usize = 8 + VALUES_MAX * 4 + 4;
 
 /// The longest name of a series, in bytes. Longer names have no history.
@@ -38,13 +40,13 @@ const fn slots(period: HistoryPeriod) -> u64 {
 const BLOCK_BYTES: u64 =
     HEADER_BYTES as u64 + (slots(HistoryPeriod::Hour) + slots(HistoryPeriod::Day)) * SLOT_BYTES as u64;
 
-/// The open file.
+/// The open file with the points of all series.
 #[derive(Debug)]
 pub struct RingFile {
     file: File,
-    /// The blocks of the series.
+    /// The number of the block of each series.
     blocks: BTreeMap<String, u64>,
-    /// Blocks whose name cannot be read.
+    /// Numbers of the blocks whose name cannot be read. New series get these blocks first.
     free: Vec<u64>,
     blocks_total: u64,
 }
@@ -62,7 +64,8 @@ impl RingFile {
             file.write_all_at(MAGIC, 0)?;
             file.set_len(HEADER_BYTES as u64)?;
         }
-        // The last block may be incomplete: what is missing of it reads as empty.
+        // The last block may be incomplete. Its missing bytes are read as zeros, so its missing slots are
+        // empty.
         let bytes = file.metadata()?.len().saturating_sub(HEADER_BYTES as u64);
         let blocks_total = bytes.div_ceil(BLOCK_BYTES).min(SERIES_MAX as u64);
         let (mut blocks, mut free) = (BTreeMap::new(), Vec::new());
@@ -77,7 +80,8 @@ impl RingFile {
         Ok(Self { file, blocks, free, blocks_total })
     }
 
-    /// Stores a point in the ring of the hour, and with the others of its minute in that of the day.
+    /// Stores a point in the ring of the hour. Stores the aggregate of all points of the same minute in the
+    /// ring of the day.
     ///
     /// # Errors
     /// The error of the system.
@@ -109,7 +113,7 @@ impl RingFile {
     ) -> io::Result<Vec<HistoryPoint>> {
         let Some(block) = self.blocks.get(series) else { return Ok(Vec::new()) };
         let mut points = self.ring(*block, period)?;
-        // Points after `now_seconds` are of a clock that has been set back.
+        // Points after `now_seconds` were recorded before the clock was set back.
         points.retain(|point| {
             point.at_seconds <= now_seconds && point.at_seconds + period.seconds() > now_seconds
         });
@@ -122,8 +126,8 @@ impl RingFile {
         self.blocks.keys().map(String::as_str)
     }
 
-    /// The block of a series. A new series gets a new block, or that of a series without points in the last
-    /// day; `None` if there is no such block.
+    /// Returns the number of a series' block. A new series gets a new block, or the block of a series without
+    /// points in the last day; `None` if there is no such block.
     fn block_for(&mut self, series: &str, now_seconds: u64) -> io::Result<Option<u64>> {
         if let Some(block) = self.blocks.get(series) {
             return Ok(Some(*block));
@@ -139,7 +143,7 @@ impl RingFile {
                 None => return Ok(None),
             },
         };
-        // The name comes last: a block that was only partly emptied has none.
+        // The name is written last, so that a block that was only partly emptied has no name.
         self.file.write_all_at(&vec![0; BLOCK_BYTES as usize], block_start(block))?;
         self.file.write_all_at(&encoded_name(series), block_start(block))?;
         self.blocks_total = self.blocks_total.max(block + 1);
@@ -177,7 +181,7 @@ fn ring_start(block: u64, period: HistoryPeriod) -> u64 {
     block_start(block) + HEADER_BYTES as u64 + before * SLOT_BYTES as u64
 }
 
-/// Reads at an offset. What is behind the end of the file stays 0.
+/// Reads at an offset. Bytes after the end of the file stay 0.
 fn read_up_to(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
@@ -223,7 +227,7 @@ fn decoded_slot(slot: &[u8]) -> Option<HistoryPoint> {
     let (content, checksum) = slot.split_last_chunk::<4>()?;
     let (at, values) = content.split_first_chunk::<8>()?;
     let at_seconds = u64::from_le_bytes(*at);
-    // The checksum of an empty slot is not 0.
+    // An empty slot consists of zeros, and the checksum of zeros is not 0.
     (at_seconds > 0 && crc32fast::hash(content).to_le_bytes() == *checksum).then_some(())?;
     let mut point = HistoryPoint { at_seconds, values: [f32::NAN; VALUES_MAX] };
     for (value, bytes) in point.values.iter_mut().zip(values.as_chunks::<4>().0) {
@@ -274,7 +278,7 @@ mod tests {
         let day = file.points("source/orders", HistoryPeriod::Day, last)?;
         assert_eq!(day.len(), 1_440);
         assert!(day.iter().all(|point| point.values[0] == (point.at_seconds / 60 % 7) as f32));
-        // An hour later, nothing was recorded.
+        // The test recorded no points in the hour after `last`.
         assert!(file.points("source/orders", HistoryPeriod::Hour, last + 3_600)?.is_empty());
         assert!(file.points("source/other", HistoryPeriod::Hour, last)?.is_empty());
         assert_eq!(file.series().collect::<Vec<_>>(), ["source/orders"]);
@@ -308,10 +312,14 @@ mod tests {
             file.record(&format!("channel/{index}"), point(NOW, 1.0), mean)?;
         }
         file.record("channel/late", point(NOW + 10, 1.0), mean)?;
-        assert_eq!(file.series().count(), SERIES_MAX, "a full file takes no further series");
+        assert_eq!(file.series().count(), SERIES_MAX, "a full file accepted another series");
         assert!(file.points("channel/late", HistoryPeriod::Hour, NOW + 10)?.is_empty());
         file.record("channel/late", point(NOW + 90_000, 1.0), mean)?;
-        assert_eq!(file.series().count(), SERIES_MAX, "a series of another day has gone");
+        assert_eq!(
+            file.series().count(),
+            SERIES_MAX,
+            "the new series did not replace a series without recent points"
+        );
         assert_eq!(file.points("channel/late", HistoryPeriod::Hour, NOW + 90_000)?.len(), 1);
         Ok(())
     }
@@ -325,7 +333,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a crash leaves of the file, it opens, shows no invented point, and takes new ones.
+        /// After any partial or wrong write, the file opens, returns only points that were recorded, and
+        /// accepts new points.
         #[test]
         fn a_torn_file_loses_points_and_nothing_else(
             cut in 0u64..160_000,

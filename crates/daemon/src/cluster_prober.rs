@@ -140,7 +140,7 @@ impl ClusterObserver {
             let age = began.elapsed();
             let mut observation = Observation::clone(&observation);
             if age > self.stale_after {
-                let message = format!("its last probe began {} ms ago", millis(age));
+                let message = format!("the last probe of the server began {} ms ago", millis(age));
                 observation.outcome = Err(ProbeError { failure: ProbeFailure::TimedOut, message });
             }
             observation
@@ -173,7 +173,7 @@ impl ClusterObserver {
             let age = answer.asked.elapsed();
             match answer.answer {
                 Ok(_) if age > self.stale_after => {
-                    other.silent = Some(format!("its last answer was {} ms ago", millis(age)));
+                    other.silent = Some(format!("the last answer of the relay was {} ms ago", millis(age)));
                 }
                 Ok(status) => {
                     let state = options_from_config::remote_relay_state(&status, &present);

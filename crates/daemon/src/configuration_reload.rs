@@ -43,7 +43,7 @@ impl std::fmt::Debug for ReloadSource {
     }
 }
 
-/// What a setting that can change live belongs to.
+/// The part of the daemon that a live setting belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum LiveSetting {
     ChannelOption(String),
@@ -72,7 +72,7 @@ const LIVE_SETTINGS: [(&str, &str); 14] = [
     ("messages", "level"),
 ];
 
-/// What changes when this setting changes; `None` if it needs a restart.
+/// Returns the part of the daemon that changes with this setting; `None` if the change needs a restart.
 fn live_setting(change: &SettingChange) -> Option<LiveSetting> {
     let key = change.key.as_deref()?;
     let is_live =
@@ -90,7 +90,7 @@ fn live_setting(change: &SettingChange) -> Option<LiveSetting> {
     }
 }
 
-/// The reload of one daemon's configuration.
+/// Reloads the configuration of one daemon.
 #[derive(Debug)]
 pub struct ConfigurationReload {
     source: ReloadSource,
@@ -100,14 +100,15 @@ pub struct ConfigurationReload {
 
 #[derive(Debug)]
 struct ReloadState {
-    /// With what the daemon started: settings that need a restart are compared with it.
+    /// The configuration at the start of the daemon. Settings that need a restart are compared with it.
     started: LoadedConfig,
-    /// What was applied last: settings that can change live are compared with it.
+    /// The configuration that was applied last. Settings that can change live are compared with it.
     applied: LoadedConfig,
 }
 
 impl ConfigurationReload {
-    /// The reload of a daemon that started with `started`. `schedule` is the archiver's.
+    /// Creates the reload of a daemon that started with `started`. `schedule` is the schedule of the
+    /// archiver.
     pub fn new(source: ReloadSource, started: LoadedConfig, schedule: Arc<Mutex<Schedule>>) -> Self {
         let state = tokio::sync::Mutex::new(ReloadState { applied: started.clone(), started });
         Self { source, schedule, state }
@@ -146,7 +147,8 @@ impl ConfigurationReload {
         Ok(report)
     }
 
-    /// The settings in force, without secrets: those of the start, and since then applied ones.
+    /// Returns the settings in force, without secrets: the settings at the start, and the changes that were
+    /// applied since then.
     pub async fn settings(&self) -> Vec<SectionInForce> {
         let state = self.state.lock().await;
         let is_live = |change: &SettingChange| live_setting(change).is_some();
@@ -162,7 +164,10 @@ impl ConfigurationReload {
         });
         match tokio::time::timeout(READ_TIMEOUT, reading).await {
             Ok(read) => read?,
-            Err(_) => anyhow::bail!("its files could not be read within {} s", READ_TIMEOUT.as_secs()),
+            Err(_) => anyhow::bail!(
+                "the configuration and its files could not be read within {} s",
+                READ_TIMEOUT.as_secs()
+            ),
         }
     }
 
@@ -209,8 +214,8 @@ impl ConfigurationReload {
     }
 }
 
-/// The options of the channel whose names are listed. The others may have been changed by `tailwater channel
-/// set`, and stay as they are.
+/// Returns the options of a channel that `names` lists. The other options keep their values, because
+/// `tailwater channel set` may have changed them.
 fn channel_edit(config: &ChannelConfig, names: &[String]) -> ChannelEdit {
     let keys: BTreeSet<&str> = names.iter().filter_map(|name| name.rsplit('.').next()).collect();
     let changed = |key: &str| keys.contains(key);

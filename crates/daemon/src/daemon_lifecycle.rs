@@ -18,11 +18,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::bearer_token::NamedToken;
+use crate::chart_history::{self, ChartHistory, HISTORY_FILE};
 use crate::cluster_prober::ClusterObserver;
 use crate::configuration_reload::{ConfigurationReload, ReloadSource};
 use crate::control_api::{ChangeCounter, Control, DaemonState, SourceHandle};
 use crate::control_socket::DirectoryLock;
-use crate::history::{self, ChartHistory, HISTORY_FILE};
 use crate::jobs::job_service::JobService;
 use crate::manager::manager_startup::LocalCapture;
 use crate::manager::promotable_channel_targets::{ApplyChannelControl, ChannelControls};
@@ -64,7 +64,7 @@ pub fn run(loaded: LoadedConfig, reload: ReloadSource, front_end: &mut dyn Front
     // This runtime runs the binlog servers, the managers and the HTTP API. They must answer even if the disk
     // is slow.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    // This runtime runs the channels, and the captures that only channels wait for. A capture that
+    // This runtime runs the channels, and the captures that do not acknowledge commits. A capture that
     // acknowledges commits of its source has its own thread.
     let apply_runtime =
         tokio::runtime::Builder::new_multi_thread().thread_name("replay").enable_all().build()?;
@@ -135,7 +135,7 @@ pub fn run(loaded: LoadedConfig, reload: ReloadSource, front_end: &mut dyn Front
 }
 
 /// The reason that a stopped channel reports if the configuration stops it until `tailwater channel start`.
-pub(crate) const STOPPED_BY_CONFIGURATION: &str = "its configuration has stopped = true";
+pub(crate) const STOPPED_BY_CONFIGURATION: &str = "the channel's configuration has stopped = true";
 
 /// Starts the channels on `apply_runtime`, and the manager if one is configured. Each channel comes with the
 /// name of its source and whether it stays stopped.
@@ -186,12 +186,12 @@ fn start(
     let history = state.history.clone();
     let control = Arc::new(Control::new(state, observers, changes));
     if let Some(history) = history {
-        tokio::spawn(history::record_forever(Arc::downgrade(&control), history));
+        tokio::spawn(chart_history::record_forever(Arc::downgrade(&control), history));
     }
     Ok(control)
 }
 
-/// The daemon runs without history if its file cannot be opened: charts are no reason to capture nothing.
+/// Opens the file with the history for charts. If that fails, the daemon runs without charts.
 fn open_history(config: &Config) -> Option<Arc<ChartHistory>> {
     let path = config.log.directory.join(HISTORY_FILE);
     let opened = ChartHistory::open(&path);

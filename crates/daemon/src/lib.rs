@@ -10,7 +10,7 @@
 //!   clients. The crate `http_api` has the listeners and the metrics.
 //! - [`cluster_prober`]: probes the servers and relays of a cluster once for all readers.
 //!   [`server_role_check`]: checks whether a server is the primary or a usable replica.
-//! - [`history`]: the figures of the last hour and day.
+//! - [`chart_history`]: the figures of the last hour and day.
 //! - `status`: what is wrong and what to do, for `tailwater status`. `monitoring`: reads what only metrics
 //!   and the status show.
 //! - [`jobs`]: long work of the daemon and of command lines.
@@ -21,13 +21,13 @@
 
 pub mod api;
 pub mod bearer_token;
+pub mod chart_history;
 pub mod cluster_prober;
 pub mod configuration_reload;
 pub mod control_api;
 pub mod control_socket;
 pub mod daemon_lifecycle;
 pub mod error_chain;
-pub mod history;
 pub mod jobs;
 pub mod manager;
 mod monitoring;

@@ -1,7 +1,7 @@
 //! Converts the configuration to the options of the engines.
 
 mod binlog_server_options;
-mod capture_receiver_thread;
+mod capture_log_receiver;
 mod channel_options;
 pub mod channel_progress_reader;
 mod cluster_topology;

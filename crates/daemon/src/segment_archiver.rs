@@ -27,7 +27,7 @@ pub struct Schedule {
     pub retention: Option<Duration>,
 }
 
-/// How often the archiver looks whether its interval was changed.
+/// Interval of the checks whether the schedule was changed.
 const SCHEDULE_CHECK: Duration = Duration::from_secs(1);
 
 /// Starts a thread that archives until the process ends. The process may end at any time, because a partial
@@ -56,7 +56,7 @@ pub fn start(jobs: Vec<ArchiveJob>, schedule: Arc<Mutex<Schedule>>) -> std::io::
     thread::Builder::new().name("archiver".into()).spawn(archive_all).map(drop)
 }
 
-/// Sleeps for the interval, also if it is changed meanwhile.
+/// Sleeps for the archiving interval. If the interval is changed during the sleep, the new interval counts.
 fn sleep(schedule: &Mutex<Schedule>) {
     let began = Instant::now();
     loop {

@@ -125,15 +125,15 @@ fn primary(
     }
     match &fresh(probe, stale_after_ms)?.writable {
         Ok(true) => Ok(()),
-        Ok(false) => Err("it is read-only".to_owned()),
+        Ok(false) => Err("the server is read-only".to_owned()),
         Err(reason) => Err(reason.clone()),
     }
 }
 
 fn fresh(probe: Option<&WritableProbe>, stale_after_ms: u64) -> Result<&WritableProbe, String> {
-    let probe = probe.ok_or("it has not been probed yet")?;
+    let probe = probe.ok_or("the server has not been probed yet")?;
     if probe.age_ms > stale_after_ms {
-        return Err(format!("its last probe began {} ms ago", probe.age_ms));
+        return Err(format!("the last probe of the server began {} ms ago", probe.age_ms));
     }
     Ok(probe)
 }
@@ -151,29 +151,31 @@ fn replica(
     lag_seconds_max: u64,
 ) -> Result<f64, String> {
     let Some(path) = cluster.nodes.iter().find_map(|root| path_to(root, server)) else {
-        return Err("it is not a server of this cluster".to_owned());
+        return Err("no server of this cluster has this name".to_owned());
     };
     let Some((first, below)) = path.split_first() else {
-        return Err("it is not in the topology tree".to_owned());
+        return Err("the server is not in the topology tree".to_owned());
     };
     if first.role != NodeRole::Primary {
         return Err(match below.is_empty() {
-            true => "it replicates from no server of the configuration".to_owned(),
-            false => format!("it replicates from {}, which is not the primary", first.name),
+            true => "the server replicates from no server of the configuration".to_owned(),
+            false => format!("the server replicates from {}, which is not the primary", first.name),
         });
     }
     if below.is_empty() {
-        return Err("it is the primary".to_owned());
+        return Err("the server is the primary".to_owned());
     }
     let mut lag = 0.0;
     for node in below {
         lag += lag_of(node, silent_ms).map_err(|reason| match node.name == server {
             true => reason,
-            false => format!("{}, which it replicates from: {reason}", node.name),
+            false => format!("{}, which the server replicates from: {reason}", node.name),
         })?;
     }
     if lag > lag_seconds_max as f64 {
-        return Err(format!("its lag is {lag:.1} s, and at most {lag_seconds_max} s are allowed"));
+        return Err(format!(
+            "the lag of the server is {lag:.1} s, and at most {lag_seconds_max} s are allowed"
+        ));
     }
     Ok(lag)
 }
@@ -198,10 +200,10 @@ fn lag_of(node: &TopologyNode, silent_ms: &dyn Fn(&str) -> Option<u64>) -> Resul
         return Ok(silent as f64 / 1000.0);
     }
     match (node.role, node.lag_seconds) {
-        (NodeRole::Relay, _) if !node.reached => Err("it has not been probed yet".to_owned()),
+        (NodeRole::Relay, _) if !node.reached => Err("the relay has not been probed yet".to_owned()),
         (NodeRole::Relay, _) => Ok(0.0),
         (_, Some(lag)) => Ok(lag),
-        (_, None) => Err("it does not report its lag".to_owned()),
+        (_, None) => Err("the server does not report its lag".to_owned()),
     }
 }
 
@@ -258,9 +260,9 @@ mod tests {
         let silent = |name: &str| Some(if name == "relay2" { 9_000 } else { 0 });
         assert_eq!(replica(&tree(relay.clone()), "db2", &silent, 5), Ok(1.0));
         let cut_off = troubled(relay.clone(), ProblemCode::RelayNotStreaming);
-        says(replica(&tree(cut_off), "db2", &silent, 5), "its lag is 10.0 s");
+        says(replica(&tree(cut_off), "db2", &silent, 5), "the lag of the server is 10.0 s");
         let dead = troubled(relay.clone(), ProblemCode::RelayNotRunning);
-        says(replica(&tree(dead), "db2", &silent, 5), "relay2, which it replicates from");
+        says(replica(&tree(dead), "db2", &silent, 5), "relay2, which the server replicates from");
         says(
             replica(&tree(TopologyNode { reached: false, ..relay }), "db2", &silent, 5),
             "not been probed yet",
@@ -319,10 +321,13 @@ mod tests {
         };
         assert_eq!(check(&followed, "db1", seen(3_000, Ok(true))), "");
         assert_eq!(check(&followed, "db2", seen(0, Ok(true))), "the log follows db1");
-        assert_eq!(check(&followed, "db1", seen(0, Ok(false))), "it is read-only");
+        assert_eq!(check(&followed, "db1", seen(0, Ok(false))), "the server is read-only");
         assert_eq!(check(&followed, "db1", seen(0, Err("refused".to_owned()))), "refused");
-        assert_eq!(check(&followed, "db1", seen(3_001, Ok(true))), "its last probe began 3001 ms ago");
-        assert_eq!(check(&followed, "db1", None), "it has not been probed yet");
+        assert_eq!(
+            check(&followed, "db1", seen(3_001, Ok(true))),
+            "the last probe of the server began 3001 ms ago"
+        );
+        assert_eq!(check(&followed, "db1", None), "the server has not been probed yet");
         let stopped = FollowedServer { withheld: Some("the log is stopped".to_owned()), ..followed };
         assert_eq!(check(&stopped, "db1", seen(0, Ok(true))), "the log is stopped");
     }
@@ -356,10 +361,10 @@ mod tests {
         assert_eq!(replica(&tree, "db2", &|_| Some(0), 5), Ok(3.0));
         assert_eq!(replica(&tree, "db3", &|_| Some(0), 5), Ok(5.0));
         assert_eq!(replica(&tree, "reports", &|_| Some(0), 1), Ok(1.0));
-        says(replica(&tree, "db3", &|_| Some(0), 4), "its lag is 5.0 s");
-        says(replica(&tree, "db1", &|_| Some(0), 5), "it is the primary");
-        says(replica(&tree, "db9", &|_| Some(0), 5), "not a server of this cluster");
-        says(replica(&tree, "tailwater", &|_| Some(0), 5), "not a server of this cluster");
+        says(replica(&tree, "db3", &|_| Some(0), 4), "the lag of the server is 5.0 s");
+        says(replica(&tree, "db1", &|_| Some(0), 5), "the server is the primary");
+        says(replica(&tree, "db9", &|_| Some(0), 5), "no server of this cluster has this name");
+        says(replica(&tree, "tailwater", &|_| Some(0), 5), "no server of this cluster has this name");
 
         // The relay does not stream, so the replicas that read from it cannot know their lag.
         let silent = led(vec![node(
@@ -369,7 +374,7 @@ mod tests {
             vec![troubled(relay.clone(), ProblemCode::RelayNotStreaming)],
         )]);
         assert_eq!(replica(&silent, "db2", &|_| Some(1_500), 5), Ok(4.5));
-        says(replica(&silent, "db2", &|_| Some(2_500), 5), "its lag is 5.5 s");
+        says(replica(&silent, "db2", &|_| Some(2_500), 5), "the lag of the server is 5.5 s");
         says(replica(&silent, "db2", &|_| None, 5), "nothing from the primary");
     }
 
@@ -380,7 +385,7 @@ mod tests {
             let middle = troubled(node("db2", NodeRole::Replica, Some(0.0), vec![below.clone()]), code);
             let tree = led(vec![node("db1", NodeRole::Primary, None, vec![middle])]);
             says(replica(&tree, "db2", &|_| Some(0), 5), &code.to_string());
-            says(replica(&tree, "db3", &|_| Some(0), 5), "db2, which it replicates from");
+            says(replica(&tree, "db3", &|_| Some(0), 5), "db2, which the server replicates from");
         }
         let quiet = node("db2", NodeRole::Replica, None, Vec::new());
         says(
@@ -390,7 +395,10 @@ mod tests {
         // The server `old` is a former primary, to which clients do not write any more. It has a replica.
         let stray = node("old", NodeRole::Server, None, vec![below]);
         let tree = led(vec![node("db1", NodeRole::Primary, None, Vec::new()), stray]);
-        says(replica(&tree, "db3", &|_| Some(0), 5), "it replicates from old, which is not the primary");
+        says(
+            replica(&tree, "db3", &|_| Some(0), 5),
+            "the server replicates from old, which is not the primary",
+        );
         says(replica(&tree, "old", &|_| Some(0), 5), "replicates from no server of the configuration");
     }
 

@@ -108,7 +108,9 @@ fn replica(server: &str, query: &mut Query) -> Result<Route, RouteError> {
 fn name(text: &str) -> Result<String, RouteError> {
     let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     if text.is_empty() || text.len() > 64 || !text.chars().all(legal) {
-        return Err(RouteError::Bad("a name is 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`".to_owned()));
+        return Err(RouteError::Bad(
+            "a name has 1 to 64 of the characters a-z, A-Z, 0-9, `_`, `-`, `.`".to_owned(),
+        ));
     }
     Ok(text.to_owned())
 }

@@ -155,7 +155,7 @@ struct Yes;
 
 impl ConfirmFailure for Yes {
     fn confirm(&self) -> ConfirmationFuture<'_> {
-        Box::pin(async { Ok("it is dead".to_owned()) })
+        Box::pin(async { Ok("the primary is dead".to_owned()) })
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 use tailwater_daemon::api::captures::{LogReaderSnapshot, SemiSyncAckers};
 use tailwater_daemon::api::daemon_status::DaemonStatus;
-use tailwater_daemon::api::monitored_results::LogDiskSnapshot;
+use tailwater_daemon::api::disk_backup_and_drift_snapshots::LogDiskSnapshot;
 use tailwater_daemon::control_socket::get;
 
 /// The state of a daemon at one time.

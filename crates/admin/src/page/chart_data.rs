@@ -10,7 +10,7 @@ use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use tailwater_chart_history::{HistoryKind, HistoryPeriod, HistoryPoint};
 use tailwater_daemon::api::daemon_snapshot::DaemonSnapshot;
-use tailwater_daemon::history::ChartHistory;
+use tailwater_daemon::chart_history::ChartHistory;
 use tailwater_topology::NodeRole;
 
 use super::PageState;

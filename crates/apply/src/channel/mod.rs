@@ -175,7 +175,7 @@ impl Channel {
     /// Starts a channel on the current tokio runtime. The channel applies at once, unless `stopped`.
     /// `source_time` measures its lag.
     pub fn start(options: ChannelOptions, log: LogHandle, source_time: SourceTime, stopped: bool) -> Self {
-        let reason = stopped.then(|| "its configuration has stopped = true".to_owned());
+        let reason = stopped.then(|| "the channel's configuration has stopped = true".to_owned());
         Self::start_unless_stopped(options, log, source_time, reason)
     }
 

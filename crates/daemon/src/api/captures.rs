@@ -82,7 +82,7 @@ pub struct CaptureSnapshot {
 /// The semi-sync replicas of a server, relays included, as that server reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SemiSyncAckers {
-    /// Number of connected ones.
+    /// Number of connected semi-sync replicas.
     pub connected: u32,
     /// Number of ACKs that a commit needs.
     pub needed: u32,
@@ -103,23 +103,23 @@ pub struct CaptureLogSnapshot {
     /// duration, in seconds, and the number of calls that took longer than the previous bound. The last entry
     /// has no bound.
     pub sync_counts: Vec<(Option<f64>, u64)>,
-    /// The sum of these durations, in seconds.
+    /// The total duration of these calls of fdatasync, in seconds.
     pub sync_seconds_total: f64,
 }
 
 /// A reader of a log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogReaderSnapshot {
-    /// The name under which the log knows it: `channel NAME` or `replica SERVER_ID`.
+    /// The name of the reader in the log: `channel NAME` or `replica SERVER_ID`.
     pub name: String,
-    /// The durable bytes of local segments that it has not read, or may need again.
+    /// The durable bytes of local segments that the reader has not read, or may need again.
     pub behind_bytes: u64,
 }
 
 /// An alarm about the semi-sync of a source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CaptureAlarm {
-    /// Its stable code.
+    /// The stable code of the alarm.
     pub code: &'static str,
     /// What is wrong, and what to do.
     pub text: String,
@@ -137,22 +137,22 @@ pub struct FollowedServer {
 /// A segment of a log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SegmentSnapshot {
-    /// Its number, from 1.
+    /// The number of the segment, from 1.
     pub number: u64,
-    /// The source's binlog file of which it is a copy.
+    /// The source's binlog file of which the segment is a copy.
     pub source_file: String,
-    /// The offset of its first event in that file.
+    /// The offset of the segment's first event in the source's binlog file.
     pub source_offset: u64,
     /// The `server_id` of the server that wrote the events.
     pub server_id: u32,
-    /// The version of that server.
+    /// The version of the server that wrote the events.
     pub server_version: String,
     /// 1 for the first server of the log, and 1 more after each change of the server.
     pub epoch: u32,
     /// Durable bytes.
     pub bytes: u64,
-    /// Whether it is complete.
+    /// Whether the segment is complete.
     pub is_sealed: bool,
-    /// Whether it is on this machine. Otherwise only the archive has it.
+    /// Whether the segment is on this machine. Otherwise only the archive has it.
     pub is_local: bool,
 }

@@ -129,10 +129,10 @@ pub enum LeaseState {
     },
     /// This manager does not hold the lease, and does not know of another that does.
     NotHeld {
-        /// Why it does not hold it.
+        /// Why this manager does not hold the lease.
         reason: String,
     },
-    /// The daemon is of an earlier version and does not report it.
+    /// The daemon is of an earlier version and does not report the state of the lease.
     #[default]
     Unreported,
 }
@@ -168,6 +168,6 @@ pub struct FindingReport {
 
 fn readiness_not_reported() -> FailoverReadiness {
     FailoverReadiness::Unknown {
-        reason: "the daemon is of an earlier version and does not report it".to_owned(),
+        reason: "the daemon is of an earlier version and does not report the lease".to_owned(),
     }
 }

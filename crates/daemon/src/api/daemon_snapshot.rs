@@ -5,8 +5,8 @@ use serde::Serialize;
 use super::captures::CaptureSnapshot;
 use super::channels::ChannelSnapshot;
 use super::clusters::ClusterSnapshot;
+use super::disk_backup_and_drift_snapshots::{BackupSnapshot, DriftCheckSnapshot, LogDiskSnapshot};
 use super::jobs::Job;
-use super::monitored_results::{BackupSnapshot, DriftCheckSnapshot, LogDiskSnapshot};
 
 /// The state of the daemon at one time. Taking it queries no server.
 #[derive(Debug, Clone, Default, Serialize)]

@@ -105,8 +105,8 @@ pub struct ClusterStatus {
     pub source: String,
     /// The name of the primary.
     pub primary: String,
-    /// The servers of the cluster, and its relays on other machines. Each comes after the one that it reads
-    /// from.
+    /// The servers of the cluster, and its relays on other machines. A server or relay comes after the one
+    /// that it reads from.
     pub servers: Vec<ClusterServer>,
     /// The manager's report; absent without a manager.
     pub manager: Option<ManagerSnapshot>,

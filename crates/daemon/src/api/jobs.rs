@@ -106,7 +106,7 @@ pub struct JobProgress {
 pub struct JobCancellation {
     /// Who has requested it: the name of a token, or the user of the control socket.
     pub by: String,
-    /// When, in milliseconds since 1970.
+    /// When it was requested, in milliseconds since 1970.
     pub at_ms: u64,
 }
 
@@ -239,7 +239,7 @@ pub struct JobEnd {
     /// The error, or the result.
     #[serde(default)]
     pub message: Option<String>,
-    /// The last progress; if absent, that of the last report stays.
+    /// The last progress of the job. If absent, the progress of its last report is kept.
     #[serde(default)]
     pub progress: Option<JobProgress>,
     /// The last lines of its log.

@@ -39,7 +39,7 @@ pub enum ManagerRequest {
     Runs {
         /// The name of the source.
         source: String,
-        /// How many at most.
+        /// The greatest number of failovers and switchovers in the answer.
         count_max: usize,
     },
     /// Prevent automatic failovers until the request `Resume`.
@@ -104,7 +104,7 @@ pub struct RunSummary {
     pub kind: RunKind,
     /// Whether it is a dry run.
     pub dry_run: bool,
-    /// The interrupted failover or switchover that it undoes or finishes.
+    /// The interrupted failover or switchover that this recovery undoes or finishes.
     pub resumes: Option<String>,
     /// The old primary.
     pub primary: String,

@@ -8,7 +8,7 @@
 //!   [`cluster_servers`]: its parts.
 //! - [`daemon_status`]: the same for operators, with what is wrong.
 //! - [`capture_orders`]: orders to the capture of a source, also from another machine.
-//! - [`monitored_results`]: the log's disk, backups, and checks for drift.
+//! - [`disk_backup_and_drift_snapshots`]: the log's disk, backups, and checks for drift.
 //! - [`jobs`]: long work, and requests about it.
 //! - [`manager_requests`]: requests to the manager.
 
@@ -21,6 +21,6 @@ pub mod configuration_reloads;
 pub mod daemon_requests;
 pub mod daemon_snapshot;
 pub mod daemon_status;
+pub mod disk_backup_and_drift_snapshots;
 pub mod jobs;
 pub mod manager_requests;
-pub mod monitored_results;

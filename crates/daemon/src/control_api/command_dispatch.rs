@@ -171,7 +171,8 @@ async fn change_channel(command: ControlCommand, state: &DaemonState) -> anyhow:
     Ok(())
 }
 
-/// Refuses to start a channel whose target has become the primary: it would receive its own commits again.
+/// Refuses to start a channel whose target has become the primary, because the target would receive its own
+/// commits again.
 fn refuse_if_target_is_primary(channel: &Channel, state: &DaemonState) -> anyhow::Result<()> {
     let name = channel.name();
     let reads = |source: &&SourceHandle| {

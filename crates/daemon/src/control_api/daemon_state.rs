@@ -21,7 +21,7 @@ use crate::api::captures::{
 };
 use crate::api::channels::ChannelSnapshot;
 use crate::api::clusters::ManagerSnapshot;
-use crate::history::ChartHistory;
+use crate::chart_history::ChartHistory;
 use crate::jobs::job_service::JobService;
 use crate::manager::client_requests::Manager;
 use crate::monitoring::Monitor;
@@ -120,11 +120,11 @@ impl SourceHandle {
     /// Returns the server that the log follows, and whether it counts as the primary.
     fn followed(&self, state: &CaptureState, orders: PersistedOrders) -> FollowedServer {
         let withheld = match state {
-            _ if orders.stopped.is_some() => Some("the log is stopped by order".to_owned()),
-            CaptureState::StoppedByOrder(_) => Some("the log is stopped by order".to_owned()),
+            _ if orders.stopped.is_some() => Some("the log is stopped by order of the manager".to_owned()),
+            CaptureState::StoppedByOrder(_) => Some("the log is stopped by order of the manager".to_owned()),
             // For example, the server's history differs from the log's. New commits on that server are then
             // not in the log.
-            CaptureState::Refused(reason) => Some(format!("the log no longer follows it: {reason}")),
+            CaptureState::Refused(reason) => Some(format!("the log no longer follows the server: {reason}")),
             CaptureState::Stopped => Some("the daemon is stopping".to_owned()),
             CaptureState::Connecting | CaptureState::Streaming | CaptureState::Waiting(_) => None,
         };

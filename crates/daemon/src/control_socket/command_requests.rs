@@ -40,12 +40,12 @@ enum AnswerKind {
 }
 
 impl ApiRequest {
-    /// A request for a resource, whose body the caller reads.
+    /// Returns a GET request for a resource. The caller parses the body of the response.
     pub(super) fn get(path: &[&str]) -> anyhow::Result<Self> {
         Self::new(Method::GET, path, None, AnswerKind::Status)
     }
 
-    /// The request for a command.
+    /// Returns the request for a command.
     ///
     /// # Errors
     /// If clients of the socket cannot send the command.
@@ -136,7 +136,7 @@ impl ApiRequest {
         }
     }
 
-    /// Who sends the request is not part of it: the daemon takes that from the connection.
+    /// The request does not name its sender, because the daemon knows the sender from the connection.
     fn of_job(request: &JobRequest) -> anyhow::Result<Self> {
         let one = |method, id: &u64, action: Option<&str>, body, answer| {
             let id = id.to_string();
@@ -207,7 +207,7 @@ impl ApiRequest {
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> anyhow::Result<T> {
-    serde_json::from_slice(body).context("its body cannot be parsed")
+    serde_json::from_slice(body).context("the body of the response cannot be parsed")
 }
 
 #[cfg(test)]

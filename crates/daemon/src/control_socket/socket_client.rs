@@ -96,8 +96,7 @@ impl ControlError {
 /// # Errors
 /// If no daemon listens there, or it does not answer.
 pub fn ask(socket: &Path, command: &ControlCommand) -> anyhow::Result<ControlAnswer> {
-    // The caller may run in a runtime, whose threads must not wait for another future. So the request has its
-    // own thread.
+    // The caller may run in a tokio runtime, whose threads must not block. So the request has its own thread.
     let asked = std::thread::scope(|scope| {
         let asking = scope.spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -128,7 +127,7 @@ pub async fn get<T: DeserializeOwned>(socket: &Path, path: &[&str]) -> anyhow::R
         return Err(match failed.map_err(|error| bad_answer(socket, format!("{error:#}")))? {
             ControlAnswer::Failed { code: Some(code), message } => anyhow!("{code}: {message}"),
             ControlAnswer::Failed { message, .. } => anyhow!("{message}"),
-            _ => anyhow!("the answer of the daemon is no failure"),
+            _ => anyhow!("the daemon reports a failure, but its answer does not describe one"),
         });
     }
     serde_json::from_slice(&body).map_err(|error| bad_answer(socket, error.to_string()).into())

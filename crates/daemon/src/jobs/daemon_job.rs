@@ -18,7 +18,7 @@ impl DaemonJob {
 
     /// Reports the progress.
     pub fn report(&self, progress: JobProgress) {
-        // It fails only after the end.
+        // A report fails only after the end of the job.
         let _ = self.service.report(self.id, JobReport { progress, log: Vec::new() });
     }
 

@@ -20,7 +20,7 @@ pub(super) fn read(path: &Path) -> Result<Option<StoredJobs>> {
     let stored: StoredJobs = serde_json::from_slice(&bytes)?;
     if stored.schema_version > SCHEMA_VERSION {
         let version = stored.schema_version;
-        return Err(Error::other(format!("a later version of Tailwater wrote it (format {version})")));
+        return Err(Error::other(format!("a later version of Tailwater wrote the file (format {version})")));
     }
     Ok(Some(stored))
 }
@@ -47,7 +47,7 @@ mod tests {
         assert_eq!(read(&path)?, Some(jobs.clone()));
         write(&path, &StoredJobs { schema_version: SCHEMA_VERSION + 1, ..jobs })?;
         let later = read(&path).expect_err("a later version was read");
-        assert!(later.to_string().contains("a later version of Tailwater wrote it"), "{later}");
+        assert!(later.to_string().contains("a later version of Tailwater wrote the file"), "{later}");
         std::fs::write(&path, "{\"schema_version\": 1, \"next")?;
         assert!(read(&path).is_err(), "a damaged file was read");
         Ok(())

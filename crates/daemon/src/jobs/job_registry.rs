@@ -19,7 +19,7 @@ pub(super) const ENDED_MAX: usize = 100;
 /// The greatest number of lines of a job's log that are kept.
 pub(super) const LOG_LINES_MAX: usize = 50;
 
-/// Longer texts are cut, in bytes.
+/// Maximum length of a text, in bytes. Longer texts are cut.
 const TEXT_BYTES_MAX: usize = 1000;
 
 /// A job is lost if it has been silent for this time, and its process is gone.
@@ -125,8 +125,8 @@ impl Default for JobRegistry {
 }
 
 impl JobRegistry {
-    /// Continues with the jobs of an earlier process of the daemon. Its own jobs have ended with it. Command
-    /// lines may still run and report.
+    /// Takes over the list of jobs from the previous process of the daemon. The daemon's own jobs ended with
+    /// that process. Jobs of command lines may still run and report.
     pub fn restore(stored: StoredJobs, now: JobTime) -> Self {
         let mut registry = Self { next_id: stored.next_id.max(1), ..Self::default() };
         for mut details in stored.jobs {
@@ -191,7 +191,7 @@ impl JobRegistry {
         Ok(id)
     }
 
-    /// Records the progress of a job. A job that counted as lost runs again.
+    /// Records the progress of a job. A job that counted as lost counts as running again.
     ///
     /// # Errors
     /// [`JobError::Unknown`], [`JobError::Ended`].
@@ -227,7 +227,7 @@ impl JobRegistry {
         Ok(running.details.clone())
     }
 
-    /// Records the end of a job. A job that counted as lost has its true end then.
+    /// Records the end of a job, even if the job counted as lost.
     ///
     /// # Errors
     /// [`JobError::Unknown`], [`JobError::Ended`].
@@ -262,10 +262,10 @@ impl JobRegistry {
             match running.details.job.process {
                 _ if running.details.job.origin == JobOrigin::Daemon => None,
                 Some(process) if silent >= SILENT_WITHOUT_PROCESS && !is_running(process) => {
-                    Some(format!("process {} has ended without a report of how", process.pid))
+                    Some(format!("process {} has ended without reporting a result", process.pid))
                 }
                 _ if silent >= SILENT_MAX => {
-                    Some(format!("no report for {} s: is its process stopped?", silent.as_secs()))
+                    Some(format!("no report for {} s: is the process of the job stopped?", silent.as_secs()))
                 }
                 _ => None,
             }

@@ -38,10 +38,10 @@ struct JobServiceState {
     tokens: Mutex<HashMap<u64, CancellationToken>>,
     started: Instant,
     changes: ChangeCounter,
-    /// Number of changes that must be stored, and the number that are stored.
+    /// Number of the newest change that must be stored, and of the newest change that is stored.
     to_store: watch::Sender<u64>,
     stored: watch::Sender<u64>,
-    /// Whether the list is stored.
+    /// Whether the list of jobs is stored in a file.
     has_file: bool,
 }
 
@@ -94,7 +94,8 @@ impl JobService {
             }
             JobRequest::Register { registration, caller } => {
                 let id = self.register(registration, caller).map_err(refused)?;
-                // Otherwise a daemon that dies now could give the number to another job.
+                // Without this wait, a daemon that dies now could give the number to another job after its
+                // restart.
                 self.wait_stored().await;
                 JobAnswer::Registered(RegisteredJob { id })
             }
@@ -149,7 +150,7 @@ impl JobService {
         }
         let wanted = *self.0.to_store.borrow();
         let mut stored = self.0.stored.subscribe();
-        // After that time the change is stored when the disk answers again.
+        // If the disk takes longer, the change is stored as soon as the disk answers again.
         let _ = tokio::time::timeout(STORE_WAIT_MAX, stored.wait_for(|stored| *stored >= wanted)).await;
     }
 
@@ -230,7 +231,7 @@ async fn find_lost(service: Weak<JobServiceState>) {
         let now = service.now();
         let lost = service.registry.lock().find_lost(now, process_check::is_running);
         for id in &lost {
-            warn!(job = id, "the job is lost: its command has stopped to report");
+            warn!(job = id, "the job is lost: its command no longer sends reports");
         }
         if !lost.is_empty() {
             service.changed(true);
@@ -255,7 +256,7 @@ async fn store(service: Weak<JobServiceState>, mut to_store: watch::Receiver<u64
             }
             _ => {}
         }
-        // Also after a failure: the jobs must run while the disk is full.
+        // The change counts as stored even after a failure, because jobs must run while the disk is full.
         let Some(service) = service.upgrade() else { return };
         service.stored.send_replace(number);
     }

@@ -210,7 +210,7 @@ async fn rejoin(
         }
         (Ok(former), None) => match listed.run(&former).await {
             Some(result) => result,
-            // An operator has cancelled it; the caller finds that out.
+            // An operator has cancelled the rejoin. The caller notices that.
             None => return false,
         },
     };

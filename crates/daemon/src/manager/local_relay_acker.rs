@@ -158,7 +158,7 @@ impl SocketAcker {
         match answer {
             ControlAnswer::Acker(status) => status.report(name).map_err(AckerError::Unknown),
             ControlAnswer::Failed { code, message } => Err(AckerFailure { code, message }.into()),
-            _ => Err(unknown("its answer is not the state of an acker".into())),
+            _ => Err(unknown("the answer is not the state of an acker".into())),
         }
     }
 

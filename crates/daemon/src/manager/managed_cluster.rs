@@ -170,7 +170,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         let analysis = *self.analysis.lock();
         let watched = start_watch((&self.parts, analysis), primary, self.clock)?;
         *self.watched() = watched;
-        // They may have been changed meanwhile.
+        // A reload of the configuration may have changed the thresholds in the meantime.
         let analysis = *self.analysis.lock();
         self.watched().watch.set_settings(analysis);
         self.primary_changes.send_modify(|count| *count += 1);

@@ -25,7 +25,7 @@ use tailwater_topology::ServerVersion;
 use super::automatic_rejoin::rejoin_former_primaries;
 use super::client_requests::Manager;
 use super::etcd_audit_records::SharedAudits;
-use super::lease_config;
+use super::lease_from_config;
 use super::local_relay_acker::LocalAcker;
 use super::managed_cluster::{ClusterParts, ManagedCluster, TermFloor};
 use super::persisted_failover_guard::PersistedGuard;
@@ -102,7 +102,7 @@ impl ClusterSetup<'_> {
     fn start(&self, manager: &mut Manager) -> anyhow::Result<()> {
         let (manager_config, source) = (self.manager_config, self.source);
         let folder = self.config.log.directory.join("manager");
-        let lease = lease_config::start(manager_config, self.name, &folder, &source.name)?;
+        let lease = lease_from_config::start(manager_config, self.name, &folder, &source.name)?;
         let parts = self.parts(&folder, lease.handle())?;
         let (cluster, supervisor) = ManagedCluster::start(parts)?;
         let guarded = Arc::clone(&cluster);
@@ -121,7 +121,8 @@ impl ClusterSetup<'_> {
 
     fn parts(&self, folder: &Path, lease: LeaseHandle) -> anyhow::Result<ClusterParts<ServerExecutor>> {
         let (manager_config, source) = (self.manager_config, self.source);
-        let etcd_value = |key: &str| lease_config::etcd_value(manager_config, self.name, &source.name, key);
+        let etcd_value =
+            |key: &str| lease_from_config::etcd_value(manager_config, self.name, &source.name, key);
         let relays = self.relays()?;
         let executor_parts = ExecutorParts::of(self.config, manager_config, source, &relays, self.channels)?;
         let (config, wired) = (self.config.clone(), source.clone());
@@ -280,7 +281,7 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
         let Some(manager_config) = &config.manager else { continue };
         let serves: Vec<_> = config.serves.iter().filter(|serve| serve.source == source.name).collect();
         account(manager_config, &serves)?;
-        lease_config::check(manager_config)?;
+        lease_from_config::check(manager_config)?;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@
 //! - [`relay_probes`]: the state of relays, for the watch and for other readers.
 //! - [`promotable_channel_targets`]: channels whose targets may become primary.
 //! - [`persisted_failover_guard`]: the guard that holds failovers back, also after a restart.
-//! - [`lease_config`]: the lease of the configuration.
+//! - [`lease_from_config`]: the lease of the configuration.
 //! - [`failover_request_builder`]: builds the requests for failovers, switchovers and recoveries.
 //! - [`automatic_rejoin`]: rejoins former primaries without an operator. [`former_primary_rejoin`]: makes a
 //!   former primary a replica again. `rejoin_jobs`: lists automatic rejoins as jobs.
@@ -21,7 +21,7 @@ pub mod client_requests;
 pub mod etcd_audit_records;
 pub mod failover_request_builder;
 pub mod former_primary_rejoin;
-pub mod lease_config;
+pub mod lease_from_config;
 pub mod local_relay_acker;
 pub mod managed_cluster;
 pub mod manager_startup;

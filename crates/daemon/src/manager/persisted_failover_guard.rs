@@ -282,7 +282,7 @@ mod tests {
 
     use super::*;
 
-    /// A time that the test reaches only if something is wrong.
+    /// Time limit of each wait. A passing test never reaches it.
     const PATIENCE: Duration = Duration::from_secs(30);
 
     #[tokio::test]

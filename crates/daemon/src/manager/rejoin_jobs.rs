@@ -16,7 +16,7 @@ use crate::jobs::job_service::JobService;
 /// Interval of the reports.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The jobs of the servers that are rejoined. A job lasts over all attempts.
+/// The jobs of the servers that are being rejoined. All attempts to rejoin a server belong to one job.
 #[derive(Debug)]
 pub(super) struct RejoinJobs {
     service: JobService,
@@ -36,8 +36,8 @@ impl RejoinJobs {
         Self { service, jobs: BTreeMap::new() }
     }
 
-    /// Rejoins a server. Returns `None` if an operator has cancelled that: the rejoin then stops as at a
-    /// failover, and can be resumed.
+    /// Rejoins a server. Returns `None` if an operator has cancelled the rejoin. Like a rejoin that a
+    /// failover interrupts, a cancelled rejoin can be resumed.
     pub async fn run(&mut self, former: &FormerPrimary) -> Option<anyhow::Result<RejoinReport>> {
         let service = self.service.clone();
         let listed = self.jobs.entry(former.server().to_owned()).or_insert_with(|| {
@@ -62,7 +62,7 @@ impl RejoinJobs {
         listed.last = match result {
             Ok(report) if report.reads_from.is_some() => (JobOutcome::Finished, None, None),
             Ok(_) => {
-                let text = "its rows differ from the primary's: `tailwater rejoin` shows where";
+                let text = "the server's rows differ from the primary's: `tailwater rejoin` shows where";
                 (JobOutcome::Failed, None, Some(text.to_owned()))
             }
             Err(error) => {
@@ -91,12 +91,14 @@ impl RejoinJobs {
     pub fn end_cancelled(&mut self, source: &str, server: &str) {
         warn!(source, server, "an operator has cancelled the rejoin; `tailwater rejoin` resumes it");
         if let Some(job) = self.jobs.remove(server).and_then(|listed| listed.job) {
-            let text = format!("`tailwater rejoin` of {server} resumes it; the daemon does after a restart");
+            let text = format!(
+                "`tailwater rejoin` of {server} resumes the rejoin; so does the daemon after a restart"
+            );
             job.end(JobOutcome::Cancelled, None, Some(text));
         }
     }
 
-    /// Ends the job of a server, as its last attempt has ended.
+    /// Ends the job of a server with the outcome of its last attempt.
     pub fn end(&mut self, server: &str) {
         let Some(RejoinJob { job: Some(job), last: (outcome, code, message), .. }) = self.jobs.remove(server)
         else {

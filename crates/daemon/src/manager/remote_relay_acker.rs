@@ -145,7 +145,7 @@ impl RemoteRelay {
             if body.len() + part.len() > ANSWER_BYTES_MAX {
                 return Err(RelayRequestError::Unknown(
                     ProbeFailure::ProtocolError,
-                    "its answer is too long".to_owned(),
+                    "the answer of the relay is too long".to_owned(),
                 ));
             }
             body.extend_from_slice(&part);

@@ -1,11 +1,11 @@
-//! What metrics and the status show and nothing else of the daemon needs to know: the space of the log's
-//! disk, the age of backups, the results of checks for drift.
+//! Figures that only metrics and the status need: the space of the log's disk, the age of backups, the
+//! results of checks for drift.
 //!
-//! - `free_space_forecast`: when the disk will be full. Pure.
-//! - `monitored_results`: reads the folders of `[[backup]]` and the files of `[[check]]`.
+//! - `free_space_forecast`: when the disk will be full. Does no I/O.
+//! - `backup_and_drift_results`: reads the folders of `[[backup]]` and the files of `[[check]]`.
 
+mod backup_and_drift_results;
 mod free_space_forecast;
-mod monitored_results;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use parking_lot::Mutex;
 use tailwater_config::Config;
 use tokio::task::JoinSet;
 
+use self::backup_and_drift_results::ResultReader;
 use self::free_space_forecast::FreeSpaceForecast;
-use self::monitored_results::ResultReader;
-use crate::api::monitored_results::{BackupSnapshot, DriftCheckSnapshot, LogDiskSnapshot};
+use crate::api::disk_backup_and_drift_snapshots::{BackupSnapshot, DriftCheckSnapshot, LogDiskSnapshot};
 
 /// How often the disk is measured, and backups and checks are read.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// A disk that has not answered in this time hangs.
+/// A disk that has not answered in this time counts as hung.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// The latest readings.
@@ -33,7 +33,7 @@ pub(crate) struct Readings {
     pub drift_checks: Vec<DriftCheckSnapshot>,
 }
 
-/// Reads them in the background. A disk that hangs delays nothing else.
+/// Takes the readings in background tasks, so that a hung disk delays nothing else.
 #[derive(Debug, Default)]
 pub(crate) struct Monitor {
     readings: Arc<Mutex<Readings>>,
@@ -41,7 +41,7 @@ pub(crate) struct Monitor {
 }
 
 impl Monitor {
-    /// Starts to read. Must be called within a tokio runtime.
+    /// Starts the background tasks. Must be called within a tokio runtime.
     pub fn start(config: &Config) -> Self {
         let readings = Arc::<Mutex<Readings>>::default();
         let mut tasks = JoinSet::new();
@@ -66,7 +66,7 @@ async fn measure_log_disk(directory: PathBuf, readings: Arc<Mutex<Readings>>) {
         let measuring = tokio::task::spawn_blocking(move || space(&folder));
         let space = match tokio::time::timeout(ANSWER_MAX, measuring).await {
             Ok(Ok(space)) => space.ok(),
-            // The disk does not answer. What was known before may be wrong.
+            // The disk does not answer. Its earlier reading may be wrong by now, so it is discarded.
             Ok(Err(_)) | Err(_) => None,
         };
         if let Some((_, free_bytes)) = space {
@@ -92,7 +92,7 @@ async fn read_results(mut reader: ResultReader, readings: Arc<Mutex<Readings>>) 
             let results = reader.read(Instant::now());
             (reader, results)
         });
-        // It fails only if the process ends.
+        // The reading fails only if the process ends.
         let Ok((again, (backups, drift_checks))) = reading.await else { return };
         reader = again;
         {

@@ -13,7 +13,7 @@ use tailwater_session::{Endpoint, TlsMode};
 use tailwater_topology::{ListenerPlan, RelayPlan, RemoteRelayPlan};
 use uuid::Uuid;
 
-use super::capture_receiver_thread::CaptureReceiver;
+use super::capture_log_receiver::CaptureReceiver;
 use super::connect_options;
 use tailwater_config::{
     Config, ConfigError, RelayConfig, ServeConfig, ServeTlsConfig, SourceConfig, UserConfig,
@@ -112,7 +112,9 @@ pub fn first_line(file: &Path) -> Result<String, ConfigError> {
     let text = tailwater_files::read_user_file_text(file, 1 << 20)
         .map_err(|error| ConfigError::of_file(file, format!("the password cannot be read: {error}")))?;
     match text.lines().next().unwrap_or_default() {
-        "" => Err(ConfigError::of_file(file, "its first line is empty; it must hold the password")),
+        "" => {
+            Err(ConfigError::of_file(file, "the first line of the file is empty; it must hold the password"))
+        }
         password => Ok(password.to_owned()),
     }
 }

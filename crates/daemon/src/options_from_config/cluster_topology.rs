@@ -159,7 +159,7 @@ fn set_primary(
     let member = plan.servers.iter_mut().find(|server| server.name == leader);
     let subject = followers.iter_mut().find(|follower| follower.name == leader);
     let (Some(member), Some(subject)) = (member, subject) else {
-        bail!("its capture was ordered to follow {leader:?}, and there is no [[server]] of that name");
+        bail!("the capture was ordered to follow {leader:?}, and there is no [[server]] of that name");
     };
     std::mem::swap(member, &mut plan.primary);
     std::mem::swap(subject, primary);

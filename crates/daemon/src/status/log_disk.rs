@@ -77,7 +77,7 @@ mod tests {
     async fn files_in_subfolders_count() -> anyhow::Result<()> {
         let folder = tempfile::tempdir()?;
         let empty = measure(Some(folder.path().to_owned())).await;
-        // Each of several folders counts, also those in folders.
+        // Files in all folders count, and also files in subfolders.
         for name in ["orders", "stock", "stock/older", "users"] {
             fs::create_dir(folder.path().join(name))?;
             let segment = folder.path().join(name).join("segment");

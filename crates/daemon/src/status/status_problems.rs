@@ -8,7 +8,7 @@ use tailwater_binlog_stats::LocalTime;
 use tailwater_topology::failure_analysis::{FailoverGuard, FailureCode};
 use tailwater_topology::{NodeRole, ProblemCode, TopologyNode};
 
-use super::monitored_problems::{backup_problem, disk_problem, drift_problem};
+use super::disk_backup_and_drift_problems::{backup_problem, disk_problem, drift_problem};
 use super::status_report::{cluster_of, is_own_relay, nodes};
 use crate::api::captures::CaptureSnapshot;
 use crate::api::channels::ChannelSnapshot;
@@ -102,7 +102,7 @@ fn cluster_problems(
     let is_detached = capture.is_some_and(|capture| !capture.report.is_streaming);
     for finding in &findings {
         let code = FailureCode::named(&finding.code);
-        // The problem of the source says the same as this finding, and more exactly.
+        // The problem that is reported for the source says the same as this finding, in more detail.
         let is_repeated = match code {
             Some(FailureCode::SemiSyncDegraded) => has_alarms,
             Some(FailureCode::RelayDetached) => is_detached && finding.server == OWN_RELAY,
@@ -193,7 +193,7 @@ fn manager_problems(found: &mut Vec<StatusProblem>, manager: &ManagerSnapshot) {
     if let Some(at_ms) = report.guard.last_failover_ms() {
         let at = LocalTime(at_ms.saturating_mul(1000)).date_and_time();
         let text = format!(
-            "no operator has acknowledged the failover at {at}; it holds back the next automatic failover"
+            "the failover at {at} holds back the next automatic failover, because no operator has acknowledged it"
         );
         let remedy = "examine the failover, then `tailwater manager acknowledge`";
         found.push(problem(object, "FailoverNotAcknowledged", text, remedy));
@@ -483,7 +483,7 @@ mod tests {
             let capture = &mut snapshot.captures[0];
             capture.alarms = vec![
                 CaptureAlarm { code: "TW-RELAY-0104", text: "the time-out is short".into() },
-                CaptureAlarm { code: "TW-RELAY-0102", text: "it has fallen back".into() },
+                CaptureAlarm { code: "TW-RELAY-0102", text: "semi-sync has fallen back".into() },
             ];
             let cluster = &mut snapshot.clusters[0];
             let primary = cluster.view.cluster.nodes[0].clone();

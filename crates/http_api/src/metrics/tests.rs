@@ -21,7 +21,9 @@ use tailwater_daemon::api::clusters::{
     ClusterReport, ClusterSnapshot, ClusterView, LeaseState, ManagerSnapshot,
 };
 use tailwater_daemon::api::daemon_snapshot::DaemonSnapshot;
-use tailwater_daemon::api::monitored_results::{BackupSnapshot, DriftCheckSnapshot, LogDiskSnapshot};
+use tailwater_daemon::api::disk_backup_and_drift_snapshots::{
+    BackupSnapshot, DriftCheckSnapshot, LogDiskSnapshot,
+};
 
 const GTIDS: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9";
 

@@ -63,7 +63,7 @@ async fn checks_follow_the_servers(kind: ServerKind) -> Result<()> {
     );
     let (code, body) = http.ask("GET", "/replica/primary")?;
     ensure!(
-        code == 503 && body["reason"] == "it is the primary",
+        code == 503 && body["reason"] == "the server is the primary",
         "/replica/primary is not refused with the expected reason: {body}"
     );
     ensure!(http.ask("GET", "/healthz")?.0 == 200);
@@ -83,7 +83,7 @@ async fn checks_follow_the_servers(kind: ServerKind) -> Result<()> {
     // A writable server is not necessarily the primary: a former primary that restarts is writable too.
     beside.sql(&format!("{} SET GLOBAL read_only = 0", unlock(kind))).await?;
     trial.primary.sql("SET GLOBAL read_only = 1").await?;
-    http.until("/primary/primary", 503, |body| body["reason"] == "it is read-only")?;
+    http.until("/primary/primary", 503, |body| body["reason"] == "the server is read-only")?;
     ensure!(http.ask("GET", "/primary/db2")?.0 == 503);
     trial.primary.sql(&format!("{} SET GLOBAL read_only = 0", unlock(kind))).await?;
     http.until("/primary/primary", 200, |_| true)?;

@@ -33,7 +33,7 @@ fn a_job_reports_is_cancelled_and_ends() -> Result<(), JobError> {
     let id = jobs.start(dump(Some(42)), at(0))?;
     assert_eq!(jobs.report(id, rows(10), at(1))?.cancellation, None);
     jobs.cancel(id, "bert".to_owned(), at(2))?;
-    // The first operator is the one who has cancelled it.
+    // The job keeps the name of the operator who cancelled it first.
     jobs.cancel(id, "carla".to_owned(), at(3))?;
     let cancellation = jobs.report(id, rows(20), at(4))?.cancellation;
     assert_eq!(cancellation.map(|cancel| cancel.by).as_deref(), Some("bert"));
@@ -73,7 +73,7 @@ fn a_silent_job_is_lost_and_its_next_report_finds_it_again() -> Result<(), JobEr
     assert_eq!(jobs.find_lost(at(60), exists), [stopped, remote]);
     let lost = &jobs.get(gone)?.job;
     assert_eq!(lost.state, JobState::Lost);
-    assert_eq!(lost.message.as_deref(), Some("process 1 has ended without a report of how"));
+    assert_eq!(lost.message.as_deref(), Some("process 1 has ended without reporting a result"));
     assert_eq!(jobs.get(own)?.job.state, JobState::Running);
     // A process that was stopped by a signal continues.
     jobs.report(stopped, rows(5), at(80))?;
@@ -126,7 +126,7 @@ proptest! {
             let text = "ä".repeat(length);
             let progress = JobProgress { phase: text.clone(), waiting: Some(text.clone()), ..JobProgress::default() };
             let log = vec![text.clone(); length / 20];
-            // The results are refusals for jobs that have ended or never started.
+            // Requests about jobs that have ended or never started are refused, so errors are ignored.
             let _ = match step {
                 0 | 1 => jobs.start(NewJob { subject: text, ..dump(None) }, now).map(drop),
                 2 => jobs.report(id, JobReport { progress, log }, now).map(drop),

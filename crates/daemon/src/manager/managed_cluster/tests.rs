@@ -33,7 +33,7 @@ use super::automatic_failover::FOLLOWED_PAUSE;
 use super::*;
 use crate::manager::client_requests::Manager;
 
-/// A time that a test reaches only if something is wrong.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A failover or switchover that requests a confirmation of the failure, and then ends with the given
@@ -84,7 +84,7 @@ impl ConfirmFailure for Gate {
     fn confirm(&self) -> ConfirmationFuture<'_> {
         Box::pin(async {
             self.0.notified().await;
-            Ok("it is dead".to_owned())
+            Ok("the primary is dead".to_owned())
         })
     }
 }
@@ -130,11 +130,11 @@ impl AckerControl for Away {
     }
 
     fn read(&self) -> AckerFuture<'_, AckerReport> {
-        Box::pin(async { Err(AckerError::Refused("it is unreachable".to_owned())) })
+        Box::pin(async { Err(AckerError::Refused("the relay is unreachable".to_owned())) })
     }
 
     fn start(&self, _: LeaseToken) -> AckerFuture<'_, ()> {
-        Box::pin(async { Err(AckerError::Refused("it is unreachable".to_owned())) })
+        Box::pin(async { Err(AckerError::Refused("the relay is unreachable".to_owned())) })
     }
 
     fn follow<'a>(&'a self, token: LeaseToken, _: &'a str) -> AckerFuture<'a, ()> {

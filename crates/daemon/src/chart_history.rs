@@ -2,7 +2,7 @@
 //!
 //! - [`ChartHistory`]: the figures, and the task that records them.
 //!   The crate `chart_history` has the file that holds them.
-//! - `snapshot_samples`: what is recorded of a snapshot. Pure.
+//! - `snapshot_samples`: which figures of a snapshot are recorded. Does no I/O.
 
 mod snapshot_samples;
 
@@ -74,7 +74,7 @@ pub(crate) async fn record_forever(control: Weak<Control>, history: Arc<ChartHis
         let (samples, counters) = snapshot_samples::samples(&snapshot, before);
         earlier = Some((counters, taken));
         let (history, now) = (Arc::clone(&history), now_seconds());
-        // Not on the runtime: the disk may be slow.
+        // The points are written on a thread for blocking work, because the disk may be slow.
         let recorded = tokio::task::spawn_blocking(move || history.record(now, samples)).await;
         match recorded {
             Ok(Ok(())) => has_failed = false,

@@ -1,4 +1,4 @@
-//! The figures of a snapshot that the history keeps. Pure.
+//! The figures of a snapshot that the history keeps. This module does no I/O.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use tailwater_chart_history::{HistoryKind, HistoryPoint, VALUES_MAX};
 use crate::api::daemon_snapshot::DaemonSnapshot;
 use crate::status::status_report::{is_own_relay, nodes};
 
-/// SampledTotals that only grow while the daemon runs, by the name of their series.
+/// Counters that only grow while the daemon runs, by the name of their series.
 pub(super) type SampledTotals = BTreeMap<String, [u64; TOTALS]>;
 
 /// How many counters a series has at most.
@@ -16,8 +16,8 @@ const TOTALS: usize = 5;
 /// The values of one series; NaN if unknown.
 type Values = [f32; VALUES_MAX];
 
-/// The values of each series, and the counters for the next call. `earlier` are the counters of the last
-/// call, and how many seconds ago that was.
+/// Returns the values of each series, and the counters for the next call. `earlier` has the counters of the
+/// last call, and the seconds since that call.
 pub(super) fn samples(
     snapshot: &DaemonSnapshot,
     earlier: Option<(&SampledTotals, f64)>,
@@ -46,7 +46,7 @@ pub(super) fn samples(
             (log.sync_seconds_total * 1e6) as u64,
         ];
         let [bytes, transactions, acks, syncs, sync_micros] = rates(&series, totals);
-        // Not known if the log was not synced: 0 / 0 is NaN.
+        // If the log was not synced, the duration of a sync is unknown: 0 / 0 is NaN.
         let sync_seconds = sync_micros / syncs / 1e6;
         let cluster = snapshot.clusters.iter().find(|cluster| cluster.source == capture.report.source);
         let own =
@@ -79,7 +79,8 @@ pub(super) fn samples(
     (found, counters)
 }
 
-/// The values of a minute from those of its points: the mean of rates, the greatest of other values.
+/// Returns the values of a minute, computed from the points of the minute: the mean of rates, and the maximum
+/// of other values.
 pub(super) fn aggregate(series: &str, points: &[HistoryPoint]) -> Values {
     let names = HistoryKind::of(series).map(HistoryKind::values).unwrap_or_default();
     let mut all = [f32::NAN; VALUES_MAX];

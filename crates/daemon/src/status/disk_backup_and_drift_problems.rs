@@ -2,7 +2,7 @@
 
 use super::status_problems::problem;
 use crate::api::daemon_status::{DiskSpace, LogDiskStatus, StatusProblem};
-use crate::api::monitored_results::{BackupSnapshot, DriftCheckSnapshot};
+use crate::api::disk_backup_and_drift_snapshots::{BackupSnapshot, DriftCheckSnapshot};
 
 /// With less free space than this, in bytes, the disk of the log is reported. On a small disk the limit is a
 /// twentieth of its size.
@@ -91,7 +91,10 @@ mod tests {
             disk_problem(&LogDiskStatus { space: Some(space), ..LogDiskStatus::default() }).is_some()
         };
         assert!(!low(1 << 40, 5 << 30) && low(1 << 40, (5 << 30) - 1));
-        assert!(!low(20 << 30, 1 << 30) && low(20 << 30, (1 << 30) - 1), "a twentieth of a small disk");
+        assert!(
+            !low(20 << 30, 1 << 30) && low(20 << 30, (1 << 30) - 1),
+            "the limit of a small disk is not a twentieth of its size"
+        );
         let unreadable =
             LogDiskStatus { directory: "/log".into(), space: None, problem: Some("I/O error".into()) };
         let problem = disk_problem(&unreadable).expect("a problem");
@@ -123,7 +126,11 @@ mod tests {
             drift_problem(&check, 10_000_000).map(|problem| problem.code)
         };
         assert_eq!(check(Some(6_400_000), Some(0), None), None);
-        assert_eq!(check(None, Some(0), None), None, "the first check is running");
+        assert_eq!(
+            check(None, Some(0), None),
+            None,
+            "the first check is still running, but a problem is reported"
+        );
         assert_eq!(check(Some(6_398_000), Some(0), None).as_deref(), Some("CheckTooOld"));
         assert_eq!(check(Some(0), Some(3), Some("unreadable")).as_deref(), Some("DriftFound"));
         assert_eq!(check(None, None, Some("unreadable")).as_deref(), Some("CheckUnknown"));

@@ -1,4 +1,5 @@
-//! Reads what dumps and checks for drift left. They run in other processes, often on other schedules.
+//! Reads the results of dumps and of checks for drift. Both run in other processes, often on their own
+//! schedules.
 
 use std::fs;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -7,9 +8,9 @@ use tailwater_check::table_check::CheckResult;
 use tailwater_config::{BackupConfig, DriftCheckConfig};
 use tailwater_dump::dump_folder::DumpFinder;
 
-use crate::api::monitored_results::{BackupSnapshot, DriftCheckSnapshot};
+use crate::api::disk_backup_and_drift_snapshots::{BackupSnapshot, DriftCheckSnapshot};
 
-/// The file of a check that runs changes often. It is read once in this time.
+/// The state file of a running check changes often, so it is read only once in this interval.
 const RUNNING_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 const SECONDS_PER_HOUR: u64 = 3_600;
@@ -28,7 +29,7 @@ impl ResultReader {
         Self { backups, finder: DumpFinder::default(), checks }
     }
 
-    /// Reads all of them. `now` decides whether a file is read again.
+    /// Reads all backups and checks. `now` decides whether the file of a running check is read again.
     pub fn read(&mut self, now: Instant) -> (Vec<BackupSnapshot>, Vec<DriftCheckSnapshot>) {
         let backups = self.backups.iter().map(|backup| backup_snapshot(&mut self.finder, backup)).collect();
         (backups, self.checks.iter_mut().map(|check| check.read(now)).collect())
@@ -51,7 +52,7 @@ fn backup_snapshot(finder: &mut DumpFinder, backup: &BackupConfig) -> BackupSnap
     }
 }
 
-/// A check, with what was last read of it.
+/// A check, and the result that was last read from its state file.
 #[derive(Debug)]
 struct DriftCheck {
     config: DriftCheckConfig,
@@ -89,7 +90,8 @@ impl DriftCheck {
                 (self.version, self.problem) = (None, Some(format!("{}: {error}", path.display())));
             }
         }
-        // A check that runs has found what it has found. What it has not compared yet is as it was before.
+        // A running check reports the differences that it has found so far. If it has found none, the result
+        // of the last finished check counts, because the running check has not compared all rows yet.
         let running = self.latest.as_ref().filter(|result| !result.is_finished && result.differences > 0);
         let differences = running.map(|result| result.differences);
         DriftCheckSnapshot {
@@ -151,7 +153,11 @@ mod tests {
         let running = check.read(started);
         assert_eq!((running.differences, running.finished_ms), (Some(1), first.finished_ms));
         fs::write(&path, format!("{begun}{finished}")).unwrap();
-        assert_eq!(check.read(started).differences, Some(1), "it is not read again so soon");
+        assert_eq!(
+            check.read(started).differences,
+            Some(1),
+            "the file of a running check was read again too soon"
+        );
         assert_eq!(check.read(started + RUNNING_CHECK_INTERVAL).differences, Some(0));
         fs::write(&path, "not a state\n").unwrap();
         let damaged = check.read(started + RUNNING_CHECK_INTERVAL);
