@@ -82,7 +82,8 @@ pub enum Command {
     #[command(subcommand)]
     Sandbox(SandboxCommand),
     /// Prepare a primary for capture: find its replicas, create an account, and write a configuration. Prints
-    /// everything first. Exit code 3: the check afterwards found problems; 4: refused, nothing was changed.
+    /// the plan first. Exit code 3: the check at the end found problems; 4: the plan is unsafe, and nothing
+    /// was changed.
     Init(InitArgs),
     /// Run the daemon until SIGTERM or SIGINT: it captures every configured source, serves and applies the
     /// logs, and manages the clusters. SIGHUP reloads the configuration. Exit code 78: the configuration is
@@ -293,7 +294,7 @@ mod tests {
         let lines = code.flatten().map(|line| line.trim_start_matches([' ', '>', '$']));
         let commands = lines.filter(|line| line.starts_with("tailwater ") && !line.contains("..."));
         let cut = |line: &str| {
-            // The command ends before a pipe, a shell comment, or the next column of a table.
+            // A command line ends before a pipe, a shell comment, or the next column of a table.
             let ends = [" | ", " # ", "   ", " > ", " && ", " &"];
             let end = ends.iter().filter_map(|end| line.trim_end().find(end)).min().unwrap_or(line.len());
             line.get(..end).unwrap_or(line).to_owned()

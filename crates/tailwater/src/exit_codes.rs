@@ -47,6 +47,9 @@ mod tests {
         let line = format!("\nRestartPreventExitStatus={CONFIGURATION_REFUSED}\n");
         assert!(unit.contains(&line), "{line}");
         let page = include_str!("../../../docs/reference/exit-codes.md");
-        assert!(page.contains(&format!("\n| {CONFIGURATION_REFUSED} |")), "not documented");
+        assert!(
+            page.contains(&format!("\n| {CONFIGURATION_REFUSED} |")),
+            "exit code {CONFIGURATION_REFUSED} is not documented"
+        );
     }
 }

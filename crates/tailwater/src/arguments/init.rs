@@ -24,30 +24,32 @@ pub struct InitArgs {
     /// Account to create for the daemon.
     #[arg(long, value_name = "USER@HOST", default_value = "tailwater@%")]
     pub account: String,
-    /// Let commits not wait for the log. The last ones may then be lost with the primary.
+    /// Do not let commits wait for the log. The last commits may then be lost if the primary fails.
     #[arg(long)]
     pub no_semi_sync: bool,
-    /// Let the daemon watch the cluster, so that it can do switchovers and failovers by order. The account
-    /// gets the privileges for these.
+    /// Let the daemon watch the cluster, so that operators can order switchovers and failovers. The account
+    /// gets the privileges for both.
     #[arg(long)]
     pub manager: bool,
     /// Serve the log to replicas at this address and port, with an account `repl`.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub serve: Option<SocketAddr>,
-    /// User that shall own the files. Default: `tailwater` if it exists and this command runs as root, else
-    /// the user who runs it.
+    /// User that owns the files. Default: `tailwater` if that user exists and this command runs as root, else
+    /// the user who runs this command.
     #[arg(long, value_name = "USER")]
     pub owner: Option<String>,
-    /// Replace a configuration that is different. The present one is kept with the ending .before-init.
+    /// Replace an existing configuration file that differs. The old file is kept with the suffix
+    /// .before-init.
     #[arg(long)]
     pub overwrite: bool,
     /// Give the account a new password if it exists and its password is not known.
     #[arg(long)]
     pub reset_password: bool,
-    /// Do what is printed. Without it nothing is changed, except after a confirmation on a terminal.
+    /// Carry out the printed plan. Without --yes nothing is changed, except after a confirmation on a
+    /// terminal.
     #[arg(long)]
     pub yes: bool,
-    /// Start the daemon afterwards, and enable semi-sync when it captures.
+    /// Start the daemon afterwards. Then enable semi-sync on the primary as soon as the daemon captures it.
     #[arg(long)]
     pub start: bool,
 }

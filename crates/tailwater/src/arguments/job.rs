@@ -40,7 +40,7 @@ pub struct DaemonArgs {
 pub enum JobDaemon {
     /// The daemon of the configuration or of this machine, if it runs.
     Auto,
-    /// None.
+    /// No daemon.
     None,
     /// The daemon with this control socket.
     Socket(PathBuf),

@@ -67,8 +67,8 @@ pub struct RejoinArgs {
     /// Do not compare the rows of the rejoined server with the rows of the primary.
     #[arg(long)]
     pub no_check: bool,
-    /// Number of seconds before the end of the former primary's binlog whose commits may be missing from its
-    /// tables. Default: 60 if the server runs with reduced durability, else 0.
+    /// How many seconds of commits may be missing from the former primary's tables, counted back from the end
+    /// of its binlog. Default: 60 if the server runs with reduced durability, else 0.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=86_400))]
     pub window: Option<u64>,
     #[command(flatten)]

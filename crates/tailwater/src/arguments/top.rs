@@ -11,13 +11,13 @@ pub struct TopArgs {
     /// Print one screen in full as text to standard output, after two requests to the daemon.
     #[arg(long)]
     pub once: bool,
-    /// The first screen; with --once the one that is printed.
+    /// Screen that is shown first. With --once: the screen to print.
     #[arg(long, value_enum, default_value_t = ScreenArg::Overview)]
     pub screen: ScreenArg,
     /// Time between two requests to the daemon, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
     pub interval: u64,
-    /// Draw with ASCII characters only. Default: if the locale has no UTF-8.
+    /// Draw with ASCII characters only. Default: only if the locale has no UTF-8.
     #[arg(long)]
     pub ascii: bool,
 }

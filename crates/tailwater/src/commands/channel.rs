@@ -130,7 +130,7 @@ fn request(command: ChannelCommand) -> anyhow::Result<ChannelRequest> {
                 delay_seconds: edit.delay_seconds,
             };
             if edit == ChannelEdit::default() {
-                bail!("nothing to set: see `tailwater channel set --help`");
+                bail!("no setting was given: see `tailwater channel set --help`");
             }
             let request = ControlCommand::Set { channel: channel.name.clone(), edit };
             (channel.file, Some(channel.name), request)
@@ -142,7 +142,7 @@ fn request(command: ChannelCommand) -> anyhow::Result<ChannelRequest> {
 fn plan(command: &ChannelCommand) -> Option<String> {
     match command {
         ChannelCommand::Skip { channel, gtid, yes: false } => Some(format!(
-            "{gtid} would never be applied by channel {}, which starts if it has failed",
+            "{gtid} would never be applied by channel {}; if the channel has failed, it would start again",
             channel.name
         )),
         ChannelCommand::Seek { channel, gtids, yes: false } => {
@@ -237,7 +237,7 @@ mod tests {
         );
         assert_eq!(lines[2], "  TW-APP-0002: row 7\\nrunning");
         assert!(lines[3].contains("--show-values"), "the option --show-values is not mentioned: {text}");
-        assert_eq!(lines[1].split_whitespace().nth(2), Some("-"), "unknown lag expected: {text}");
+        assert_eq!(lines[1].split_whitespace().nth(2), Some("-"), "the lag is not shown as unknown: {text}");
         let running = ChannelStatus {
             state: ChannelState::Running,
             lag_seconds: Some(0.0),

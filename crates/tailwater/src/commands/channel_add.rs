@@ -103,7 +103,7 @@ async fn start(config: &Config, name: &str, output: Output) -> anyhow::Result<Ex
 fn with_start_hint(error: anyhow::Error, name: &str) -> anyhow::Error {
     match error.downcast_ref() {
         Some(BulkError::RecipientDown { .. }) => error.context(format!(
-            "when the target is back, `tailwater channel start {name}` starts the channel after the clone"
+            "when the target is up again, run `tailwater channel start {name}`: the channel resumes where the clone ends"
         )),
         _ => error,
     }
@@ -184,7 +184,8 @@ async fn ensure_same_family(source: &ConnectOptions, target: &ConnectOptions) ->
     Ok(())
 }
 
-/// Waits until the channel runs, and for a moment until its lag is known, for the table printed then.
+/// Waits until the channel runs. Then waits up to [`LAG_TIMEOUT`] until its lag is known, because the table
+/// that is printed afterwards shows the lag.
 async fn wait_running(config: &Config, name: &str) -> anyhow::Result<Vec<ChannelStatus>> {
     let begin = Instant::now();
     let mut running_since = None;
@@ -234,7 +235,7 @@ mod tests {
             "the error does not say that the target has all data: {printed}"
         );
         // This error asks the operator to repeat the copy, so it must not name `channel start`.
-        let cut = BulkError::BinaryInterrupted { left: "run the same again".into() };
+        let cut = BulkError::BinaryInterrupted { left: "run the same command again".into() };
         let printed = render_error(&with_start_hint(cut.into(), "replica"));
         assert!(!printed.contains("channel start"), "the error names `channel start`: {printed}");
     }

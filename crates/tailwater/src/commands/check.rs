@@ -93,7 +93,7 @@ pub(super) fn options(arguments: &CompareArgs) -> anyhow::Result<CheckOptions> {
     })
 }
 
-/// Whether the error is a refusal: nothing was done because it would be wrong or unsafe.
+/// Whether the command refused to start because its work would be wrong or unsafe. Nothing was changed.
 pub(super) fn is_refusal(error: &BulkError) -> bool {
     matches!(
         error,
@@ -220,7 +220,7 @@ fn print_table(out: &mut impl Write, report: &CheckReport, show_values: bool) ->
             DifferenceKind::Extra => "not on the source".into(),
             DifferenceKind::Undecided => "changes too often to be compared".into(),
             DifferenceKind::Count { hash, source, target } => {
-                format!("rows like {hash:016x}: {source} on the source, {target} on the target")
+                format!("rows with hash {hash:016x}: {source} on the source, {target} on the target")
             }
         };
         let (what, details) = (difference.what.name(), printable(&details));

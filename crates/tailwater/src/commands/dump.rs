@@ -169,10 +169,9 @@ pub(super) fn print_plan(workers: usize, plan: &DumpPlan, output: Output) -> any
             }
             writeln!(out, "\n{} tables, in this order:", plan.tables.len())?;
             for table in &plan.tables {
-                let key = table
-                    .key
-                    .as_ref()
-                    .map_or("as a single chunk (no key)".to_owned(), |key| format!("along {key}"));
+                let key = table.key.as_ref().map_or("as a single chunk (no key)".to_owned(), |key| {
+                    format!("in chunks along key {key}")
+                });
                 let outside = if table.in_snapshot {
                     ""
                 } else {

@@ -23,11 +23,11 @@ const PACKAGE_USER: &str = "tailwater";
 const PACKAGE_FOLDER: &str = "/etc/tailwater";
 const PACKAGE_LOG: &str = "/var/lib/tailwater/log";
 
-/// Prints the plan, and carries it out if that is confirmed; [`Exit::Refused`] if it must not be carried out,
-/// [`Exit::ProblemsFound`] if the check afterwards finds problems.
+/// Prints the plan, and carries it out after a confirmation. Returns [`Exit::Refused`] if the plan is unsafe,
+/// and [`Exit::ProblemsFound`] if the check at the end finds problems.
 ///
 /// # Errors
-/// If the primary cannot be asked, or a step fails.
+/// If the primary cannot be queried, or a step fails.
 pub(super) async fn init(arguments: &InitArgs, output: Output) -> anyhow::Result<Exit> {
     let asks = output == Output::Text && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let admin = administrator(&arguments.server, asks)?;
@@ -61,7 +61,7 @@ pub(super) async fn init(arguments: &InitArgs, output: Output) -> anyhow::Result
     finish(arguments, &wishes, &plan, &admin, output).await
 }
 
-/// Checks the configuration, and starts the daemon or says how to.
+/// Checks the configuration. Then starts the daemon, or prints how to start it.
 async fn finish(
     arguments: &InitArgs,
     wishes: &SetupWishes,
@@ -106,7 +106,7 @@ async fn finish(
     Ok(Exit::Done)
 }
 
-/// Prints a line for people; standard error if standard output has JSON.
+/// Prints a line for people: to standard error if the results on standard output are JSON.
 fn note(output: Output, line: &str) {
     match output {
         Output::Text => println!("{line}"),
@@ -141,15 +141,15 @@ fn next_steps(wishes: &SetupWishes, plan: &SetupPlan) -> Vec<String> {
 fn option_file_hint(plan: &SetupPlan) -> Vec<String> {
     let mut lines = Vec::new();
     if !plan.option_file_lines.is_empty() {
-        lines.push(
-            "  in the primary's option file, because it forgets these settings at a restart:".to_owned(),
-        );
+        lines
+            .push("  in the primary's option file, because a restart would reset these settings:".to_owned());
         lines.extend(plan.option_file_lines.iter().map(|line| format!("    {line}")));
     }
     lines
 }
 
-/// The administrator's connection. On a terminal, what is not given is asked for.
+/// Returns the connection options of the administrator. On a terminal, asks for the options that are not
+/// given.
 fn administrator(server: &ServerArgs, asks: bool) -> anyhow::Result<ConnectOptions> {
     let mut connect = connect_options(server)?;
     let is_given = server.host.is_some()
@@ -182,7 +182,9 @@ fn wishes(arguments: &InitArgs, admin: &ConnectOptions) -> anyhow::Result<SetupW
     let name = &arguments.name;
     let is_legal = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
     if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(is_legal) {
-        bail!("--name {name:?}: a name is 1 to 64 of a-z, A-Z, 0-9, `_`, `-`, `.`, no leading dot");
+        bail!(
+            "--name {name:?}: a name has 1 to 64 of the characters a-z, A-Z, 0-9, `_`, `-`, `.`, and no leading dot"
+        );
     }
     let log_directory = arguments.log_directory.clone().unwrap_or_else(|| {
         PathBuf::from(if arguments.config.starts_with(PACKAGE_FOLDER) { PACKAGE_LOG } else { "log" })
@@ -190,7 +192,8 @@ fn wishes(arguments: &InitArgs, admin: &ConnectOptions) -> anyhow::Result<SetupW
     Ok(SetupWishes {
         source_name: name.clone(),
         config: arguments.config.clone(),
-        // Relative paths in the file start at its folder, those of the command line at the present one.
+        // A relative path in the configuration file is relative to the file's folder. A relative path on the
+        // command line is relative to the working directory.
         log_directory: match &arguments.log_directory {
             Some(given) => std::path::absolute(given)?,
             None => log_directory,

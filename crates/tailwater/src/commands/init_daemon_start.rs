@@ -12,14 +12,14 @@ use tailwater_daemon::api::daemon_requests::{ControlAnswer, ControlCommand};
 use tailwater_daemon::api::daemon_status::DaemonStatus;
 use tailwater_daemon::control_socket::{ask, socket_of};
 
-/// How long the daemon may take to answer, and to capture.
+/// Time limit for the daemon to answer, and then for it to start the capture.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often the daemon is asked.
+/// Time between two requests to the daemon.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Variables that would override the option file with the account's password: they may be the
-/// administrator's.
+/// Environment variables that may hold the administrator's login. They would override the option file with
+/// the password of the daemon's account.
 const LOGIN_VARIABLES: [&str; 9] = [
     "TAILWATER_PASSWORD",
     "TAILWATER_USER",
@@ -32,7 +32,7 @@ const LOGIN_VARIABLES: [&str; 9] = [
     "MYSQL_UNIX_PORT",
 ];
 
-/// This program, without the administrator's login in its environment.
+/// Returns a command that runs this program without the administrator's login in its environment.
 ///
 /// # Errors
 /// If the path of the program is not known.
@@ -44,15 +44,16 @@ pub(super) fn own_program() -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// Starts the daemon, unless it runs, and waits until it answers: by systemd if the package is installed and
-/// the configuration is the package's, else as a process of its own that outlives this one.
+/// Starts the daemon if it does not run yet, and waits until it answers. Uses systemd if the package is
+/// installed and the configuration is the package's. Otherwise the daemon is a separate process that outlives
+/// this command.
 ///
 /// # Errors
 /// If the daemon cannot be started or ends.
 pub(super) async fn start(config: &Path, mut note: impl FnMut(String)) -> anyhow::Result<()> {
     let loaded = Config::load(config)?;
     if status(&loaded).is_some() {
-        note("the daemon runs already".to_owned());
+        note("the daemon is already running".to_owned());
         return Ok(());
     }
     if is_under_systemd(config) {
@@ -70,7 +71,7 @@ pub(super) async fn start(config: &Path, mut note: impl FnMut(String)) -> anyhow
     let mut command = own_program()?;
     command.arg("run").arg("-c").arg(config).stdin(Stdio::null());
     command.stdout(file.try_clone()?).stderr(file);
-    // A group of its own: signals of this terminal do not reach the daemon.
+    // The daemon gets its own process group, so that signals from this terminal do not reach it.
     let mut daemon = command.process_group(0).spawn().context("start `tailwater run`")?;
     wait_until_answers(&loaded, &mut daemon, &messages).await?;
     note(format!(
@@ -107,7 +108,8 @@ async fn wait_until_answers(config: &Config, daemon: &mut Child, messages: &Path
 /// Waits until the daemon captures the source.
 ///
 /// # Errors
-/// If it does not within the time limit: with what it does instead.
+/// If the daemon does not capture the source within the time limit. The error says what the daemon does
+/// instead.
 pub(super) async fn wait_until_captured(config: &Path, source: &str) -> anyhow::Result<()> {
     let config = Config::load(config)?;
     let began = Instant::now();

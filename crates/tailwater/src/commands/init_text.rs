@@ -28,7 +28,7 @@ pub(super) fn plan_text(cluster: &DiscoveredCluster, plan: &SetupPlan) -> String
     }
     text.push('\n');
     if plan.is_done() {
-        text.push_str("everything is there already\n");
+        text.push_str("nothing to do: the primary and the files are already set up\n");
     }
     text
 }

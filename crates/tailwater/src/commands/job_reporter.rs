@@ -23,19 +23,19 @@ use crate::arguments::JobDaemon;
 /// Interval of the reports.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A daemon that has sent nothing for this time hangs.
+/// A daemon that has sent nothing for this time is treated as hung.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 
-/// How long a command that has ended waits until the daemon knows.
+/// How long a command that ends waits until the daemon has received the last report.
 const END_WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// The configuration of the package, whose daemon lists jobs of commands without a configuration.
+/// Configuration file of the package. Commands without a configuration register with its daemon as jobs.
 const PACKAGED_CONFIG: &str = "/etc/tailwater/tailwater.toml";
 
-/// The code of a daemon that does not know a job.
+/// Error code with which a daemon answers if it does not know the job.
 const UNKNOWN_JOB: &str = "TW-JOB-0001";
 
-/// Lines of the log that were not reported yet. Older lines are dropped if the daemon is away.
+/// Maximum number of log lines that wait for the next report. The oldest lines are dropped first.
 const LOG_LINES_MAX: usize = 50;
 
 /// The lines that this process has logged and that were not reported yet.
@@ -64,7 +64,7 @@ impl std::io::Write for JobLogWriter {
 #[derive(Debug, Clone)]
 pub(super) struct JobSocket {
     path: PathBuf,
-    /// Whether the user has named the daemon, so that its absence is worth a warning.
+    /// Whether the user has named the daemon. If so, a missing daemon causes a warning.
     is_named: bool,
 }
 
@@ -80,8 +80,8 @@ impl JobSocket {
             }
             (JobDaemon::Auto, None) => {
                 let path = packaged_log_directory(Path::new(PACKAGED_CONFIG))?.join(CONTROL_SOCKET);
-                // The user did not name a daemon, so it is no warning that there is none, or that this
-                // user may not connect to it.
+                // The user did not name a daemon. So no warning is printed if there is no daemon, or if this
+                // user may not connect to its socket.
                 std::fs::symlink_metadata(&path).ok().map(|_| Self { path, is_named: false })
             }
         }
@@ -140,7 +140,7 @@ impl JobReporter {
         }
     }
 
-    /// Sets the progress that the next report has.
+    /// Sets the progress for the next report.
     pub(super) fn set_progress(&self, progress: JobProgress) {
         *self.shared.progress.lock() = progress;
     }
@@ -150,11 +150,11 @@ impl JobReporter {
         self.shared.cancelled_by.lock().clone()
     }
 
-    /// Reports the end, and waits for a short time until the daemon knows it.
+    /// Reports the end of the job, and waits up to [`END_WAIT_MAX`] until the daemon has received the report.
     pub(super) async fn end(mut self, end: JobEnd) {
         let (Some(sender), Some(ended)) = (self.end.take(), self.ended.take()) else { return };
         if sender.send(end).is_ok() {
-            // If the daemon does not answer, it finds out that this process has ended.
+            // If the daemon does not get the report, it notices by itself that this process has ended.
             let _ = tokio::time::timeout(END_WAIT_MAX, ended).await;
         }
     }
@@ -178,7 +178,8 @@ impl ReportLoop {
         loop {
             tokio::select! {
                 end = &mut end => {
-                    // Without an end, the command has panicked: the daemon finds that out.
+                    // If no end was sent, the command has panicked. The daemon notices that the process has
+                    // ended.
                     if let Ok(end) = end {
                         self.report_end(end).await;
                     }
@@ -223,19 +224,19 @@ impl ReportLoop {
         self.send(JobRequest::End { id, end: Box::new(end) }).await;
     }
 
-    /// Sends a request. A failure is no reason to stop the work, so it is only one warning.
+    /// Sends a request. Failed requests do not stop the work; only the first one causes a warning.
     async fn send(&mut self, request: JobRequest) -> Option<JobAnswer> {
         let problem = match send_within(&self.socket.path, &ControlCommand::Job(request), SILENCE_MAX).await {
             Ok(ControlAnswer::Job(answer)) => return Some(answer),
             Ok(ControlAnswer::Failed { code, message }) => {
                 if code.as_deref() == Some(UNKNOWN_JOB) {
-                    // The daemon has lost its list. The next report registers the job again.
+                    // The daemon has lost its list of jobs. The next report registers the job again.
                     self.id = None;
                     return None;
                 }
                 code.map(|code| format!("{code}: {message}")).unwrap_or(message)
             }
-            Ok(_) => "its answer does not fit the request: it may run another version".to_owned(),
+            Ok(_) => "unexpected answer of the daemon: it may run another version of Tailwater".to_owned(),
             Err(error) => {
                 let is_absent = matches!(error.downcast_ref(), Some(ControlError::NoDaemon { .. }));
                 if is_absent && !self.socket.is_named && self.id.is_none() {

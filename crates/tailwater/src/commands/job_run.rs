@@ -53,7 +53,7 @@ impl JobFailure for anyhow::Error {
 }
 
 impl JobRun {
-    /// Begins the work. `subject` names what the work is about, without secrets.
+    /// Starts the work. `subject` names what the work is about, without secrets.
     ///
     /// # Errors
     /// If the signal handlers cannot be installed.

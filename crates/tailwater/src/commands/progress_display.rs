@@ -36,7 +36,7 @@ impl JsonOutput {
 /// Time between two text lines if standard error is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Shows the progress of one work.
+/// Shows the progress of one dump, load, copy, check or repair.
 pub(super) struct ProgressDisplay {
     doing: &'static str,
     text: ProgressText,
@@ -57,7 +57,7 @@ enum DisplayForm {
 }
 
 impl ProgressDisplay {
-    /// Begins to show the progress of what the command is `doing`.
+    /// Starts to show the progress. `doing` names the activity of the command, such as `dumping`.
     ///
     /// # Errors
     /// None in practice: the templates of the bar are valid.

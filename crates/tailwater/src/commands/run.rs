@@ -19,7 +19,8 @@ use crate::exit_codes::Exit;
 /// [`ConfigurationRefused`] if the configuration cannot be read, and the errors of
 /// [`tailwater_daemon::daemon_lifecycle::run`].
 pub fn run(file: &ConfigFile) -> anyhow::Result<Exit> {
-    // The folder of a relative path may be another one later.
+    // The path is made absolute, because a reload must read the same file even if the working directory has
+    // changed.
     let (path, overrides) = (std::path::absolute(&file.config)?, file.overrides());
     let load = move || LoadedConfig::load(&path, &overrides);
     let loaded = LoadedConfig::load(&file.config, &file.overrides()).context(ConfigurationRefused)?;

@@ -11,7 +11,7 @@ use tailwater_top::view::terminal_style::TerminalStyle;
 use crate::arguments::{Output, ScreenArg, TopArgs};
 use crate::exit_codes::Exit;
 
-/// Shows the screens until the operator quits, or prints one picture.
+/// Shows the screens until the operator quits, or prints one screen.
 ///
 /// # Errors
 /// If standard output is not a terminal, or, with `--once`, if the daemon does not answer.

@@ -104,7 +104,10 @@ async fn from_nothing_to_a_daemon_that_captures(kind: ServerKind) -> Result<()> 
     shell.run("log ls log")?.exits(0).says(&["orders"]);
 
     // Again: everything is there. A different wish is refused, and with --overwrite the present file is kept.
-    shell.run(&format!("{init} --yes"))?.exits(0).says(&["everything is there already"]);
+    shell
+        .run(&format!("{init} --yes"))?
+        .exits(0)
+        .says(&["nothing to do: the primary and the files are already set up"]);
     let other = format!("{init} --no-semi-sync");
     let before = std::fs::read_to_string(shell.path().join("tailwater.toml"))?;
     shell.run(&format!("{other} --yes"))?.exits(4).stderr_has(&["nothing was changed", "--overwrite"]);

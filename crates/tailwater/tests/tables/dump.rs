@@ -221,7 +221,7 @@ async fn a_dry_run_prints_the_plan_and_writes_nothing() -> Result<()> {
         );
         ensure!(
             message.contains("shop.t: about 0 rows")
-                && message.contains("along PRIMARY, not part of the snapshot"),
+                && message.contains("in chunks along key PRIMARY, not part of the snapshot"),
             "the plan does not report the MyISAM table as not part of the snapshot: {message}"
         );
         ensure!(!folder.exists());
