@@ -219,7 +219,7 @@ async fn a_lagging_target_does_not_shrink_chunks() -> Result<()> {
         report.is_equal() && report.rows == 47_000,
         "the servers differ, or rows are missing: {report:#?}"
     );
-    // The first chunk has 10,000 rows, and each further chunk half as many more.
+    // The first chunk has 10,000 rows, and each further chunk 1.5 times as many as the chunk before it.
     let chunks = std::fs::read_to_string(&state)?.matches("\"planned\"").count();
     ensure!(chunks <= 3, "the table was cut into {chunks} chunks, expected at most 3");
     Ok(())

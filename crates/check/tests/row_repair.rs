@@ -60,7 +60,7 @@ async fn run_repair(options: &RepairOptions) -> Result<RepairReport, BulkError> 
     repair(options, Throttle::open(), Arc::new(BulkProgress::default()), CancellationToken::new()).await
 }
 
-/// Returns for each row of the table that still differs the reason why it was not repaired.
+/// Returns the reasons why rows of the table still differ after the repair.
 fn reasons(report: &RepairReport, table: &str) -> Vec<String> {
     let of_table = report.rows.iter().filter(|(difference, _)| difference.table == table);
     let reason = |outcome: &RepairOutcome| match outcome {
@@ -216,18 +216,22 @@ async fn keys_that_are_equal_on_one_side_only_are_distinguished(kind: ServerKind
         "rows with the same ENUM text count as different: {:?}",
         found("states")
     );
-    ensure!(found("two_keys") == ["2 changed"], "the differences in two_keys are {:?}", found("two_keys"));
+    ensure!(
+        found("two_keys") == ["2 changed"],
+        "the check finds wrong differences in the table two_keys: {:?}",
+        found("two_keys")
+    );
     let text = |letter: char, what: &str| format!("_utf8mb4 X'{:02X}' {what}", u32::from(letter));
     let lax = [('A', "extra"), ('B', "extra"), ('D', "missing"), ('b', "changed"), ('d', "extra")];
     ensure!(
         found("lax") == lax.map(|(letter, what)| text(letter, what)),
-        "the differences in lax are {:?}",
+        "the check finds wrong differences in the table lax: {:?}",
         found("lax")
     );
     let strict = [('A', "missing"), ('C', "extra"), ('c', "missing")];
     ensure!(
         found("strict") == strict.map(|(letter, what)| text(letter, what)),
-        "the differences in strict are {:?}",
+        "the check finds wrong differences in the table strict: {:?}",
         found("strict")
     );
 
@@ -238,15 +242,15 @@ async fn keys_that_are_equal_on_one_side_only_are_distinguished(kind: ServerKind
         "the row in strict was not refused because of its unique key: {strict:?}"
     );
     let left = report.rows.iter().filter(|(_, outcome)| matches!(outcome, RepairOutcome::Remains(_)));
-    ensure!(left.count() == 1, "the number of rows that were not repaired is not 1: {report:#?}");
+    ensure!(left.count() == 1, "the repair must leave exactly one row unrepaired: {report:#?}");
     let still = run(&servers.options()).await?;
     let still: Vec<_> = still.differences.iter().map(key_and_what).collect();
-    ensure!(still == [text('A', "missing")], "the differences after the repair are {still:?}");
+    ensure!(still == [text('A', "missing")], "the check finds wrong differences after the repair: {still:?}");
     Ok(())
 }
 
-/// The repair repairs only the selected rows of the state. Its report has the state's findings about whole
-/// tables. Rows that the check did not compare do not count as equal.
+/// The repair repairs only the selected rows of the state file. Its report has the state file's findings
+/// about whole tables. Rows that the check did not compare do not count as equal.
 async fn a_partial_state_is_repaired(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -285,13 +289,13 @@ async fn a_partial_state_is_repaired(kind: ServerKind) -> Result<()> {
     let report = run_repair(&of(&["one"], &[], &options)).await?;
     ensure!(
         tables_of(&report) == ["one"] && report.is_equal(),
-        "the repair has not repaired only the table one: {report:#?}"
+        "the repair must repair the table one and no other table: {report:#?}"
     );
     ensure!(report.rows[0].1 == RepairOutcome::Done(RepairAction::Insert));
     let report = run_repair(&of(&[], &["one", "many", "lone"], &options)).await?;
     ensure!(
         tables_of(&report) == ["two"] && report.is_equal(),
-        "the repair has not repaired only the table two: {report:#?}"
+        "the repair must repair the table two and no other table: {report:#?}"
     );
     let report = run_repair(&of(&[], &[], &options)).await?;
     let findings = [
@@ -300,7 +304,7 @@ async fn a_partial_state_is_repaired(kind: ServerKind) -> Result<()> {
     ];
     ensure!(
         report.findings == findings && !report.is_equal() && !report.unfinished,
-        "the report does not have the findings of the state: {report:#?}"
+        "the repair's report lacks the findings of the check's state file: {report:#?}"
     );
     ensure!(tables_of(&report) == ["many", "one", "two"] && reasons(&report, "many").is_empty());
 
@@ -311,7 +315,7 @@ async fn a_partial_state_is_repaired(kind: ServerKind) -> Result<()> {
     let report = run_repair(&of(&["one"], &[], &options)).await?;
     ensure!(
         report.unfinished && !report.is_equal() && report.findings.is_empty(),
-        "the report does not say that the check is unfinished: {report:#?}"
+        "the repair's report does not say that the check is unfinished: {report:#?}"
     );
     Ok(())
 }

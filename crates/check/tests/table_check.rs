@@ -84,7 +84,7 @@ async fn single_bit_changes_are_found_and_repaired_during_writes(kind: ServerKin
         let wrong: Vec<_> = found.difference(&injected).collect();
         ensure!(
             missed.is_empty() && wrong.is_empty(),
-            "seed {seed}, {digests:?}: missed {missed:?}, wrongly found {wrong:?}"
+            "with seed {seed} and digests {digests:?}, the check missed {missed:?} and wrongly found {wrong:?}"
         );
         ensure!(
             report.findings.is_empty() && injected.len() == count,
@@ -98,7 +98,7 @@ async fn single_bit_changes_are_found_and_repaired_during_writes(kind: ServerKin
     let report = run_repair(&dry).await?;
     ensure!(
         report.rows.len() == count && report.is_equal(),
-        "the dry run reports {} rows, or differences that remain",
+        "the dry run must report {count} repaired rows, but reports {} rows, some of them perhaps not repaired",
         report.rows.len()
     );
     ensure!(!run(&options).await?.is_equal(), "the dry run changed a row");
@@ -310,13 +310,13 @@ async fn different_declarations_give_equal_sums(kind: ServerKind) -> Result<()> 
         let found: Vec<_> = report.differences.iter().map(table_key_and_what).collect();
         ensure!(
             found == [("bits".into(), "1".into(), "n,w".into())],
-            "with digests {digests:?}, other differences than the one in the table bits are found: {found:?}"
+            "with digests {digests:?}, the check must find one difference, in the table bits: {found:?}"
         );
         let (sums, hashes) = (log.count("BIT_XOR(CRC32(").await?, log.count("SHA2(").await?);
         let are_summed = matches!(digests, Digests::Quick { .. });
         ensure!(
             sums == if are_summed { 3 } else { 0 },
-            "with digests {digests:?}, the servers computed {sums} sums"
+            "with digests {digests:?}, the target computed a wrong number of checksums: {sums}"
         );
         ensure!(!are_summed || hashes == 1, "the check compared {hashes} tables by row hashes, expected 1");
     }
@@ -474,7 +474,7 @@ async fn objects_of_one_side_only_are_reported(kind: ServerKind) -> Result<()> {
         findings.starts_with("[Unreadable") && findings.contains("1 rows"),
         "the long row is not reported as unreadable: {findings}"
     );
-    ensure!(run(&options).await?.is_equal(), "the long row is equal on both servers");
+    ensure!(run(&options).await?.is_equal(), "a long row that both servers have counts as different");
     // If neither server can concatenate the columns of such a row, the row must not count as equal either.
     servers.target.sql("SET GLOBAL max_allowed_packet = 1048576").await?;
     servers.target.sql("SET sql_log_bin = 0; UPDATE long_rows.t SET c7 = CONCAT('y', SUBSTR(c7, 2))").await?;

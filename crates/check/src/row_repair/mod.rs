@@ -32,10 +32,11 @@ const PASSES: usize = 4;
 /// How to repair.
 #[derive(Debug, Clone)]
 pub struct RepairOptions {
-    /// What to compare, and how. With [`RepairOptions::from_state`] and the state of a finished or
-    /// interrupted check, the differences in the state are repaired without a new comparison.
+    /// What to compare, and how. With [`RepairOptions::from_state`], the differences in the state file of a
+    /// finished or interrupted check are repaired without a new comparison.
     pub check: CheckOptions,
-    /// Whether to take the differences of the selected tables from the state.
+    /// Whether to take the differences from the state file of an earlier check, instead of comparing the
+    /// tables.
     pub from_state: bool,
     /// Whether to only report what would be done.
     pub dry_run: bool,
@@ -86,7 +87,7 @@ impl RepairAction {
 /// The outcome of the repair of a difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RepairOutcome {
-    /// The row was changed in this way and is equal now. In a dry run: it would be changed and equal.
+    /// The row was repaired by this action and is equal now. In a dry run, a repair would have this outcome.
     Done(RepairAction),
     /// The row was already equal.
     Same,
@@ -101,7 +102,7 @@ pub struct RepairReport {
     pub rows: Vec<(RowDifference, RepairOutcome)>,
     /// Findings about whole tables, which are not repaired.
     pub findings: Vec<TableFinding>,
-    /// Whether the state is of a check that did not finish, so that some rows were not compared.
+    /// Whether the differences come from a check that did not finish, so that some rows were not compared.
     pub unfinished: bool,
     /// How long the repair took.
     pub elapsed: Duration,

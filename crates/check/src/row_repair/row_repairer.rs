@@ -20,7 +20,7 @@ use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 /// The outcome of one attempt to repair a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RepairAttempt {
-    /// The row was changed in this way. In a dry run: it would be changed.
+    /// The row was repaired by this action. In a dry run, a repair would have this outcome.
     Done(RepairAction),
     /// There is nothing to change.
     Same,

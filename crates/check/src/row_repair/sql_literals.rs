@@ -4,7 +4,7 @@ use tailwater_wire::sql_quote::hex_literal;
 
 use crate::table_check::comparable_sql_expressions::LiteralKind;
 
-/// Returns a value as a literal; `None` if the value does not fit its kind.
+/// Returns a value as a literal; `None` if columns of this kind cannot have the value.
 pub(super) fn value_literal(kind: &LiteralKind, value: Option<&[u8]>) -> Option<String> {
     let Some(value) = value else { return Some("NULL".to_owned()) };
     let text = || str::from_utf8(value).ok().filter(|text| !text.is_empty());

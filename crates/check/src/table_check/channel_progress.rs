@@ -74,7 +74,8 @@ fn missing_range(
         let AppliedRange { low, .. } = reaches.get(channel)?;
         (*low < (*segment, *offset)).then(|| {
             format!(
-                "the mark has arrived, but channel {channel} has applied its log without gaps only up to {}:{}, not up to {segment}:{offset}",
+                "the check's mark has arrived, but channel {channel} has applied all transactions of its log only up to {}:{}, not up to \
+                 {segment}:{offset}",
                 low.0, low.1
             )
         })

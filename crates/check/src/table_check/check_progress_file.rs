@@ -340,7 +340,10 @@ mod tests {
         drop(state);
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, [&whole[..], b"{\"compared\":"].concat()).unwrap();
-        assert!(result().is_finished, "the line that is being written does not count");
+        assert!(
+            result().is_finished,
+            "the check is finished, although the file ends with an incomplete line"
+        );
         std::fs::write(&path, [&whole[..], b"{}\n"].concat()).unwrap();
         assert!(CheckResult::read(&path).is_err());
     }

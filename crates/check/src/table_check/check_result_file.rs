@@ -1,4 +1,4 @@
-//! Reads what a check found from its state file, in bounded memory, for monitoring.
+//! Reads the results of a check from its state file, in bounded memory, for monitoring.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -56,7 +56,8 @@ impl CheckResult {
                 self.rows = self.rows.saturating_add(rows);
                 self.differences = self.differences.saturating_add(found.len() as u64);
             }
-            // The differences of the table are counted, and so many that it has not been compared further.
+            // Earlier entries already have the table's differences. This entry only records the end of its
+            // comparison.
             StateEntry::TableDone { .. } => {}
             // A check that resumed after its end repeats the findings.
             StateEntry::Finished { findings } => {

@@ -50,8 +50,8 @@ impl SeededFactors {
     }
 }
 
-/// Returns the expression for the number of a row; `None` if a value of the row must be transferred. `seed`
-/// must be the same on both sides.
+/// Returns the SQL expression that reduces a row to a 32-bit number; `None` if the server cannot compute the
+/// number, so that the row must be transferred. `seed` must be the same on both sides.
 pub fn row_sum<'a>(
     columns: impl Iterator<Item = (&'a RenderedColumn, Option<ReadAs>)>,
     seed: u64,
@@ -82,7 +82,8 @@ pub fn row_sum<'a>(
     Some(format!("CRC32({state}, '{:08x}') * {}", drawn.next() & LOW, drawn.factor()))
 }
 
-/// Combines the terms as a balanced tree, because there may be a thousand terms and deep nesting is limited.
+/// Combines the terms with XOR in a balanced tree. There may be a thousand terms, and servers limit the
+/// nesting of expressions.
 fn xor(terms: &[String]) -> String {
     match terms {
         [] => "0".to_owned(),
@@ -159,7 +160,7 @@ mod tests {
         row_sum(columns.iter().map(|(column, read)| (column, *read)), 7)
     }
 
-    /// Replaces numbers by letters that show what the number is for.
+    /// Replaces each factor that depends on the seed by `N`.
     fn shape(sql: &str) -> String {
         let mut shape = String::new();
         for word in sql.split_inclusive(|letter: char| !letter.is_alphanumeric()) {

@@ -30,7 +30,7 @@ const SHOWN_BYTES_MAX: u32 = 256;
 /// Pauses before a row is read again, in milliseconds. The last pause repeats.
 const PAUSES_MS: [u64; 6] = [0, 10, 30, 100, 200, 300];
 
-/// A connection to each server, and how to compare over them.
+/// The connections to both servers, and the options for comparing chunks over them.
 #[derive(Debug)]
 pub struct Comparer {
     /// The connection to the source.
@@ -229,7 +229,7 @@ impl Comparer {
         range: &KeyRange,
     ) -> Result<(Vec<RowKey>, bool), BulkError> {
         let Some(key) = &pair.key else { return Ok((Vec::new(), false)) };
-        let none = || unexpected(pair, "a key");
+        let none = || unexpected(pair, "the query for row hashes returned a row without a valid key");
         let statement = |side| pair.hashes(side, range).ok_or_else(none);
         let (for_source, for_target) = (statement(PairSide::Source)?, statement(PairSide::Target)?);
         let mut on_source = self.source.query_stream(&for_source).await?;
@@ -339,7 +339,7 @@ impl Comparer {
         side: PairSide,
         keys: &[&[KeyLiteral]],
     ) -> Result<Vec<Option<FoundRow>>, BulkError> {
-        let none = || unexpected(pair, "rows by their keys");
+        let none = || unexpected(pair, "the query for rows by their keys returned a malformed row");
         let (Some(key), Some(sql)) = (pair.key(side), pair.rows(side, keys, SHOWN_BYTES_MAX)) else {
             return Err(none());
         };
@@ -413,9 +413,11 @@ impl Comparer {
         let mut on_target = self.target.query_stream(&for_target).await?;
         let count = |row: Option<TextRow>| match row {
             None => Ok(None),
-            Some(row) => {
-                row.get_u64(0).zip(row.get_u64(1)).map(Some).ok_or_else(|| unexpected(pair, "counts"))
-            }
+            Some(row) => row
+                .get_u64(0)
+                .zip(row.get_u64(1))
+                .map(Some)
+                .ok_or_else(|| unexpected(pair, "the query for row counts returned a malformed row")),
         };
         let (mut one, mut other) = (count(on_source.next().await?)?, count(on_target.next().await?)?);
         let (mut differing, mut more) = (BTreeMap::new(), false);
@@ -558,7 +560,9 @@ fn accepts_crc32_state(connection: &Connection) -> bool {
 
 fn sum_of(pair: &TablePair, answer: &QueryResult) -> Result<RangeSum, BulkError> {
     let row = answer.first();
-    let rows = row.and_then(|row| row.get_u64(0)).ok_or_else(|| unexpected(pair, "a sum"))?;
+    let rows = row
+        .and_then(|row| row.get_u64(0))
+        .ok_or_else(|| unexpected(pair, "the query for a chunk's checksum returned no row count"))?;
     Ok(RangeSum { rows, hashes: row.and_then(|row| row.get_str(1)).map(str::to_owned) })
 }
 

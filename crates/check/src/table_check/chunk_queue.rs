@@ -56,7 +56,7 @@ pub(super) struct ComparedChunk {
 }
 
 impl CheckTable {
-    /// Creates the part of a table that is not compared yet.
+    /// Creates the queue of a table's chunks that are not compared yet.
     ///
     /// # Errors
     /// The reason why an interrupted check cannot continue.

@@ -76,8 +76,8 @@ pub struct RenderedColumn {
     pub column: String,
     /// The expression for the value.
     pub expression: String,
-    /// An expression for the same value when the expression is used alone. In this case the server need not
-    /// convert texts to binary strings.
+    /// An expression for the same value when it is not concatenated with other values. Then the server need
+    /// not convert a text to a binary string.
     pub alone: String,
     /// The expression for the length of the value, or for an approximation that takes the server less time.
     pub length: String,
@@ -143,8 +143,8 @@ pub fn rendering(source: &ColumnInfo, target: &ColumnInfo, flavours: [Flavour; 2
         },
         length: match (expression == in_binary(column), classes == [Document, Document]) {
             (true, _) => format!("LENGTH({})", quote_identifier(&column.name)),
-            // Computing the length of a document's text takes the server as much time as the text itself. So
-            // the stored size is used.
+            // Computing the length of a JSON document's text takes the server as much time as the text
+            // itself. So the stored size is used.
             (_, true) => format!("JSON_STORAGE_SIZE({})", quote_identifier(&column.name)),
             (false, false) => format!("LENGTH({expression})"),
         },

@@ -215,15 +215,15 @@ pub async fn check(
     Ok(report)
 }
 
-/// Returns the prefix of the names of all marks of this check. Checks that run at the same time must not use
-/// each other's marks.
+/// Returns the prefix of the names of all marks of this check. A mark is a row that the check writes on the
+/// source and waits for on the target. Checks that run at the same time must not use each other's marks.
 pub(crate) fn marks() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     format!("{}-{now}-", std::process::id())
 }
 
-/// Deletes the marks of a check that failed, if the source still answers. The check's workers have ended, and
-/// their connections are closed.
+/// Deletes the marks (rows in `tailwater.check_marks`) of a failed check, if the source still answers. The
+/// check's workers have ended, and their connections are closed.
 pub(crate) async fn delete_marks(options: &CheckOptions, marks: &str) {
     /// The longest time for the clean-up.
     const PATIENCE: Duration = Duration::from_secs(5);
@@ -446,7 +446,7 @@ impl CheckWorker {
         Ok(())
     }
 
-    /// Compares the next chunk of a table. Returns whether there was one.
+    /// Compares the next chunk of a table. Returns false if the table has no chunk left.
     async fn next_chunk(&mut self, table: &CheckTable) -> Result<bool, BulkError> {
         let CheckContext { state, progress, .. } = &*self.shared;
         let Some(task) = table.take(&mut self.comparing.source, state).await? else { return Ok(false) };

@@ -11,7 +11,7 @@ use tailwater_tables::error::BulkError;
 const NOT_TOLD: [u16; 6] = [1044, 1049, 1142, 1146, 1193, 1227];
 
 /// Returns whether the target is a replica, a member of a cluster, or the target of a Tailwater channel. If
-/// the account may not see one of these, the target counts as replicating.
+/// the account lacks the privilege to read this, the target counts as replicating.
 ///
 /// # Errors
 /// [`BulkError::Session`]
@@ -35,9 +35,9 @@ pub(super) async fn receives_transactions(target: &mut Connection) -> Result<boo
             Ok(answer) if answer.rows.is_empty() => {}
             Ok(_) => return Ok(true),
             Err(SessionError::Server { error, .. }) if NOT_TOLD.contains(&error.number) => {
-                // Without the database, table or variable, the server does not replicate in this way. After
-                // any other error, such as a denied query, it is unknown whether the server replicates, so it
-                // counts as replicating.
+                // If the database, table or variable does not exist, the server does not use this kind of
+                // replication. After any other error, such as a missing privilege, the server counts as
+                // replicating.
                 if ![1049, 1146, 1193].contains(&error.number) {
                     return Ok(true);
                 }

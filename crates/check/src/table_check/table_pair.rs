@@ -176,8 +176,8 @@ impl TablePair {
         let scan = RangeScan::new(server, range, self.rows_estimate);
         let from = self.rows_by(side, scan.hint);
         let sql = format!("{} {values} {from}{}", scan.select, self.within(side, range));
-        // A floating-point column is only compared with a floating-point column, so the kind of one side is
-        // enough for both.
+        // A floating-point column is only compared with a floating-point column, so it is enough to test one
+        // side.
         let as_values = self.columns.iter().any(|column| column.literal == LiteralKind::Real);
         ChunkStatement { sql, as_values }
     }

@@ -203,8 +203,8 @@ mod tests {
         ] {
             assert!(is_of_one_table(number, ""), "error {number} does not count as an error of one table");
         }
-        // These errors are about the whole server: it shuts down, the disk is full, no memory, no privilege,
-        // a cluster that is not ready, read-only, a time-out.
+        // These errors are about the whole server: it shuts down, its disk is full, it has no memory, a
+        // privilege is missing, its cluster is not ready, it is read-only, or a time limit was exceeded.
         for number in
             [1021, 1028, 1037, 1041, 1044, 1047, 1049, 1053, 1064, 1114, 1135, 1227, 1290, 1836, 1969, 3024]
         {

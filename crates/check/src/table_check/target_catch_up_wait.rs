@@ -89,7 +89,7 @@ impl SyncMethod {
                 }
                 // The target may be a replica that has replicated nothing yet.
                 match target.query("SHOW ALL SLAVES STATUS").await?.rows.is_empty() {
-                    true => Err(not("it is not a replica, and its gtid_slave_pos is empty")),
+                    true => Err(not("the target is not a replica, and its gtid_slave_pos is empty")),
                     false => Ok(Self::Gtid),
                 }
             }
@@ -98,7 +98,8 @@ impl SyncMethod {
     }
 
     /// Refuses a source whose GTID position does not cover its data. If its GTIDs do not change when its rows
-    /// change, waiting for the GTIDs proves nothing. Called for chosen and detected methods.
+    /// change, waiting for the GTIDs proves nothing. This also applies if the user has chosen to wait for
+    /// GTIDs.
     ///
     /// # Errors
     /// [`BulkError::SyncUnknown`] if the position does not cover the data; [`BulkError::Session`].
@@ -160,7 +161,7 @@ impl SyncMethod {
         {
             return Ok(());
         }
-        let reason = "it is not a replica, no channel of Tailwater applies to it, and it lacks transactions of the source";
+        let reason = "the target lacks transactions of the source, but it is not a replica, and no channel of Tailwater applies to it";
         Err(BulkError::SyncUnknown { target: target.endpoint().to_owned(), reason: reason.into() })
     }
 

@@ -3,7 +3,8 @@
 //! - [`pause_decision`]: the core, without I/O: when to pause, and when to resume.
 //! - [`load_probes`]: measures the values: one connection for each value, queried at a limited rate.
 //!
-//! Bulk work calls [`Throttle::pass`] before each chunk or file. All connections of the work share one throttle.
+//! Bulk work calls [`Throttle::pass`] before each chunk or file. All connections of the work share one
+//! throttle.
 
 mod load_probes;
 pub mod pause_decision;
