@@ -100,8 +100,9 @@ impl FileLock {
         }
     }
 
-    /// Returns whether the locked file is still at `path`. A process that waited for the lock, or opened the
-    /// file before, may have got it after another process had removed the file. Such a lock excludes no one.
+    /// Returns whether the locked file is still at `path`. Another process may have removed the file while
+    /// this process waited for the lock, or before it tried to lock the file. Such a lock does not exclude
+    /// other processes.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
         use std::os::unix::fs::MetadataExt;
         let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());

@@ -33,16 +33,16 @@ pub struct BrowserTools {
 }
 
 impl ChromeDriver {
-    /// Returns the paths of Chromium, chromedriver and axe-core, which `./dev setup` installs. If it returns
-    /// `None`, one is missing, which a line on standard error has reported, and the test must end.
+    /// Returns the paths of Chromium, chromedriver and axe-core, which `./dev setup` installs. If one of them
+    /// is missing, prints a line on standard error and returns `None`. The test must then end.
     ///
     /// # Panics
-    /// If one is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.
+    /// If one of them is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.
     pub fn require() -> Option<BrowserTools> {
         Some(BrowserTools { chromium: CHROMIUM.require()?, driver: DRIVER.require()?, axe: AXE.require()? })
     }
 
-    /// Starts chromedriver at a loopback port. Its output goes to the file `output`.
+    /// Starts chromedriver at a loopback port. The output of chromedriver goes to the file `output`.
     ///
     /// # Errors
     /// [`SandboxError::Spawn`] if it cannot be started.
@@ -51,16 +51,16 @@ impl ChromeDriver {
         Ok(Self { process, port })
     }
 
-    /// Returns the address at which it takes commands.
+    /// Returns the URL at which chromedriver accepts commands.
     pub fn address(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Writes a program to `folder` that starts Chromium so that the kernel kills it when chromedriver ends.
-    /// A failing test kills chromedriver, and Chromium would otherwise run on.
+    /// Writes a script to `folder` that starts Chromium. The kernel kills Chromium when chromedriver ends.
+    /// Otherwise Chromium would keep running after a failed test, which kills chromedriver.
     ///
     /// # Errors
-    /// [`SandboxError::File`] if the program cannot be written.
+    /// [`SandboxError::File`] if the script cannot be written.
     pub fn browser_program(chromium: &Path, folder: &Path) -> Result<PathBuf, SandboxError> {
         let path = folder.join("chromium");
         let script = format!("#!/bin/sh\nexec setpriv --pdeathsig KILL -- '{}' \"$@\"\n", chromium.display());

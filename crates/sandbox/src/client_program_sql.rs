@@ -7,7 +7,7 @@ use crate::error::SandboxError;
 use crate::install::Install;
 
 /// Returns the option that prevents MariaDB's client programs from requesting TLS, which the sandbox's
-/// servers do not offer. MySQL's client programs do not request it.
+/// servers do not offer. MySQL's client programs need no such option.
 pub(crate) fn skip_tls_option(flavour: Flavour) -> Option<&'static str> {
     match flavour {
         Flavour::MySql => None,

@@ -23,8 +23,7 @@ pub struct Prometheus {
 
 impl Prometheus {
     /// Returns the path of Prometheus: from the cache, where `./dev setup` stores it, or from the system. If
-    /// it returns `None`, Prometheus is missing, which a line on standard error has reported, and the test
-    /// must end.
+    /// Prometheus is missing, prints a line on standard error and returns `None`. The test must then end.
     ///
     /// # Panics
     /// If Prometheus is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.
@@ -32,12 +31,12 @@ impl Prometheus {
         PROMETHEUS.require()
     }
 
-    /// Starts Prometheus. It scrapes the daemons at `targets` (`host:port`) as the job `tailwater`, with that
-    /// bearer token if there is one, and evaluates the rules of the file `rules`. Everything that it writes
-    /// is in `folder`.
+    /// Starts Prometheus. It scrapes the daemons at `targets` (`host:port`) as the job `tailwater`, with the
+    /// bearer token in `token_file` if one is given. It evaluates the alert rules of the file `rules`. All
+    /// files that Prometheus writes are in `folder`.
     ///
     /// # Errors
-    /// [`SandboxError`] if its configuration cannot be written, or if it cannot be started.
+    /// [`SandboxError`] if the configuration cannot be written, or if Prometheus cannot be started.
     pub fn start(
         program: &Path,
         folder: &Path,
@@ -67,12 +66,12 @@ impl Prometheus {
         Ok(Self { process, port, log })
     }
 
-    /// Returns the port of its HTTP API.
+    /// Returns the port of Prometheus's HTTP API.
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// Returns the file with its output.
+    /// Returns the file with the output of Prometheus.
     pub fn log(&self) -> &Path {
         &self.log
     }

@@ -8,11 +8,11 @@ use crate::tool_lookup::Tool;
 const SCHEMATHESIS: Tool =
     Tool { name: "schemathesis", path: "bin/schemathesis", package: "schemathesis of PyPI" };
 
-/// Returns the path of Schemathesis, which `./dev setup` installs. If it returns `None`, Schemathesis is
-/// missing, which a line on standard error has reported, and the test must end.
+/// Returns the path of Schemathesis, which `./dev setup` installs. If Schemathesis is missing, prints a line
+/// on standard error and returns `None`. The test must then end.
 ///
 /// # Panics
-/// If it is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.
+/// If Schemathesis is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.
 pub fn require() -> Option<PathBuf> {
     SCHEMATHESIS.require()
 }

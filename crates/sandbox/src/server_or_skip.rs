@@ -50,7 +50,8 @@ fn have(kind: ServerKind) -> Result<Install, String> {
         _ => Install::ensure(kind, &cache, &mut |progress| {
             if !matches!(progress, InstallProgress::Downloaded { .. } | InstallProgress::Unpacking { .. }) {
                 // The message is not printed with `eprintln!`, because it must be visible while the test
-                // waits (see below).
+                // waits. The test harness shows the output of `eprintln!` only after the test, and only if
+                // the test fails.
                 let _ = writeln!(std::io::stderr(), "{progress}");
             }
         }),

@@ -11,10 +11,10 @@ use crate::tool_lookup::{Tool, library_path};
 
 const TMUX: Tool = Tool { name: "tmux", path: "usr/bin/tmux", package: "tmux" };
 
-/// How often the screen is read while a text is awaited.
+/// How often the screen is read while a test waits for a text on it.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The longest start of the server of tmux.
+/// Time limit for the start of the tmux server.
 const START_MAX: Duration = Duration::from_secs(10);
 
 /// A terminal with a shell. It ends when this value is dropped, and with this process.
@@ -26,8 +26,8 @@ pub struct TmuxTerminal {
 }
 
 impl TmuxTerminal {
-    /// Returns the path of tmux: from the cache, where `./dev setup` stores it, or from the system. If it
-    /// returns `None`, tmux is missing, which a line on standard error has reported, and the test must end.
+    /// Returns the path of tmux: from the cache, where `./dev setup` stores it, or from the system. If tmux
+    /// is missing, prints a line on standard error and returns `None`. The test must then end.
     ///
     /// # Panics
     /// If tmux is missing while `CI` is set, unless `TAILWATER_ALLOW_MISSING_SERVERS=1` is set too.
@@ -35,8 +35,8 @@ impl TmuxTerminal {
         TMUX.require()
     }
 
-    /// Opens a terminal of that size, which runs `sh` in `folder` with these environment variables. No
-    /// configuration of the user is read.
+    /// Opens a terminal of the given size, which runs `sh` in `folder` with the given environment variables.
+    /// tmux reads no configuration of the user.
     ///
     /// # Errors
     /// [`SandboxError::Spawn`] or [`SandboxError::Client`] if tmux cannot be started.
@@ -47,7 +47,8 @@ impl TmuxTerminal {
         environment: &[(&str, &str)],
     ) -> Result<Self, SandboxError> {
         let (socket, log) = (folder.join("tmux.sock"), folder.join("tmux.log"));
-        // The server of tmux would otherwise detach itself and outlive this process.
+        // `-D` keeps the tmux server in the foreground. Otherwise it would detach itself and outlive this
+        // process.
         let foreground = ["-f", "/dev/null", "-D", "-S"].map(OsString::from);
         let arguments = foreground.into_iter().chain([socket.clone().into_os_string()]);
         let server = ChildProcess::start_with(program, arguments, library_path(program), &log)?;

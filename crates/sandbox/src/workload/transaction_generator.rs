@@ -76,8 +76,8 @@ impl TransactionPlanner {
         }
     }
 
-    /// Makes the planner forget the worker's rows, because it is unknown after a lost connection which rows
-    /// exist. The rows stay in the tables.
+    /// Makes the planner forget the worker's rows. After a lost connection it is unknown which of these rows
+    /// exist. They stay in the tables.
     pub(crate) fn forget(&mut self) {
         self.orders.clear();
         self.documents.clear();

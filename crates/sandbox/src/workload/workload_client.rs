@@ -12,8 +12,8 @@ use super::transaction_generator::{PlannedStatement, TransactionPlan, Transactio
 use super::{TransactionMix, WorkerCommand, WorkloadSpec};
 use crate::ledger::{CommitOutcome, Ledger, LedgerEntry, TransactionId};
 
-/// A worker gives up after this many consecutive errors of statements, which mean that the tables are
-/// probably not as it expects. Failures of the connection do not count.
+/// A worker gives up after this many consecutive statement errors, because the tables are then probably not
+/// as the worker expects. Failures of the connection do not count.
 const REFUSALS_MAX: u32 = 100;
 
 /// How an attempt of a transaction failed.
@@ -98,7 +98,7 @@ impl WorkloadWorker {
             && self.left.load(Relaxed) > 0
     }
 
-    /// Takes one transaction from the number that all workers share. Returns false if none is left.
+    /// Takes one transaction from the remaining number that all workers share. Returns false if none remains.
     fn take_transaction(&self) -> bool {
         self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
     }
