@@ -187,7 +187,7 @@ async fn a_mysql_server_is_cloned_while_it_is_written_to() -> Result<()> {
     );
     ensure!(
         recipient.sql("SELECT COUNT(*) FROM mysql.user WHERE user='cloner'").await? == ["1"],
-        "no accounts"
+        "the recipient does not have the donor's account"
     );
     ensure_copy(&donor, &recipient).await
 }

@@ -438,7 +438,7 @@ async fn an_interrupted_dump_resumes(kind: ServerKind) -> Result<()> {
     );
     ensure!(
         manifest.snapshots_used().len() > 1,
-        "all chunks are from one snapshot: {:?}",
+        "all chunks are from one snapshot, although the dump was resumed: {:?}",
         manifest.snapshots
     );
     compare(&mut connection, &folder, &manifest).await?;
@@ -518,7 +518,7 @@ async fn accounts_with_few_privileges_can_dump(kind: ServerKind) -> Result<()> {
     let options = DumpOptions { selection, ..options(connect, &folder) };
     let report = dump(options, progress, CancellationToken::new()).await?;
     let expected = if kind.flavour() == Flavour::MySql { "table locks" } else { "lock-free comparison" };
-    ensure!(report.method == expected, "the snapshot was taken by {}", report.method);
+    ensure!(report.method == expected, "the snapshot method is {}, expected {expected}", report.method);
     compare(&mut connection, &folder, &report.manifest).await
 }
 
@@ -627,7 +627,8 @@ async fn a_long_statement_does_not_block_other_sessions(kind: ServerKind) -> Res
     };
     let snapshot = Snapshot::take(&options).await?;
     let expected = if kind.flavour() == Flavour::MySql { "table locks" } else { "lock-free comparison" };
-    ensure!(snapshot.method.name() == expected, "the snapshot was taken by {}", snapshot.method.name());
+    let method = snapshot.method.name();
+    ensure!(method == expected, "the snapshot method is {method}, expected {expected}");
     writer.execute("INSERT INTO shop.digits VALUES (10)").await?;
     writer.execute(&format!("KILL {running}")).await?;
     ensure!(reading.await?.is_err());

@@ -6,6 +6,7 @@ extern crate tailwater_sandbox;
 
 mod binary_copy;
 mod column_type_limits;
+mod consistent_snapshots;
 mod dump_of_busy_server;
 mod dumps_of_other_tools;
 mod fuzz_corpus_replay;
@@ -18,7 +19,6 @@ mod mysql_to_mariadb_load;
 mod parquet_output;
 mod server_contents;
 mod server_copy;
-mod snapshots;
 mod source_of_every_column_type;
 mod sql_and_csv_output;
 #[path = "../../tables/tests/stock_client.rs"]

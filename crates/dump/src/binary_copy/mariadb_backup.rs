@@ -190,8 +190,11 @@ async fn run(
     stop: &CancellationToken,
 ) -> Result<(), BulkError> {
     let messages = tempfile::tempfile().and_then(|file| Ok((file.try_clone()?, file)));
-    let (messages, to_read) =
-        messages.map_err(|source| BulkError::File { action: "make", path: std::env::temp_dir(), source })?;
+    let (messages, to_read) = messages.map_err(|source| BulkError::File {
+        action: "create a file in",
+        path: std::env::temp_dir(),
+        source,
+    })?;
     let left = || format!("{} has an incomplete copy; remove it before you try again", directory.display());
     let failed = |reason: String| BulkError::BinaryFailed {
         what: format!("mariadb-backup, {what},"),

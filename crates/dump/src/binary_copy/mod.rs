@@ -25,8 +25,9 @@ pub struct BinaryCopyPosition {
     pub binlog_position: Option<u64>,
 }
 
-/// Refuses to copy a target to which a channel applies without writing the target's binlog. The GTIDs in the
-/// files of such a server lag its data, so a replica of the copy would start at a wrong position.
+/// Refuses to copy a server to which a channel applies transactions without writing the server's binlog. The
+/// GTIDs in the files of such a server lag its data, so a replica of the copy would start at a wrong
+/// position.
 ///
 /// # Errors
 /// [`BulkError::BinaryUnsupported`]; [`BulkError::Session`].

@@ -46,7 +46,7 @@ pub(crate) struct DumpChunk {
 }
 
 impl DumpTable {
-    /// Creates the remaining work of a table from its manifest entry and its chunk plan.
+    /// Creates the queue of a table's remaining chunks, from its manifest entry and its chunk plan.
     ///
     /// # Errors
     /// The reason why an interrupted dump cannot resume with this table.

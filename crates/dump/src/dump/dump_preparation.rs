@@ -99,7 +99,7 @@ pub(crate) async fn prepare(
     let not_in_snapshot = not_in_snapshot(&infos);
     left_out.extend(omitted_objects::of_tables(&infos));
     for Omission { of, what } in &left_out {
-        warn!(of, "left out: {}", what.words());
+        warn!(of, "the dump omits a part of this object: {}", what.words());
     }
     let mut tables = work(options, &folder, infos, by_older)?;
     progress.expect(tables.len() as u64, tables.iter().map(|(_, rows)| rows).sum());
@@ -483,7 +483,7 @@ fn not_in_snapshot(infos: &[(TableName, TableInfo)]) -> Vec<TableName> {
     names
 }
 
-/// Returns the remaining work of each table, and its estimated number of rows.
+/// Returns the queue of remaining chunks of each table, and the table's estimated number of rows.
 fn work(
     options: &DumpOptions,
     folder: &DumpFolder,

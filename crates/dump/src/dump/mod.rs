@@ -5,8 +5,8 @@
 //! - [`source_identity`]: whether a resumed dump still reads the same server; [`omitted_objects`]: what the
 //!   dump does not contain.
 //! - [`chunk_queue`]: selects the next chunk; [`dump_worker`]: dumps one chunk after the other.
-//! - [`chunk_file_writer`]: the data file of a chunk; [`row_encoder`]: rows as text, with [`tsv`] as the
-//!   format that `load` reads; [`parquet`]: rows as columns.
+//! - [`chunk_file_writer`]: the data file of a chunk; [`row_encoder`]: rows as text; [`parquet`]: rows as
+//!   columns.
 //! - [`sql_stream_dump`]: the whole dump as one stream of statements.
 
 mod chunk_file_writer;
@@ -71,8 +71,8 @@ pub struct DumpOptions {
     pub resume: bool,
     /// Pauses the dump between chunks.
     pub throttle: Arc<Throttle>,
-    /// Names of channels that are paused for the dump. They apply to this server without writing its binlog
-    /// ([`tailwater_tables::snapshot::channel_target`]).
+    /// Names of channels that are paused for the dump. They apply transactions to this server without writing
+    /// its binlog ([`tailwater_tables::snapshot::channel_target_position`]).
     pub channels_stopped: Vec<String>,
     /// The dump cancels this token when the snapshot is taken, so that the caller can resume the paused
     /// channels.
@@ -209,7 +209,7 @@ pub async fn dump(
 
 /// Dumps into a single stream of statements that the `mysql` or `mariadb` client loads in one pass. A slow
 /// `out` slows down the connections, because each buffers only about a megabyte. A complete stream ends with
-/// the line [`stream::END`].
+/// a line that starts with [`sql_stream_dump::END`].
 ///
 /// # Errors
 /// The same as for [`dump`], but [`BulkError::StreamInterrupted`] replaces

@@ -206,7 +206,7 @@ impl RowEncoder {
         }
     }
 
-    /// Returns whether no INSERT statement is unfinished, so that other statements may follow.
+    /// Returns whether the last INSERT statement is complete, so that other statements may follow.
     pub fn is_between(&self) -> bool {
         self.statement_bytes == 0
     }

@@ -18,13 +18,14 @@ use super::manifest::FORMAT;
 pub struct FinishedDumps {
     /// How many there are.
     pub count: u64,
-    /// The point in time of the data of the newest one; of the oldest of its snapshots, if it was resumed.
+    /// The point in time of the newest finished dump's data. If that dump was resumed, the time of its oldest
+    /// snapshot.
     pub newest: Option<SystemTime>,
-    /// Why a dump could not be read; the first one if there are several.
+    /// Why a dump could not be read. If several could not be read, the reason for the first one.
     pub problem: Option<String>,
 }
 
-/// Reads the dumps of folders again and again. A manifest that did not change is not read again.
+/// Finds the finished dumps in folders. Reads a manifest again only if the file has changed.
 #[derive(Debug, Default)]
 pub struct DumpFinder {
     known: HashMap<PathBuf, (Version, Option<SystemTime>)>,
@@ -97,7 +98,10 @@ impl DumpFinder {
         let times: Times =
             serde_json::from_reader(BufReader::new(file)).map_err(|error| error.to_string())?;
         if times.format > FORMAT {
-            return Err(format!("format {}, which a newer version of Tailwater wrote", times.format));
+            return Err(format!(
+                "the manifest has format {}, which a newer version of Tailwater wrote",
+                times.format
+            ));
         }
         let taken = times.snapshots.iter().map(|snapshot| time(&snapshot.taken_at));
         let oldest = taken.collect::<Result<Vec<_>, _>>()?.into_iter().min();
@@ -113,7 +117,8 @@ impl DumpFinder {
 
 /// Parses a time as a manifest has it.
 fn time(text: &str) -> Result<SystemTime, String> {
-    let time = DateTime::parse_from_rfc3339(text).map_err(|error| format!("the time {text:?}: {error}"))?;
+    let time = DateTime::parse_from_rfc3339(text)
+        .map_err(|error| format!("the time {text:?} cannot be parsed: {error}"))?;
     Ok(time.into())
 }
 

@@ -239,7 +239,7 @@ fn is_of_nothing(files: &dyn FileStore) -> bool {
 }
 
 /// Checks that every table whose definition is in the folder is in the manifest. A manifest of an older
-/// version has no checksum. If someone removed a table from it, the load would omit that table without an
+/// version has no checksum. If a table was removed from it by hand, the load would omit that table without an
 /// error.
 fn check_definitions(files: &dyn FileStore, manifest: &Manifest) -> Result<(), BulkError> {
     let listed = files.list().map_err(file_error("list", &files.path("")))?;

@@ -36,8 +36,8 @@ pub(super) struct BulkInsert {
 }
 
 impl BulkInsert {
-    /// Returns the bulk INSERT statement of a table; `None` if a table with these columns and types cannot be
-    /// loaded in this way.
+    /// Returns the bulk INSERT statement of a table; `None` if bulk execution is not possible for a table
+    /// with these columns and types.
     ///
     /// # Errors
     /// [`BulkError::Session`]

@@ -238,7 +238,7 @@ impl LoadTarget {
     /// - [`BulkError::RowsRejected`] with the error of the server or the connection.
     /// - [`BulkError::RowsAltered`] and [`BulkError::RowsMissing`] if rows on the target would differ from
     ///   those in the file.
-    /// - The errors of [`chunk_reader::send`].
+    /// - The errors of [`data_file_reader::send`](super::data_file_reader::send).
     ///
     /// After an error the transaction is not committed, and the connection must not be used any more.
     pub(crate) async fn load(

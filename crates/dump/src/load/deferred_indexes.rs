@@ -146,7 +146,7 @@ async fn enlarge_sort_buffer(connection: &mut Connection) -> Result<(), BulkErro
     Ok(())
 }
 
-/// Returns the table definition as the target prints it; `None` unless the table is an InnoDB table.
+/// Returns the table definition as the target prints it; `None` if the table is not an InnoDB table.
 async fn definition(connection: &mut Connection, table: &TableName) -> Result<Option<String>, BulkError> {
     let sql = format!("SHOW CREATE TABLE {}", qualified_name(&table.schema, &table.name));
     let shown = connection.query(&sql).await?;

@@ -11,7 +11,7 @@ use tailwater_tables::error::{BulkError, file_error};
 /// Reads the contents of a dump folder that any of the supported tools wrote.
 ///
 /// # Errors
-/// The errors of [`tailwater_folder::read`], [`mydumper::read`] and [`mysql_shell::read`].
+/// The errors of the three modules that read the folders of Tailwater, mydumper and MySQL Shell.
 pub fn read(files: Arc<dyn FileStore>, mixed_allowed: bool) -> Result<DumpContents, BulkError> {
     let listed = match files.list() {
         Ok(listed) => listed,

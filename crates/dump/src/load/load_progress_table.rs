@@ -63,7 +63,7 @@ pub(crate) struct LoadRecord {
 }
 
 impl LoadRecord {
-    /// Creates access to the record of the dump with this identifier.
+    /// Returns access to the load record of the dump with this identifier.
     pub(crate) fn new(dump: &str) -> Self {
         Self { dump: string_literal(dump) }
     }

@@ -83,7 +83,7 @@ impl LoadWorker {
                 return Err(error);
             }
             let delay = self.backoff.next_delay();
-            warn!(code = error.code(), %error, ?delay, "trying again");
+            warn!(code = error.code(), %error, ?delay, "loading a data file failed; trying again");
             tokio::time::sleep(delay).await;
         }
     }

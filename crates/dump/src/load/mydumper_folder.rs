@@ -78,7 +78,7 @@ pub fn read(files: Arc<dyn FileStore>) -> Result<DumpContents, BulkError> {
         {
             return Err(refused(format!(
                 "column {column} of {name} is a TIMESTAMP, and {} does not say in which time zone its values are \
-                 (--skip-tz-utc); dump without that, or begin each file of the table with SET TIME_ZONE",
+                 (--skip-tz-utc); dump without --skip-tz-utc, or begin each file of the table with SET TIME_ZONE",
                 file_name(&first.path)
             )));
         }

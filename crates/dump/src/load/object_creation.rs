@@ -69,7 +69,7 @@ impl LoadRun<'_> {
     /// Creates one object.
     ///
     /// # Errors
-    /// The same as for [`definitions::create`].
+    /// The same as for [`super::ddl_script_runner::create`].
     pub(super) async fn create(
         &self,
         connection: &mut Connection,

@@ -27,18 +27,22 @@ pub struct BulkRows {
     zero_texts: Vec<Option<String>>,
     batch_bytes_max: usize,
     row_bytes_max: usize,
-    /// Values that are ready to be sent, and how many of them are an ENUM with index 0.
+    /// Values that are ready to be sent, and those of the unfinished row.
     batch: Vec<u8>,
+    /// Number of ENUM values with index 0 in the batch, without the unfinished row.
     zeros: u64,
-    /// Where the unfinished row begins in `batch`, how many of its values are an ENUM with index 0, and how
-    /// many of its fields are complete.
+    /// The position in `batch` at which the unfinished row begins.
     row_begin: usize,
+    /// Number of ENUM values with index 0 in the unfinished row.
     row_zeros: u64,
+    /// Number of complete fields in the unfinished row.
     found: usize,
-    /// The bytes of an unfinished field; the position at which the search for its end continues; and whether
-    /// the field has an escape. The position may be after an escaped byte that has not arrived yet.
+    /// The bytes of an unfinished field.
     rest: Vec<u8>,
+    /// The position in `rest` at which the search for the end of the field continues. It may be after an
+    /// escaped byte that has not arrived yet.
     searched: usize,
+    /// Whether the unfinished field has an escape.
     escaped: bool,
     rows: u64,
 }

@@ -352,7 +352,7 @@ impl CopyWorker {
                 return Err(error);
             }
             let delay = backoff.next_delay();
-            warn!(code = error.code(), %error, ?delay, "trying again");
+            warn!(code = error.code(), %error, ?delay, "copying a chunk failed; trying again");
             tokio::time::sleep(delay).await;
         }
     }
@@ -423,8 +423,8 @@ async fn send(
             if piece.len() >= PIECE_BYTES {
                 sent.bytes += piece.len() as u64;
                 let full = std::mem::replace(&mut piece, Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4));
-                // If the receiver was dropped, the error is ignored here. The check of `is_closed` above
-                // detects it.
+                // An error means that the receiver was dropped. For the next row, the loop detects that with
+                // `is_closed`.
                 let _ = to.send(LoadPiece::Bytes(Bytes::from(full))).await;
             }
         }

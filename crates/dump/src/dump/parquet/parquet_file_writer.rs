@@ -77,7 +77,7 @@ impl ParquetTable {
         });
         let no_columns = |error| BulkError::UnexpectedAnswer {
             table: name.to_string(),
-            reason: format!("its columns: {error}"),
+            reason: format!("Parquet does not support its columns: {error}"),
         };
         Ok(Self { name: name.clone(), columns, schema: Arc::new(schema.map_err(no_columns)?) })
     }

@@ -171,7 +171,7 @@ fn the_assumed_cost_of_a_chunk_is_corrected() {
     assert_eq!(guess, 100 * ROW);
     order.taken(7, guess, LoadSize::new(Some(900), 0));
     assert_eq!((order.started[0].rows, order.started[0].chunk), (700 * ROW, 900 * ROW));
-    // The cost is at most the remaining cost of the table, because estimates may be wrong.
+    // The assumed cost is not more than the remaining cost of the table. Estimates may be wrong.
     let guess = order.take_chunk(7);
     assert_eq!((guess, order.started[0].rows), (700 * ROW, 0));
     order.taken(7, guess, LoadSize::new(Some(5000), 0));

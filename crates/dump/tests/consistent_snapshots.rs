@@ -1,5 +1,5 @@
-//! Snapshots on real servers: how a lost one is detected, and that taking one ends while another session
-//! changes the replication state.
+//! Tests that the dump detects a lost snapshot, and that a session that sets the replication state does not
+//! block a snapshot forever.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -76,7 +76,7 @@ async fn a_snapshot_does_not_wait_for_a_session_that_sets_gtid_slave_pos(kind: S
         let snapshot = Snapshot::take(&options).await?;
         ensure!(
             snapshot.method == SnapshotMethod::BackupStage,
-            "the snapshot was taken with {:?}",
+            "the snapshot was not taken in a backup stage, but with the method {:?}",
             snapshot.method
         );
     }
