@@ -110,7 +110,7 @@ mod tests {
             ("26.7.0", (26, 7, 0)),
             ("2026.07.1-commercial", (2026, 7, 1)),
         ] {
-            assert_eq!(parse_version(text), expected, "wrong result for {text}");
+            assert_eq!(parse_version(text), expected, "the version text {text:?} is parsed wrongly");
         }
     }
 

@@ -99,7 +99,11 @@ fn events_equal_those_of_show_binlog_events() {
                 }
             }
         }
-        assert_eq!(listed, fixture_lines(name, "events"), "events of {name}");
+        assert_eq!(
+            listed,
+            fixture_lines(name, "events"),
+            "the events of {name} differ from those of SHOW BINLOG EVENTS"
+        );
     }
 }
 
@@ -146,7 +150,11 @@ fn transaction_boundaries_equal_those_of_the_servers_tools() {
                 }
             }
             assert!(!tracker.in_transaction(), "{name} ends inside a transaction");
-            assert_eq!(found, fixture_lines(name, "transactions"), "transactions of {name}");
+            assert_eq!(
+                found,
+                fixture_lines(name, "transactions"),
+                "the transactions of {name} differ from those of the server's tool"
+            );
         }
     }
 }
@@ -216,7 +224,10 @@ fn encoded_bodies_equal_the_servers_bytes() {
                 EventBody::Query(query) if query.compressed => {
                     let statement = query.statement(DECOMPRESSED_BYTES_MAX).unwrap();
                     // A very short statement is longer when it is compressed.
-                    assert!(statement.is_ascii() && statement.len() > 10, "wrong statement at {position}");
+                    assert!(
+                        statement.is_ascii() && statement.len() > 10,
+                        "the statement at {position} is decompressed wrongly"
+                    );
                     continue;
                 }
                 EventBody::Query(query) => query.to_body(),
@@ -231,7 +242,7 @@ fn encoded_bodies_equal_the_servers_bytes() {
                     );
                     assert!(
                         matches!(plain_type, Ok(EventType(23..=25))),
-                        "decompressed row event at {position}: {plain_type:?}"
+                        "the row event at {position} has a wrong type after decompression: {plain_type:?}"
                     );
                     assert_eq!(
                         rows.images(DECOMPRESSED_BYTES_MAX).unwrap().as_ref(),
@@ -241,7 +252,11 @@ fn encoded_bodies_equal_the_servers_bytes() {
                 }
                 _ => continue,
             };
-            assert_eq!(written, body, "{name}: encoded {} at {position}", header.event_type);
+            assert_eq!(
+                written, body,
+                "{name}: the {} at {position} is encoded differently than by the server",
+                header.event_type
+            );
             compared += 1;
         }
         assert!(compared > 8, "{name}: only {compared} events were compared");
@@ -269,10 +284,10 @@ fn all_session_variables_are_parsed() {
                     query.status_vars_bytes.escape_ascii()
                 )
             });
-            assert_eq!(vars.unknown, b"", "{name}: unknown status variables at {position}");
+            assert_eq!(vars.unknown, b"", "{name}: the event at {position} has unknown status variables");
             assert!(
                 vars.charset.is_some() && vars.catalog == Some(b"std"),
-                "{name}: no charset or catalog at {position}"
+                "{name}: the event at {position} has no charset, or not the catalog `std`"
             );
             time_zones.extend(vars.time_zone.map(<[u8]>::to_vec));
             increments += u32::from(vars.auto_increment.is_some());
@@ -285,7 +300,7 @@ fn all_session_variables_are_parsed() {
             assert!(time_zones.contains(&b"+03:00"[..]), "{name}: time zones {time_zones:?} lack +03:00");
             assert!(
                 increments > 0 && invokers > 0,
-                "{name}: found {increments} auto-increment settings and {invokers} invokers"
+                "{name}: the file has only {increments} auto-increment settings and {invokers} invokers"
             );
         }
     }
@@ -345,7 +360,7 @@ fn mariadb_gtid_events_hold_the_connection_id() {
                     assert_eq!(
                         gtid.thread_id.is_some(),
                         writes_it,
-                        "{name}: connection id of the GTID event at {position}"
+                        "{name}: only MariaDB 11.8 must write a connection id into the GTID event at {position}"
                     );
                     thread_id = gtid.thread_id;
                 }
@@ -354,14 +369,18 @@ fn mariadb_gtid_events_hold_the_connection_id() {
                     assert_eq!(
                         Some(query.thread_id),
                         thread_id,
-                        "{name}: connection id of the query event at {position}"
+                        "{name}: the connection ids of the query event at {position} and of its GTID event differ"
                     );
                     compared += 1;
                 }
                 _ => {}
             }
         }
-        assert_eq!(compared > 20, writes_it, "{name}: compared {compared} query events");
+        assert_eq!(
+            compared > 20,
+            writes_it,
+            "{name}: an unexpected number of query events was compared: {compared}"
+        );
     }
 }
 
@@ -370,7 +389,11 @@ fn the_checksum_detects_a_changed_byte() {
     for name in FILES {
         let file = File::read(name);
         let with_checksums = file.format.has_checksums();
-        assert_eq!(with_checksums, !name.ends_with("plain"), "checksums in {name}");
+        assert_eq!(
+            with_checksums,
+            !name.ends_with("plain"),
+            "only the `plain` files must have no checksums, unlike {name}"
+        );
         for (position, header, bytes) in file.raw_events() {
             // The format description event has a valid checksum even if other events have no checksum.
             if !with_checksums && header.event_type != EventType::FORMAT_DESCRIPTION {
@@ -385,7 +408,7 @@ fn the_checksum_detects_a_changed_byte() {
                 assert_eq!(
                     checker.finish().is_ok(),
                     fits,
-                    "{name}: checksum of the {} at {position}",
+                    "{name}: the checksum of the {} at {position} is verified wrongly",
                     header.event_type
                 );
             }

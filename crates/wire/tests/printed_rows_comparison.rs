@@ -52,8 +52,15 @@ fn rows_are_printed_like_those_of_the_servers_own_tools() {
         for line in ours.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"###")) {
             let theirs = expected.next().unwrap_or_default();
             let shown = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
-            assert_eq!(shown(line), shown(theirs), "{name}: printed line {compared} of the rows");
-            assert_eq!(line, theirs, "{name}: printed line {compared} of the rows");
+            assert_eq!(
+                shown(line),
+                shown(theirs),
+                "{name}: line {compared} of the printed rows differs from the tool's output"
+            );
+            assert_eq!(
+                line, theirs,
+                "{name}: line {compared} of the printed rows differs from the tool's output"
+            );
             compared += 1;
         }
         assert_eq!(expected.next(), None, "{name}: the tool prints lines that Tailwater does not print");
@@ -83,7 +90,11 @@ fn json_lines_hold_the_values_that_were_inserted() {
         let ints = json_rows(name, "ints");
         let all_ones = r#"{"id":2,"t":127,"tu":255,"s":32767,"su":65535,"m":8388607,"mu":16777215,"i":2147483647,
             "iu":4294967295,"b":9223372036854775807,"bu":18446744073709551615,"bo":1,"z":4294967295}"#;
-        assert_eq!(ints[1].2, serde_json::from_str::<Value>(all_ones).unwrap(), "row of {name}");
+        assert_eq!(
+            ints[1].2,
+            serde_json::from_str::<Value>(all_ones).unwrap(),
+            "{name}: the JSON row differs from the inserted values"
+        );
         let temporals = json_rows(name, "temporals");
         assert_eq!(temporals[0].2["d"], "0000-00-00");
         assert_eq!(temporals[0].2["y"], 0);

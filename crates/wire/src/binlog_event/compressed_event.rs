@@ -48,7 +48,8 @@ pub fn decompress(part: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Result<()
     }
 }
 
-/// Decompresses at most the first `N` bytes of `part`, which may be incomplete.
+/// Decompresses the start of `part`, which may be incomplete. Returns at most the first `N` decompressed
+/// bytes, and their number.
 pub(crate) fn decompress_front<const N: usize>(part: &[u8]) -> Result<([u8; N], usize), WireError> {
     let (_, stream) = read_head(part)?;
     let mut front = [0; N];
@@ -242,7 +243,7 @@ mod tests {
             assert_eq!(
                 (decoder.finish(), out == text),
                 (Ok(text.len() as u64), true),
-                "wrong result for {piece}"
+                "wrong result for a part that arrives in pieces of {piece} bytes"
             );
         }
         let wrong = compress(&text, text.len() - 1);
@@ -265,7 +266,7 @@ mod tests {
             let result = decompress(&compress(&text, stated), 1 << 20, &mut Vec::new());
             assert!(
                 matches!(result, Err(WireError::Malformed { .. })),
-                "stated length {stated}, unexpected result: {result:?}"
+                "the wrong stated length {stated} must be refused: {result:?}"
             );
         }
     }
@@ -277,14 +278,20 @@ mod tests {
         let result = decompress(&bomb, 1 << 20, &mut out);
         assert!(
             matches!(result, Err(WireError::TooLarge { size_max: 0x10_0000, .. })),
-            "unexpected result: {result:?}"
+            "the stated length exceeds the limit, but the result is {result:?}"
         );
         // The stated length is impossible for a zlib stream of that size.
         let result = decompress(&compress(b"x", 1 << 30), usize::MAX, &mut out);
-        assert!(matches!(result, Err(WireError::Malformed { .. })), "unexpected result: {result:?}");
+        assert!(
+            matches!(result, Err(WireError::Malformed { .. })),
+            "the impossible length must be refused: {result:?}"
+        );
         // The stream is much longer than stated.
         let result = decompress(&compress(&vec![0; 10 << 20], 100), 1 << 20, &mut out);
-        assert!(matches!(result, Err(WireError::Malformed { .. })), "unexpected result: {result:?}");
+        assert!(
+            matches!(result, Err(WireError::Malformed { .. })),
+            "the stream that is too long must be refused: {result:?}"
+        );
         assert_eq!(out.capacity().min(4096), out.capacity());
     }
 

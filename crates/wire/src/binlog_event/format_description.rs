@@ -261,7 +261,7 @@ mod tests {
             ("10.11.6-MariaDB-log", true),
             ("nonsense", false),
         ] {
-            assert_eq!(knows_checksums(version), knows, "wrong result for {version}");
+            assert_eq!(knows_checksums(version), knows, "wrong checksum support of version {version}");
         }
     }
 

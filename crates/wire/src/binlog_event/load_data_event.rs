@@ -133,7 +133,7 @@ mod tests {
             let result = ExecuteLoadQuery::parse(&bytes, &format);
             assert!(
                 matches!(result, Err(WireError::Malformed { .. })),
-                "file name at {start}..{end}, unexpected result: {result:?}"
+                "invalid values must be refused (file name at {start}..{end}): {result:?}"
             );
         }
     }

@@ -16,7 +16,7 @@ enum Encoding {
         big_endian: bool,
     },
     Utf32,
-    /// A character set that is not listed above and whose first 128 characters are ASCII.
+    /// Any other character set whose first 128 characters are ASCII.
     OverAscii,
 }
 
@@ -144,7 +144,7 @@ mod tests {
             assert_eq!(
                 to_text(bytes, collation).as_deref(),
                 text,
-                "text of {bytes:?} in the collation {collation:?}"
+                "the bytes {bytes:?} are decoded wrongly in the collation {collation:?}"
             );
         };
         check("ключ".as_bytes(), None, Some("ключ"));

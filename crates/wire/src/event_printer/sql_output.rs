@@ -611,7 +611,7 @@ mod tests {
             text.contains("ROLLBACK") && !text.contains("insert b") && text.contains("insert c"),
             "unexpected SQL output: {text}"
         );
-        assert_eq!(text.matches("COMMIT").count(), 1, "wrong result for {text}");
+        assert_eq!(text.matches("COMMIT").count(), 1, "only one transaction must be committed: {text}");
         let text = printed_without_gtids(&[b"XA START X'61',X'',1", b"insert b", b"COMMIT", b"create c"]);
         assert!(!text.contains("insert b") && text.contains("create c"), "unexpected SQL output: {text}");
     }

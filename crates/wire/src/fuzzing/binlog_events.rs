@@ -104,7 +104,7 @@ fn whole(event: &BinlogEvent<'_>, format: &FormatDescription) {
         EventBody::Gtid(gtid) => {
             if let Some(named) = &gtid.gtid {
                 let text = named.to_string();
-                assert_eq!(text.parse().as_ref(), Ok(named), "wrong result for {text}");
+                assert_eq!(text.parse().as_ref(), Ok(named), "the GTID {text} cannot be parsed again");
             }
             check_gtid_event(gtid);
         }

@@ -97,7 +97,7 @@ fn check_value(value: &BinlogValue<'_>) {
             let text = decimal.to_string();
             let digits = text.bytes().filter(u8::is_ascii_digit).count();
             assert!(digits <= usize::from(decimal.precision()) + 1, "the decimal {text} has too many digits");
-            assert_eq!(text.starts_with('-'), decimal.is_negative(), "wrong result for {text}");
+            assert_eq!(text.starts_with('-'), decimal.is_negative(), "the text {text} has a wrong sign");
         }
         BinlogValue::Time(time) => time.write(&mut text, 6).expect("writing to a String cannot fail"),
         BinlogValue::DateTime(datetime) => {

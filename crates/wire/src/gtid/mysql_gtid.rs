@@ -391,8 +391,8 @@ impl FromStr for MysqlGtidSet {
 }
 
 impl fmt::Display for MysqlGtidSet {
-    /// Prints the set as `gtid_executed` does, but with `,` instead of `,
-    /// ` between UUIDs. `{:#}` prints the line breaks too.
+    /// Prints the set as `gtid_executed` does, but without the line breaks between UUIDs. `{:#}` prints the
+    /// line breaks too.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut previous_uuid = None;
         for OriginNumbers { uuid, tag, numbers } in &self.origins {

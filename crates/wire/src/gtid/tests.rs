@@ -276,7 +276,7 @@ fn an_error_names_the_text_and_its_offset() {
 fn single_gtids_are_parsed_and_printed() {
     let check = |text: &str, normal: Option<&str>| {
         let parsed = MysqlGtid::parse(text).ok().map(|gtid| gtid.to_string());
-        assert_eq!(parsed.as_deref(), normal, "wrong result for {text}");
+        assert_eq!(parsed.as_deref(), normal, "the GTID {text:?} is parsed wrongly");
     };
     check(&format!("{UUID}:7"), Some(&format!("{UUID}:7")));
     check(&format!(" {} : Blue : 007 ", UUID.to_uppercase()), Some(&format!("{UUID}:blue:7")));
@@ -319,23 +319,39 @@ fn malformed_binary_forms_are_refused() {
         change(&mut bytes);
         MysqlGtidSet::decode(&bytes).expect_err("the changed bytes are malformed").code()
     };
-    assert_eq!(refused(&|bytes| bytes[5] = 0xff), "TW-WIRE-0001", "error code for more origins than bytes");
+    assert_eq!(
+        refused(&|bytes| bytes[5] = 0xff),
+        "TW-WIRE-0001",
+        "wrong error code for more origins than bytes"
+    );
     assert_eq!(
         refused(&|bytes| bytes[31] = 0xff),
         "TW-WIRE-0001",
-        "error code for more intervals than bytes"
+        "wrong error code for more intervals than bytes"
     );
-    assert_eq!(refused(&|bytes| bytes[7] = 2), "TW-WIRE-0003", "error code for an unknown binary format");
+    assert_eq!(
+        refused(&|bytes| bytes[7] = 2),
+        "TW-WIRE-0003",
+        "wrong error code for an unknown binary format"
+    );
     assert_eq!(
         refused(&|bytes| bytes[7] = 1),
         "TW-WIRE-0002",
-        "error code for a set whose byte 7 states tags although there are none (byte 0, the count of UUIDs, has the same value)"
+        "wrong error code for a set whose byte 7 states tags although there are none (byte 0, the count of UUIDs, has the same value)"
     );
-    assert_eq!(refused(&|bytes| bytes.push(0)), "TW-WIRE-0002", "error code for one byte too many");
-    assert_eq!(refused(&|bytes| bytes[32] = 0), "TW-WIRE-0002", "error code for the transaction number 0");
-    assert_eq!(refused(&|bytes| bytes[40] = 1), "TW-WIRE-0002", "error code for an empty interval");
-    assert_eq!(refused(&|bytes| bytes[48] = 4), "TW-WIRE-0002", "error code for intervals that touch");
-    assert_eq!(refused(&|bytes| bytes[63] = 0x80), "TW-WIRE-0002", "error code for a number beyond 2^63-1");
+    assert_eq!(refused(&|bytes| bytes.push(0)), "TW-WIRE-0002", "wrong error code for one byte too many");
+    assert_eq!(
+        refused(&|bytes| bytes[32] = 0),
+        "TW-WIRE-0002",
+        "wrong error code for the transaction number 0"
+    );
+    assert_eq!(refused(&|bytes| bytes[40] = 1), "TW-WIRE-0002", "wrong error code for an empty interval");
+    assert_eq!(refused(&|bytes| bytes[48] = 4), "TW-WIRE-0002", "wrong error code for intervals that touch");
+    assert_eq!(
+        refused(&|bytes| bytes[63] = 0x80),
+        "TW-WIRE-0002",
+        "wrong error code for a number beyond 2^63-1"
+    );
     let huge = vec![0; GTID_SET_BYTES_MAX + 1];
     assert_eq!(MysqlGtidSet::decode(&huge).unwrap_err().code(), "TW-WIRE-0005");
     assert_eq!(MariadbGtidList::decode(&huge).unwrap_err().code(), "TW-WIRE-0005");
@@ -350,7 +366,11 @@ fn unprintable_gtids_cannot_be_inserted() {
     assert_eq!(set.insert(&gtid("", 1)), Ok(true));
     for bad in [gtid("", 0), gtid("", MYSQL_NUMBER_MAX + 1), gtid("Upper", 1), gtid("1st", 1), gtid("a b", 1)]
     {
-        assert_eq!(set.insert(&bad).unwrap_err().code(), "TW-WIRE-0002", "wrong result for {bad:?}");
+        assert_eq!(
+            set.insert(&bad).unwrap_err().code(),
+            "TW-WIRE-0002",
+            "wrong error code for the GTID {bad:?}"
+        );
     }
     assert!(set.insert_interval([1; 16], "", Interval { first: 5, last: 4 }).is_err());
     assert_eq!(set.count(), 1);
@@ -436,22 +456,30 @@ fn results_equal_those_of_mysql() {
         assert_eq!(
             a.as_ref().ok().map(|a| format!("{a:#}")).as_deref(),
             text("normal"),
-            "wrong result for {line}"
+            "the normal form of the set differs from MySQL's: {line}"
         );
         let Ok(a) = a else {
             refused += 1;
             continue;
         };
         sets += 1;
-        assert_eq!(MysqlGtidSet::decode(&a.encode()).as_ref(), Ok(&a), "wrong result for {line}");
+        assert_eq!(
+            MysqlGtidSet::decode(&a.encode()).as_ref(),
+            Ok(&a),
+            "the set changes when it is encoded: {line}"
+        );
         if let Some(b) = text("b") {
             let b = MysqlGtidSet::parse(b).expect(line);
             assert_eq!(
                 Some(format!("{:#}", a.subtract(&b)).as_str()),
                 text("subtract"),
-                "wrong result for {line}"
+                "the result differs from MySQL's GTID_SUBTRACT: {line}"
             );
-            assert_eq!(Some(b.is_superset_of(&a)), answer["subset"].as_bool(), "wrong result for {line}");
+            assert_eq!(
+                Some(b.is_superset_of(&a)),
+                answer["subset"].as_bool(),
+                "the result differs from MySQL's GTID_SUBSET: {line}"
+            );
         }
     }
     assert!(sets > 200 && refused > 100, "only {sets} sets were parsed, and only {refused} were malformed");

@@ -365,7 +365,11 @@ mod tests {
             ("foobar", "aafda61ba1d60aecb7d9295be71855e131d2b5ec0dcf65483553db824f97009f"),
             ("", "e0b1fe74117e1b95b608a4f221df314774b20ea66842350d515371c7c6966c6e"),
         ] {
-            assert_eq!(hex(&ed25519_public_key(password.as_bytes())), key, "wrong result for {password:?}");
+            assert_eq!(
+                hex(&ed25519_public_key(password.as_bytes())),
+                key,
+                "wrong public key for the password {password:?}"
+            );
         }
     }
 

@@ -236,8 +236,8 @@ fn read_micros(cursor: &mut ByteCursor<'_>) -> Result<u32, WireError> {
     }
 }
 
-/// Returns the number of digits of the fraction of a second. The column defines it. If the column does not,
-/// all digits are printed.
+/// Returns how many digits of the fraction of a second are printed. The column defines this number. If it
+/// does not, all six digits are printed, or none if the fraction is zero.
 fn digits(decimals: u8, micros: u32) -> u8 {
     match decimals {
         0..=6 => decimals,

@@ -327,7 +327,7 @@ impl HandshakeResponse {
 
 fn put_nul_text(what: &'static str, text: &str, out: &mut Vec<u8>) -> Result<(), WireError> {
     if text.as_bytes().contains(&0) {
-        return Err(WireError::malformed(what, "contains a zero byte"));
+        return Err(WireError::malformed(what, "the text contains a zero byte"));
     }
     out.extend_from_slice(text.as_bytes());
     out.push(0);

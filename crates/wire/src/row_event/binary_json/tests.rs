@@ -217,7 +217,7 @@ fn object_members_are_found_by_key() {
         [("z", Some(1)), ("aa", Some(2)), ("b", Some(3)), ("a", None), ("", None), ("zzz", None)]
     {
         let found = object.get(key.as_bytes()).unwrap().map(|value| value.decode().unwrap());
-        assert_eq!(found, expected.map(JsonNode::Int), "wrong result for {key}");
+        assert_eq!(found, expected.map(JsonNode::Int), "wrong value for the key {key:?}");
     }
 }
 
