@@ -15,7 +15,7 @@ mod overrides;
 mod relay;
 mod setting_names;
 mod settings_in_force;
-mod suggestion;
+mod spelling_suggestion;
 mod toml_parser;
 
 use std::collections::HashSet;
@@ -308,10 +308,15 @@ impl Config {
             let mut document = read_document_of(path, &text)?;
             overrides.apply(&mut document).map_err(|reason| ConfigError::of_override(path, reason))?;
             toml_parser::from_document(document).map_err(|reason| {
-                // The error of the file alone has a line. A key that only the file lacks is no error.
+                // If the file alone has an error too, return that error, because it has a line number. But a
+                // key that the file lacks may be set by the environment or `--set`.
                 match parse_toml::<Self>(&text).err().filter(|alone| !alone.contains("missing field")) {
                     Some(alone) => error("TW-CFG-0002", alone),
-                    None => error("TW-CFG-0004", format!("with the environment or --set: {reason}")),
+                    None => {
+                        let message =
+                            format!("the file with the environment variables and --set is invalid: {reason}");
+                        error("TW-CFG-0004", message)
+                    }
                 }
             })?
         };

@@ -22,8 +22,8 @@ pub struct ManagerConfig {
     /// Whether the manager replaces a dead primary automatically.
     #[serde(default)]
     pub automatic: bool,
-    /// Whether the manager automatically makes a former primary that returns a replica, as `tailwater rejoin`
-    /// does.
+    /// Whether the manager automatically turns a former primary into a replica when it answers again, as
+    /// `tailwater rejoin` does.
     #[serde(default)]
     pub rejoin: bool,
     /// The number of ACKs that a commit on a new primary waits for.

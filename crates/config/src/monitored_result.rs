@@ -1,5 +1,5 @@
-//! `[[backup]]` and `[[check]]`: results of commands that monitoring must know. The daemon does not run these
-//! commands; it reads what they left.
+//! `[[backup]]` and `[[check]]`: results of commands, for monitoring. The daemon does not run these commands.
+//! It reads the files that they have written.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

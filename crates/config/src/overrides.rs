@@ -6,7 +6,7 @@ use toml::{Table, Value};
 
 use super::default_config::OLD_SPELLINGS;
 use super::setting_names::{SettingNames, SettingPath, VARIABLE_PREFIX, table_at_mut};
-use super::suggestion::nearest;
+use super::spelling_suggestion::nearest;
 
 /// Environment variables that begin with `TAILWATER_` but set no key: variables for connections, for hooks
 /// (docs/reference/hooks.md) and for the developers' tests. An entry that ends with `_` is a prefix.

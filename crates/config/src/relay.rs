@@ -13,7 +13,7 @@ pub struct RelayConfig {
     pub name: String,
     /// Name of the `[[source]]` that the relay also captures.
     pub source: String,
-    /// The name of this source in the relay's configuration. If absent, the name is the same as here.
+    /// The name of `source` in the relay's configuration. If absent, the name is the same as in this file.
     pub source_there: Option<String>,
     /// The address of the relay's `[http]` listener: `http://host:8080`.
     pub url: String,

@@ -13,7 +13,7 @@ use super::default_config::{ListedKey, listed_keys};
 /// What every environment variable of Tailwater begins with.
 pub(super) const VARIABLE_PREFIX: &str = "TAILWATER_";
 
-/// A step from a table of the document to a table in it.
+/// A step of the path to a table: from a table of the document to a table inside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TableStep {
     /// The key of the table, or of the array of tables.
@@ -136,8 +136,8 @@ fn repeated_tables(document: &Table, table: &LocatedTable, part: &str) -> Vec<Lo
 }
 
 impl LocatedTable {
-    /// Returns a table that is inside this table. `endings` are the names of the inner table within this
-    /// table.
+    /// Returns a table that is inside this table. Each name of the inner table is a name of this table
+    /// followed by one of `endings`.
     fn inner(&self, name: &str, index: Option<usize>, endings: &[Vec<String>]) -> Self {
         let step = TableStep { name: name.to_owned(), index };
         let names = self

@@ -107,7 +107,8 @@ impl LoadedConfig {
         sections
     }
 
-    /// These settings, but with the values that `other` has for those that `takes_other` is true for.
+    /// Returns these settings, but takes from `other` the value of each setting for which `takes_other`
+    /// returns true.
     #[must_use]
     pub fn with_settings_of(&self, other: &Self, takes_other: impl Fn(&SettingChange) -> bool) -> Self {
         let mut merged = self.clone();
@@ -124,7 +125,8 @@ impl LoadedConfig {
         merged
     }
 
-    /// What is different in `other`: changed settings, and sections that only one of the two has.
+    /// What is different in `other`: changed settings, and sections that only one of the two configurations
+    /// has.
     pub fn changes_to(&self, other: &Self) -> Vec<SettingChange> {
         let find = |of: &Self, path: &[String]| of.sections.iter().position(|section| section.path == path);
         let mut changes: Vec<SettingChange> = Vec::new();
@@ -185,7 +187,7 @@ fn sections(document: &Table, applied: &[OverriddenSetting]) -> Vec<SectionInFor
     sections
 }
 
-/// Whether a section counts as given: the document has it, or has the section around it.
+/// Whether a section counts as given: the document has the section, or the outer section that contains it.
 fn is_present(document: &Table, table: &LocatedTable) -> bool {
     let around = table.steps.split_last().filter(|(_, around)| !around.is_empty());
     table_at(document, &table.steps).is_some()

@@ -2,7 +2,7 @@
 
 use serde::de::DeserializeOwned;
 
-use super::suggestion::with_suggestion;
+use super::spelling_suggestion::with_suggestion;
 
 /// Parses TOML.
 ///
