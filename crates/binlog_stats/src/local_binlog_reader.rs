@@ -38,7 +38,7 @@ pub fn read_log(
     read_entries(&mut reader, folder, options, collector, progress)
 }
 
-/// Passes all further events of a reader of the log in `folder` to the collector.
+/// Passes all events from the position of `reader` on to the collector. `reader` reads the log in `folder`.
 ///
 /// # Errors
 /// The same as of [`read_log`].

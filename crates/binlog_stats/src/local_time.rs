@@ -41,7 +41,10 @@ impl FromStr for LocalTime {
         // When clocks are set back, a local time occurs twice; use the first. When clocks are set forward,
         // some local times do not exist.
         let moment = Local.from_local_datetime(&local).earliest().ok_or_else(|| {
-            format!("{text:?} is a time that the local clock skips; give it with an offset")
+            format!(
+                "{text:?} does not exist in local time, because the clock is set forward; give the time with an \
+                 offset from UTC"
+            )
         })?;
         since_1970(moment.timestamp_micros()).ok_or_else(wrong)
     }

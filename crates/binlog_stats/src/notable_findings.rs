@@ -124,7 +124,7 @@ impl FindingCollector<'_> {
                 Some(gap) => {
                     let about = if report.span.exact_clock { "" } else { "about " };
                     text.push_str(&format!(
-                        "; from when it was written to the binlog, no other commit got through for {about}{} ({})",
+                        "; after the server began to write it to the binlog, no other transaction committed for {about}{} ({})",
                         duration(gap.seconds),
                         self.between(gap)
                     ));

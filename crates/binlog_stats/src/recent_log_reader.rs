@@ -21,8 +21,8 @@ pub struct RecentStats {
 }
 
 /// Returns the statistics of the transactions that committed at `since_us` or later, in microseconds since
-/// 1970. Of these, it reads the newest ones that have at most `bytes_max` bytes together, and only those on
-/// this machine.
+/// 1970. Reads only transactions on this machine, and only the newest that together have at most `bytes_max`
+/// bytes.
 ///
 /// # Errors
 /// The same as of [`read_log`](crate::read_log).
@@ -49,8 +49,8 @@ fn title(folder: &Path) -> String {
     folder.display().to_string()
 }
 
-/// Returns the start of the newest segment that begins before `since_us`; of the oldest segment if there is
-/// none.
+/// Returns the start of the newest segment whose first transaction committed before `since_us`. If there is
+/// no such segment, returns the start of the oldest segment.
 fn start_segment(
     log: &LogHandle,
     segments: &[SegmentSummary],
@@ -73,8 +73,8 @@ fn start_segment(
     Ok(oldest.map(|oldest| LogPosition { segment: oldest.number, offset: SEGMENT_START }))
 }
 
-/// Returns from which commit time on the transactions are read, and whether that leaves transactions out.
-/// Reads only the index.
+/// Returns the commit time from which on transactions are read, and whether older transactions of the period
+/// are left out. Reads only the index.
 fn kept_since(
     log: &LogHandle,
     start: LogPosition,
@@ -91,7 +91,9 @@ fn kept_since(
     Ok(newest_that_fit(&selected, since_us, bytes_max))
 }
 
-/// `selected` has the commit time and the size of each transaction, in the order of the log. Pure.
+/// Returns the commit time from which on all transactions together have at most `bytes_max` bytes, and
+/// whether older transactions are left out. `selected` has the commit time and the size of each transaction,
+/// in the order of the log.
 fn newest_that_fit(selected: &[(u64, u64)], since_us: u64, bytes_max: u64) -> (u64, bool) {
     let mut left = bytes_max;
     for (commit_us, bytes) in selected.iter().rev() {

@@ -32,11 +32,11 @@ impl RowCounts {
 pub struct BinlogRange {
     /// The file of the first event.
     pub first_file: String,
-    /// The offset of the first event in this file, in bytes.
+    /// The offset of the first event in `first_file`, in bytes.
     pub first_offset: u64,
     /// The file of the last event.
     pub last_file: String,
-    /// The offset in this file after the last event, in bytes.
+    /// The offset in `last_file` after the last event, in bytes.
     pub end_offset: u64,
     /// The number of files.
     pub files: u64,
@@ -58,7 +58,7 @@ pub struct TransactionKinds {
     pub with_statements: u64,
     /// Transactions with DDL.
     pub with_ddl: u64,
-    /// Transactions with none of these.
+    /// Transactions without row events, statements that change rows, and DDL.
     pub empty: u64,
     /// Transactions that were prepared by XA.
     pub xa_prepared: u64,
@@ -113,7 +113,7 @@ pub struct TransactionSummary {
     pub gtid: Option<String>,
     /// The source's binlog file that has the transaction's first event.
     pub file: String,
-    /// The offset of the transaction in this file, in bytes.
+    /// The offset of the transaction in `file`, in bytes.
     pub offset: u64,
     /// The `server_id` of the server that first executed the transaction.
     pub server_id: u32,
@@ -140,17 +140,17 @@ pub struct TransactionSummary {
 /// A period in which nothing was committed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Gap {
-    /// The time of the last commit before the period, in microseconds since 1970.
+    /// The time of the last commit before the gap, in microseconds since 1970.
     pub start_us: u64,
-    /// The time of the first commit after the period, in microseconds since 1970.
+    /// The time of the first commit after the gap, in microseconds since 1970.
     pub end_us: u64,
-    /// The length of the period in seconds.
+    /// The length of the gap in seconds.
     pub seconds: f64,
-    /// The biggest transaction that was being written when the period started.
+    /// The biggest transaction that was being written when the gap started.
     pub during: TransactionSummary,
-    /// The first transaction that committed after the period.
+    /// The first transaction that committed after the gap.
     pub next: TransactionSummary,
-    /// Whether the server was restarted in the period.
+    /// Whether the server was restarted during the gap.
     pub restart: bool,
 }
 
@@ -161,9 +161,9 @@ pub struct Bucket {
     pub start_us: u64,
     /// The number of transactions.
     pub transactions: u64,
-    /// The bytes of these transactions in the binlog.
+    /// The bytes of the bucket's transactions in the binlog.
     pub bytes: u64,
-    /// The number of rows that these transactions changed.
+    /// The number of rows that the bucket's transactions changed.
     pub rows: u64,
 }
 

@@ -23,7 +23,7 @@ const TABLES: [&str; 3] = ["orders", "audit", "stock"];
 struct Plan {
     /// The time since the previous commit, in microseconds.
     pause_us: u64,
-    /// The time from the start of its first statement to its commit, in seconds.
+    /// The time from the start of the transaction's first statement to its commit, in seconds.
     seconds: u32,
     statements: Vec<Change>,
 }
@@ -333,7 +333,7 @@ fn a_stall_is_reported_with_its_cause() {
         for part in
             [gtid.as_str(), "19.1 MiB", "20 rows deleted in shop.audit", FILE, "2 min 14 s", "open for "]
         {
-            assert!(text.contains(part), "no {part:?} in {text}");
+            assert!(text.contains(part), "{part:?} is missing in the finding: {text}");
         }
         assert_eq!(
             findings.iter().filter(|finding| finding.text.contains(gtid)).count(),

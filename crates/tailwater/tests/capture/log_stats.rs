@@ -243,7 +243,7 @@ fn check_report(report: &Value, kind: ServerKind, compressed: bool) -> Result<()
         .find(|finding| finding["kind"] == "big_transaction")
         .context("no finding names a big transaction")?;
     let text = big["text"].as_str().unwrap_or_default();
-    for part in [gtid, "200,000 rows inserted in shop.audit", "no other commit got through for "] {
+    for part in [gtid, "200,000 rows inserted in shop.audit", "no other transaction committed for "] {
         ensure!(text.contains(part) && big["weight"] == "alarm", "{part:?} is not in the findings {texts:?}");
     }
     ensure!(
