@@ -40,8 +40,8 @@ pub struct CaptureOptions {
     pub semi_sync: bool,
     /// Where the capture of an empty log starts.
     pub start: StartPolicy,
-    /// How often the source sends a heartbeat when it has no events. After three times this long without any
-    /// bytes, the connection counts as broken.
+    /// How often the source sends a heartbeat when it has no events. If no bytes arrive for three heartbeat
+    /// periods, the connection counts as broken. For short periods, the limit is higher, but at most 2 s.
     pub heartbeat: Duration,
     /// The time between two checks of the source's clock and its semi-sync settings.
     pub source_check_interval: Duration,
