@@ -34,7 +34,8 @@ pub struct ChannelTarget {
 pub struct ChannelTargetOutcome {
     /// Number of source transactions applied since Tailwater's last start.
     pub transactions: u64,
-    /// Number of transactions in which the channel committed these source transactions on the target.
+    /// Number of transactions that the channel committed on the target since Tailwater's last start. Each may
+    /// contain several source transactions.
     pub commits: u64,
     /// Whether the target has exactly the rows of the ledger, and the same table checksums as a native
     /// replica.

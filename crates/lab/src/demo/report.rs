@@ -39,7 +39,9 @@ pub struct DemoReport {
     pub missing_on_replicas: u64,
     /// Number of source transactions applied to the channel's target since the restart of Tailwater.
     pub applied_transactions: u64,
-    /// Number of transactions in which the channel committed these source transactions on the target.
+    /// Number of transactions that the channel committed on its target since the restart of Tailwater. Each
+    /// may contain several source transactions.
+    /// transactions.
     pub applied_commits: u64,
     /// Whether the channel's target has exactly the rows of the ledger, and the same table checksums as a
     /// native replica: must be true.

@@ -1,5 +1,5 @@
-//! One replay of a backlog by one contender. It starts with a new copy of the data, and ends with a
-//! comparison with the source.
+//! One replay of a binlog backlog by one contender: native replication or Tailwater. The replay starts with a
+//! new copy of the data, and ends with a comparison with the source.
 
 use std::time::{Duration, Instant};
 

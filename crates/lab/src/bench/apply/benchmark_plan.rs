@@ -45,12 +45,12 @@ pub struct PlannedWorkload {
 pub struct ReplayCondition {
     /// The durability and the disk.
     pub conditions: Conditions,
-    /// The number of replays by each contender. The contenders take turns.
+    /// The number of replays by each contender (native replication or Tailwater). The contenders take turns.
     pub repeats: usize,
-    /// The number of native settings that are measured in full: those that were fastest on a slice of the
-    /// backlog. If it is 0, no setting is tried on a slice.
+    /// The number of settings of native replication that replay the whole backlog: those that were fastest on
+    /// a slice of the backlog. If it is 0, no setting is tried on a slice.
     pub natives: usize,
-    /// Whether single-threaded native replication is also measured in full.
+    /// Whether single-threaded native replication also replays the whole backlog.
     pub single: bool,
 }
 

@@ -269,7 +269,7 @@ impl SteadySource {
         self.next_beacon - 1
     }
 
-    /// Commits beacons, and returns when each beacon was committed.
+    /// Commits beacon rows, and returns the time at which each was committed.
     async fn send_beacons(
         &mut self,
         source: &ConnectOptions,
@@ -454,7 +454,7 @@ impl BeaconWatcher {
         Self { thread, committed }
     }
 
-    /// Waits for all beacons, and returns when the reader first saw each one.
+    /// Waits for all beacons, and returns the time at which the reader first saw each one.
     async fn finish(self) -> anyhow::Result<HashMap<u64, Instant>> {
         let Self { thread, committed } = self;
         drop(committed);

@@ -49,8 +49,8 @@ pub struct DelayMeasurement {
 
 /// Returns the followers that are measured: native replication with these settings, and Tailwater. At half
 /// load, native replication is also measured with the log syncs of Tailwater, and Tailwater with those of
-/// native replication. At full load neither of these variants is measured: there native replication does not
-/// recover from its lag, and it cannot keep up if it syncs each event.
+/// native replication. At full load these two variants are not measured: native replication does not recover
+/// from its lag at full load, and cannot keep up if it syncs each event.
 pub fn followers(
     natives: &[NativeSettings],
     ours: bool,

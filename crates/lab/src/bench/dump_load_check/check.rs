@@ -100,7 +100,7 @@ async fn in_step(kind: ServerKind, set: TablesData, rows: u64) -> anyhow::Result
     };
     let source = Server::start(spec("source")).await?;
     let target = Server::start(spec("target").option("--server-id=2")).await?;
-    eprintln!("{kind}, {}: making {rows} rows on both servers", set.name());
+    eprintln!("{kind}, {}: creating {rows} rows on both servers", set.name());
     fill(&source, set, rows).await?;
     fill(&target, set, rows).await?;
     target.replicate_from(&source).await?;

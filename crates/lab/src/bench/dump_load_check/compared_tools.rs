@@ -12,7 +12,7 @@ use crate::arguments::TablesData;
 /// Prefix of the names of Tailwater's contenders in the report.
 pub const OURS: &str = "tailwater";
 
-/// The contender of another tool whose files are synced when it ends, like Tailwater's.
+/// The variant of mydumper whose files the benchmark syncs at the end, as Tailwater syncs its files.
 pub const SYNCED: &str = "mydumper, plain, whole tables, synced";
 
 /// The number of files of a big table in another tool's dump. With several files, the threads of the tool can

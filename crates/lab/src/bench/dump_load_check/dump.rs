@@ -34,7 +34,7 @@ pub async fn dump(options: &TablesBench) -> anyhow::Result<BenchReport> {
         let source = start_source(kind, plan.rows).await?;
         versions.push((DumpTool::Stock.name(kind).to_owned(), source.version().to_owned()));
         for set in plan.sets.iter().copied() {
-            eprintln!("{kind}, {}: making {} rows", set.name(), plan.rows);
+            eprintln!("{kind}, {}: creating {} rows", set.name(), plan.rows);
             fill(&source, set, plan.rows).await?;
             measure(&plan, &source, set, folder.path(), &mut rows).await?;
             if set == TablesData::Sysbench {
@@ -98,7 +98,7 @@ async fn measure(
             measured.push(run);
         }
     }
-    // The rows of compressed and of plain dumps follow each other in the report.
+    // In the report, the rows about plain dumps come before those about compressed dumps.
     runs.sort_by_key(|(dumper, ..)| dumper.compresses());
     for (dumper, measured, mib) in runs {
         let measurement = if dumper.compresses() { COMPRESSED } else { PLAIN };

@@ -67,7 +67,7 @@ impl PreparedDumps {
         folder: &Path,
     ) -> anyhow::Result<Self> {
         let source = start_source(kind, plan.rows).await?;
-        eprintln!("{kind}, {}: making {} rows", set.name(), plan.rows);
+        eprintln!("{kind}, {}: creating {} rows", set.name(), plan.rows);
         fill(&source, set, plan.rows).await?;
         let dumps = folder.join("dumps");
         std::fs::create_dir_all(&dumps)?;

@@ -147,7 +147,7 @@ async fn replicate_by_position(primary: &Server, followers: &[Server]) -> anyhow
     Ok(())
 }
 
-/// Waits for the first of these commits. Returns when it completed, and its index.
+/// Waits until the first of these commits completes. Returns the time at which it completed, and its index.
 async fn first_of(commits: Vec<JoinHandle<anyhow::Result<Instant>>>) -> anyhow::Result<(Instant, usize)> {
     let (first, which, others) = futures_util::future::select_all(commits).await;
     others.iter().for_each(JoinHandle::abort);
