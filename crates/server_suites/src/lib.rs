@@ -8,8 +8,8 @@
 //!   [`statement_mix`]: statements taken from files.
 //! - [`random_settings`]: the settings of a file. [`test_servers`]: the servers and the daemon.
 //! - [`mysqltest_client`]: runs a file with the suites' own client, through the [`statement_proxy`].
-//! - [`replica_catch_up_wait`]: waits for both followers. [`server_contents`] reads a server,
-//!   [`target_comparison`] finds differences.
+//! - [`replica_catch_up_wait`]: waits for the native replica and the channel. [`server_contents`] reads a
+//!   server, [`target_comparison`] finds differences.
 //! - [`primary_reset_between_files`]: restores the primary after a file. [`trial_report`]: the results.
 
 pub mod arguments;

@@ -63,7 +63,7 @@ struct ServerSet {
     _folder: TrialFolder,
 }
 
-/// Runs items on sets of servers. It starts servers when they are needed.
+/// Runs test files and mixes of statements on sets of servers. It starts servers when they are needed.
 #[derive(Debug)]
 pub struct Runner {
     kind: ServerKind,
@@ -110,8 +110,8 @@ impl Runner {
         }
     }
 
-    /// Runs one item, and returns its report and its statements. If `gtid` is `None`, the seed chooses the
-    /// GTID mode of the channel.
+    /// Runs one test file or mix of statements, and returns its report and its statements. If `gtid` is
+    /// `None`, the seed chooses the GTID mode of the channel.
     ///
     /// # Errors
     /// If servers cannot be started. Other failures are in the report, and the next file gets new servers.

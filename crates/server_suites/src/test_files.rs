@@ -316,10 +316,13 @@ mod tests {
         let exclusions: Exclusions = toml::from_str(EXCLUSIONS).expect("exclusions.toml can be parsed");
         for exclusion in &exclusions.exclude {
             let servers = ["mariadb", "mysql", "mariadb-10.11", "mariadb-11.8", "mysql-9.7"];
-            assert!(servers.contains(&exclusion.server.as_str()), "unknown server: {exclusion:?}");
+            assert!(
+                servers.contains(&exclusion.server.as_str()),
+                "an exclusion names an unknown server: {exclusion:?}"
+            );
             assert!(
                 !exclusion.files.is_empty() && exclusion.reason.len() > 5,
-                "no files or no reason: {exclusion:?}"
+                "an exclusion names no files, or has no reason: {exclusion:?}"
             );
         }
         assert!(

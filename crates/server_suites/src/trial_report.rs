@@ -223,7 +223,7 @@ mod tests {
         let summary = reports.summary();
         assert!(
             summary.contains("2 files ran") && summary.contains("1 had no comparison, 1 skipped"),
-            "the summary has other numbers: {summary}"
+            "the summary has wrong numbers: {summary}"
         );
     }
 }
