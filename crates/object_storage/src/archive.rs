@@ -183,7 +183,7 @@ impl ObjectArchive {
             let _ = sender.send(request.await);
         })?;
         tailwater_log::blocking(|| receiver.recv())
-            .map_err(|_| failure(ErrorKind::Other, &"the request was cancelled"))
+            .map_err(|_| failure(ErrorKind::Other, &"the request to the archive was cancelled"))
     }
 
     /// Runs `future` in the background on the archive's runtime.

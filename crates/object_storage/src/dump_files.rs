@@ -183,7 +183,7 @@ impl NewFile for NewObject {
 
 impl Drop for NewObject {
     fn drop(&mut self) {
-        // Abort an unfinished upload. After a kill of the process this does not happen, and the uploaded
+        // Abort an unfinished upload. If the process is killed, this code does not run, and the uploaded
         // parts use storage until the bucket's lifecycle rules remove them.
         if let Some(mut upload) = self.upload.take() {
             let requests = std::mem::take(&mut self.requests);
