@@ -1,6 +1,6 @@
 //! Derives the result lines about this machine from its facts.
 
-use super::check_line::{CheckLine, CheckLines};
+use super::check_report::{CheckLine, CheckLines};
 use super::host_facts::{HostFacts, LogDiskFacts};
 
 /// If the median time of an fdatasync is longer than this, in microseconds, the check reports it: with
@@ -109,7 +109,7 @@ fn open_files(lines: &mut CheckLines, facts: &HostFacts) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::check_line::CheckLevel;
+    use super::super::check_report::CheckLevel;
     use super::*;
 
     fn healthy() -> HostFacts {

@@ -6,7 +6,7 @@
 //! - `server_id_rules`: finds `server_id`s that two servers share.
 //! - `host_facts` and `host_rules`: the facts about this machine, and the result lines from them.
 
-mod check_line;
+mod check_report;
 mod host_facts;
 mod host_rules;
 mod server_facts;
@@ -17,7 +17,7 @@ mod server_rules;
 use tailwater_config::Config;
 use tailwater_daemon::options_from_config::ResolvedConfig;
 
-pub use check_line::{CheckLevel, CheckLine, ConnectionReport};
+pub use check_report::{CheckLevel, CheckLine, ConnectionReport};
 
 /// Checks the servers of a configuration and this machine.
 ///

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tailwater_config::Config;
 
-use super::check_line::{CheckLine, CheckLines};
+use super::check_report::{CheckLine, CheckLines};
 use super::server_facts::ServerAnswer;
 use super::server_roles::UsedServer;
 
@@ -107,7 +107,7 @@ fn judge_cluster(source: &str, uses: &[&ServerIdUse], is_daemon_running: bool) -
 
 #[cfg(test)]
 mod tests {
-    use super::super::check_line::CheckLevel;
+    use super::super::check_report::CheckLevel;
     use super::*;
 
     fn levels(users: &[(u32, ServerIdUser)], is_daemon_running: bool) -> Vec<CheckLevel> {

@@ -5,7 +5,7 @@ use tailwater_session::{Endpoint, VersionSupport, support_of};
 use tailwater_topology::server_state::{ServerState, WaitPoint};
 use tailwater_wire::Flavour;
 
-use super::check_line::{CheckLine, CheckLines};
+use super::check_report::{CheckLine, CheckLines};
 use super::server_facts::{ServerAnswer, ServerFacts};
 use super::server_roles::{ServerRole, UsedServer};
 
