@@ -20,7 +20,7 @@ pub trait ActionExecutor: Send + Sync {
     fn execute(&self, act: &RunAction, token: LeaseToken) -> impl Future<Output = ActionOutcome> + Send;
 }
 
-/// The result of a request to an acker, as a future: the answer, or why there is none.
+/// The result of a request to an acker, as a future: the acker's answer, or why there is no answer.
 pub type AckerFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, AckerError>> + Send + 'a>>;
 
 /// The state of an acker, and which transactions its log holds.
@@ -43,8 +43,8 @@ pub enum AckerError {
     Unknown(String),
 }
 
-/// Control of a relay, in this process or on another machine. A relay refuses an order whose token is lower
-/// than the highest one it has seen.
+/// Control of a relay, in this process or on another machine. Each order carries the token of a lease term. A
+/// relay refuses an order if it has already seen a higher token.
 pub trait AckerControl: Send + Sync {
     /// Stops capture and semi-sync ACKs, also after a restart of the relay. Then reports what the log holds.
     fn stop(&self, token: LeaseToken) -> AckerFuture<'_, AckerReport>;

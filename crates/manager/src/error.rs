@@ -29,7 +29,7 @@ pub enum ManagerError {
         /// Why etcd cannot be used.
         reason: String,
     },
-    /// An action on a server failed, or a check refused it before it started.
+    /// An action on a server failed, or a check refused the action before it started.
     #[error("{server}: {doing} failed: {reason}")]
     ActionFailed {
         /// The server on which the action was executed.

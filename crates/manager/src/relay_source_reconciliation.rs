@@ -49,9 +49,10 @@ impl PrimaryRecord {
                 Self { term: latest, server }
             }
         };
-        // A relay that was stopped after this decision belongs to an unfinished failover or switchover. It
-        // may be the only thing that fences a primary. If the decision comes from the audit record of a
-        // failover or switchover, that record lists the relays which were stopped in the same lease term.
+        // A relay that was stopped after this decision belongs to an unfinished failover or switchover.
+        // Without this stopped relay, a primary may no longer be fenced. If the decision comes from the audit
+        // record of a failover or switchover, that record lists the relays which were stopped in the same
+        // lease term.
         let is_recorded = matches!(recorded, RecordedPrimary::Known(recorded) if *recorded == decision);
         let is_begun = relays().any(|assignment| {
             let in_that = assignment.term == decision.term && !is_recorded;

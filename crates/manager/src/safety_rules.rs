@@ -11,8 +11,8 @@ pub enum SafetyRefusal {
     /// The primary did not wait for ACKs as the lossless rules require, and too few ackers have caught up
     /// since.
     #[error(
-        "{primary} may have acknowledged commits that no acker holds: {problems}; let the ackers catch up while it waits \
-         for ACKs by these rules"
+        "{primary} may have acknowledged commits that no acker holds: {problems}; let the ackers catch up while the primary waits \
+         for ACKs as the lossless rules require"
     )]
     NotLossless {
         /// The old primary.

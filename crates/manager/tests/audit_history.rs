@@ -16,7 +16,7 @@ fn lossy(change: Audit) -> Audit {
 }
 
 fn refused(id: &str) -> Audit {
-    let refusal = SafetyRefusal::NoLease { reason: "as the test says".to_owned() };
+    let refusal = SafetyRefusal::NoLease { reason: "refused by the test".to_owned() };
     Audit { outcome: Some(RunOutcome::Unchanged { refusal }), ..Audit::new(id, RunKind::Failover, "db1") }
 }
 

@@ -20,15 +20,15 @@ const OTHER: &str = "4e11fa47-71ca-11e1-9e33-c80aa9429562";
 
 fn mysql(text: &str) -> GtidSet {
     let text = text.replace("old", OLD).replace("other", OTHER);
-    GtidSet::parse(Flavour::MySql, &text).expect("a valid GTID set")
+    GtidSet::parse(Flavour::MySql, &text).expect("the text must be a valid GTID set")
 }
 
 fn mariadb(text: &str) -> GtidSet {
-    GtidSet::parse(Flavour::MariaDb, text).expect("a valid GTID set")
+    GtidSet::parse(Flavour::MariaDb, text).expect("the text must be a valid GTID set")
 }
 
 fn old_primary() -> GtidOrigin {
-    GtidOrigin::MySql(MysqlGtid::parse(&format!("{OLD}:1")).expect("a valid GTID").uuid)
+    GtidOrigin::MySql(MysqlGtid::parse(&format!("{OLD}:1")).expect("the text must be a valid GTID").uuid)
 }
 
 /// A healthy replica that has received and executed all of `text`.
@@ -79,7 +79,10 @@ fn check_with(log: &LogContents, servers: &[CandidateServer], want: Result<&str,
     let choice = rank_candidates(&question(log, servers));
     match (choice.best(None), want) {
         (Ok(best), Ok(name)) => assert_eq!(best.server, name, "{choice:#?}"),
-        (Err(refusal), Err(text)) => assert!(refusal.to_string().contains(text), "wrong refusal: {refusal}"),
+        (Err(refusal), Err(text)) => assert!(
+            refusal.to_string().contains(text),
+            "the choice was refused for the wrong reason: {refusal}"
+        ),
         (found, _) => panic!("the choice is {found:?} instead of {want:?}: {choice:#?}"),
     }
     choice
@@ -158,7 +161,8 @@ fn a_server_without_semi_sync_is_excluded_but_can_send_missing_transactions() {
     let choice = check(&[unfit, replica("b", "old:1-10")], Ok("b"));
     assert_eq!(choice.ranked[0].backfills[0].from, "a");
     assert_eq!(choice.ranked[1].excluded, [ExclusionReason::NoSemiSync { reason: lack.to_owned() }]);
-    let json = serde_json::to_value(&choice.ranked[1].excluded).expect("the value can be written as JSON");
+    let json =
+        serde_json::to_value(&choice.ranked[1].excluded).expect("the value must be serializable as JSON");
     assert_eq!(json[0]["because"], "no_semi_sync");
 }
 
@@ -169,7 +173,13 @@ fn a_server_in_another_region_is_chosen_only_if_that_is_allowed() {
     let mut asked = SelectionInput { region: Some("east"), ..question(&log, &servers) };
     assert!(rank_candidates(&asked).best(None).is_err());
     asked.across_regions = true;
-    assert_eq!(rank_candidates(&asked).best(None).expect("a server can be promoted").server, "a");
+    assert_eq!(
+        rank_candidates(&asked)
+            .best(None)
+            .expect("the ranking must contain a server that can be promoted")
+            .server,
+        "a"
+    );
 }
 
 #[test]
@@ -241,7 +251,10 @@ fn a_requested_server_is_promoted_or_refused() {
         matches!(choice.best(Some("b")), Err(SafetyRefusal::CandidateUnfit { server, .. }) if server == "b")
     );
     assert!(matches!(choice.best(Some("c")), Err(SafetyRefusal::CandidateUnfit { .. })));
-    assert_eq!(choice.best(Some("a")).expect("the server can be promoted").server, "a");
+    assert_eq!(
+        choice.best(Some("a")).expect("the ranking must allow the promotion of the server").server,
+        "a"
+    );
 }
 
 #[test]
@@ -453,7 +466,7 @@ proptest! {
                         giver.received.as_ref().expect("the received transactions must be known")
                     ));
                 }
-                has = has.union(&mysql(&supply.what)).expect("both sets have the same flavour");
+                has = has.union(&mysql(&supply.what)).expect("both GTID sets must have the same flavour");
             }
             prop_assert!(log.holds.is_subset_of(&has), "{} cannot get all transactions: {has}", assessment.server);
         }

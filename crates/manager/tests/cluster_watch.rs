@@ -103,7 +103,7 @@ fn settled(ack_policies: Option<&AckPolicyHistory>) -> bool {
     })
 }
 
-/// Returns the failure codes at `now_ms`, each with whether a failover follows.
+/// Returns the failure codes at `now_ms`. Each comes with a flag that is true if the manager would fail over.
 fn codes(cluster_state: &ClusterState, now_ms: u64) -> Vec<(FailureCode, bool)> {
     let findings = cluster_state.findings(&FailoverGuard::default(), now_ms);
     findings.iter().map(|finding| (finding.code, finding.action == FindingAction::FailOver)).collect()
@@ -122,7 +122,7 @@ fn a_refused_connection_that_the_relay_confirms_triggers_a_failover_at_once() {
     cluster_state.apply(210, relay(false, 200));
     assert!(
         codes(&cluster_state, 211).contains(&(FailureCode::DeadPrimary, true)),
-        "wrong findings: {:?}",
+        "the cluster state returned the wrong findings: {:?}",
         codes(&cluster_state, 211)
     );
     cluster_state.apply(220, ping(Ok(())));
@@ -153,7 +153,7 @@ fn a_relay_that_follows_another_server_gives_no_information_on_the_primary() {
     astray.apply(1_100, relay_that_follows("db3", true, 0));
     assert!(
         codes(&astray, 1_110).contains(&(FailureCode::DeadPrimary, true)),
-        "wrong findings: {:?}",
+        "the cluster state returned the wrong findings: {:?}",
         codes(&astray, 1_110)
     );
     assert_eq!(astray.known_primary().map(|known| known.primary_state_age_ms), Some(0));
@@ -162,7 +162,7 @@ fn a_relay_that_follows_another_server_gives_no_information_on_the_primary() {
     hears.apply(1_100, relay(true, 0));
     assert!(
         !codes(&hears, 1_110).contains(&(FailureCode::DeadPrimary, true)),
-        "wrong findings: {:?}",
+        "the cluster state returned the wrong findings: {:?}",
         codes(&hears, 1_110)
     );
     // If a relay that streams from db3 loses its stream, that does not confirm the death of the primary,
@@ -172,7 +172,7 @@ fn a_relay_that_follows_another_server_gives_no_information_on_the_primary() {
     silent.apply(4_900, relay_that_follows("db3", false, 4_000));
     assert!(
         !codes(&silent, 5_000).contains(&(FailureCode::DeadPrimary, true)),
-        "wrong findings: {:?}",
+        "the cluster state returned the wrong findings: {:?}",
         codes(&silent, 5_000)
     );
 }
@@ -194,7 +194,7 @@ fn a_replica_that_reads_from_the_primary_also_confirms_its_death() {
     cluster_state.apply(4_100, relay(false, 4_000));
     assert!(
         codes(&cluster_state, 4_200).contains(&(FailureCode::DeadPrimary, true)),
-        "wrong findings: {:?}",
+        "the cluster state returned the wrong findings: {:?}",
         codes(&cluster_state, 4_200)
     );
 }
@@ -220,7 +220,7 @@ fn ack_policies_count_once_the_relay_holds_the_earlier_transactions() {
     cluster_state.apply(40, holds(10));
     cluster_state.apply(50, primary(1, u64::MAX));
     assert!(settled(cluster_state.ack_policies()));
-    let known = cluster_state.known_primary().expect("the primary was observed");
+    let known = cluster_state.known_primary().expect("the primary must have been observed");
     assert!(matches!(known.origin, GtidOrigin::MySql(_)));
     assert_eq!(known.primary_state_age_ms, 0);
     cluster_state.apply(900, ping(Ok(())));
@@ -233,7 +233,7 @@ fn the_log_identifies_a_primary_that_was_never_observed() {
     let log_origin = Some((GtidOrigin::MariaDb(7), version));
     let cluster = WatchedCluster { plan: plan(&["db2"]), log_origin, ..WatchedCluster::default() };
     let cluster_state = ClusterState::new(cluster, AnalysisSettings::default());
-    let known = cluster_state.known_primary().expect("the log identifies the primary");
+    let known = cluster_state.known_primary().expect("the log must identify the primary");
     assert_eq!((known.origin, known.version), (GtidOrigin::MariaDb(7), version));
     assert!(cluster_state.ack_policies().is_none() && known.executed.is_empty());
 }
@@ -246,12 +246,15 @@ fn the_checkpoint_of_the_previous_manager_counts_until_the_first_observation() {
     before.apply(5, holds(10));
     before.apply(10, primary(1, u64::MAX));
     assert!(settled(before.ack_policies()));
-    let (memory, ago_ms) = before.checkpoint(700).expect("the primary was observed");
+    let (memory, ago_ms) = before.checkpoint(700).expect("the primary must have been observed");
     assert_eq!((ago_ms, memory.primary.as_str()), (690, "db1"));
     before.freeze_ack_policies(true);
     assert!(before.checkpoint(700).is_none(), "no checkpoint is made during a failover or switchover");
-    let text = serde_json::to_string(&memory).expect("the value can be written as JSON");
-    assert_eq!(serde_json::from_str::<WatchCheckpoint>(&text).expect("a valid checkpoint"), memory);
+    let text = serde_json::to_string(&memory).expect("the value must be serializable as JSON");
+    assert_eq!(
+        serde_json::from_str::<WatchCheckpoint>(&text).expect("the text must be a valid checkpoint"),
+        memory
+    );
 
     let log_origin = Some((GtidOrigin::MySql([1; 16]), tailwater_topology::ServerVersion::read("9.7.1")));
     let begin = || {
@@ -264,7 +267,7 @@ fn the_checkpoint_of_the_previous_manager_counts_until_the_first_observation() {
     assert!(cluster_state.ack_policies().is_none());
     cluster_state.restore_checkpoint(5_000, memory.clone(), 4_000);
     assert!(settled(cluster_state.ack_policies()));
-    let known = cluster_state.known_primary().expect("the log identifies the primary");
+    let known = cluster_state.known_primary().expect("the log must identify the primary");
     assert_eq!((known.executed, known.primary_state_age_ms), (memory.executed.clone(), 4_000));
     // The primary answered a ping after that, but was not observed again.
     cluster_state.apply(6_000, ping(Ok(())));
@@ -286,7 +289,7 @@ fn a_checkpoint_is_valid_only_if_nothing_has_changed_since() {
     let mut before = cluster_state();
     before.apply(0, relay(true, 0));
     before.apply(10, primary(1, u64::MAX));
-    let ack_policies = before.ack_policies().expect("the primary was observed").clone();
+    let ack_policies = before.ack_policies().expect("the primary must have been observed").clone();
     let memory = WatchCheckpoint { primary: "db1".to_owned(), executed, ack_policies };
     let marked = StoredCheckpoint {
         checkpoint: memory.clone(),

@@ -30,7 +30,7 @@ const OLD: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 const VERSION: ServerVersion = ServerVersion { major: 9, minor: 7, patch: 1 };
 
 fn set() -> GtidSet {
-    GtidSet::parse(Flavour::MySql, &format!("{OLD}:1-9")).expect("a valid GTID set")
+    GtidSet::parse(Flavour::MySql, &format!("{OLD}:1-9")).expect("the text must be a valid GTID set")
 }
 
 fn order(dry_run: bool) -> FailoverRequest {
@@ -125,7 +125,7 @@ impl LeaseCheck for TermOf {
         loop {
             let lost = self.0.lost.notified();
             if self.0.is_lost.load(Ordering::SeqCst) {
-                return "it was not renewed".to_owned();
+                return "the lease was not renewed".to_owned();
             }
             lost.await;
         }
@@ -263,9 +263,9 @@ async fn a_dry_run_changes_nothing() {
     let (audit, done) = drive(Script::default(), true).await;
     assert!(
         matches!(&audit.outcome, Some(RunOutcome::Planned { server, .. }) if server == "new"),
-        "wrong outcome; audit record: {audit}"
+        "the audit record has the wrong outcome: {audit}"
     );
-    assert!(done.iter().all(|act| !act.changes_state()), "wrong actions were executed: {done:?}");
+    assert!(done.iter().all(|act| !act.changes_state()), "the driver executed the wrong actions: {done:?}");
 }
 
 #[tokio::test]
@@ -280,14 +280,17 @@ async fn an_action_without_an_answer_ends_at_its_time_limit() {
         let (audit, _) = drive(Script { hangs: Some(hang), ..Script::default() }, false).await;
         let is_back = matches!(audit.outcome, Some(RunOutcome::Undone { .. }));
         assert!(is_back, "the servers are not as they were before; audit record: {audit}");
-        assert!(audit.to_string().contains("no answer within 50 ms"), "wrong audit record: {audit}");
+        assert!(
+            audit.to_string().contains("no answer within 50 ms"),
+            "the audit record has the wrong contents: {audit}"
+        );
     }
     // After the promotion, an action without an answer is listed as remaining.
     let hang: Which = |act| matches!(act, RunAction::RepointAcker { .. } | RunAction::RunRouteHook { .. });
     let (audit, _) = drive(Script { hangs: Some(hang), ..Script::default() }, false).await;
     assert!(
         matches!(&audit.outcome, Some(RunOutcome::Promoted { left, .. }) if left.len() == 2),
-        "wrong remaining actions; audit record: {audit}"
+        "the audit record lists the wrong remaining actions: {audit}"
     );
 }
 
@@ -295,8 +298,14 @@ async fn an_action_without_an_answer_ends_at_its_time_limit() {
 async fn a_panicked_action_has_an_unknown_outcome() {
     let panics: Which = |act| matches!(act, RunAction::EnableSemiSyncSource { .. });
     let (audit, _) = drive(Script { panics: Some(panics), ..Script::default() }, false).await;
-    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "wrong outcome; audit record: {audit}");
-    assert!(audit.to_string().contains("the task of the action stopped"), "wrong audit record: {audit}");
+    assert!(
+        matches!(audit.outcome, Some(RunOutcome::Undone { .. })),
+        "the audit record has the wrong outcome: {audit}"
+    );
+    assert!(
+        audit.to_string().contains("the task of the action stopped"),
+        "the audit record has the wrong contents: {audit}"
+    );
 }
 
 #[tokio::test]
@@ -317,15 +326,18 @@ async fn when_the_lease_ends_during_an_action_the_failover_ends_at_once_in_each_
         assert!(done.last().is_some_and(case), "no action may follow, not even an undo action: {done:?}");
         match &audit.outcome {
             Some(RunOutcome::Promoted { left, .. }) => {
-                assert!(is_promoted && !left.is_empty(), "wrong remaining actions; audit record: {audit}")
+                assert!(
+                    is_promoted && !left.is_empty(),
+                    "the audit record lists the wrong remaining actions: {audit}"
+                )
             }
             Some(RunOutcome::Incomplete { refusal: SafetyRefusal::NoLease { .. }, to_undo, .. }) => {
                 assert!(
                     !is_promoted && !to_undo.is_empty(),
-                    "wrong remaining actions; audit record: {audit}"
+                    "the audit record lists the wrong remaining actions: {audit}"
                 );
             }
-            _ => panic!("wrong outcome; audit record: {audit}"),
+            _ => panic!("the audit record has the wrong outcome: {audit}"),
         }
     }
 }
@@ -342,7 +354,7 @@ async fn after_a_failed_lease_check_no_action_is_executed() {
         if checks_max == 0 {
             assert!(
                 matches!(audit.outcome, Some(RunOutcome::Unchanged { .. })),
-                "wrong outcome; audit record: {audit}"
+                "the audit record has the wrong outcome: {audit}"
             );
         }
     }
@@ -354,10 +366,16 @@ async fn before_the_promotion_an_action_is_not_executed_if_its_audit_record_cann
     let (audit, done) = drive(Script { stored: fails(RunPhase::Fence), ..Script::default() }, false).await;
     assert!(
         !done.iter().any(|act| matches!(act, RunAction::StopAcker { .. } | RunAction::MakeWritable { .. })),
-        "wrong actions were executed: {done:?}"
+        "the driver executed the wrong actions: {done:?}"
     );
-    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "wrong outcome; audit record: {audit}");
-    assert!(audit.to_string().contains("its audit record cannot be stored"), "wrong audit record: {audit}");
+    assert!(
+        matches!(audit.outcome, Some(RunOutcome::Undone { .. })),
+        "the audit record has the wrong outcome: {audit}"
+    );
+    assert!(
+        audit.to_string().contains("the audit record with this action cannot be stored"),
+        "the audit record has the wrong contents: {audit}"
+    );
 
     let (audit, done) =
         drive(Script { stored: fails(RunPhase::EnableSemiSync), ..Script::default() }, false).await;
@@ -366,19 +384,22 @@ async fn before_the_promotion_an_action_is_not_executed_if_its_audit_record_cann
             act,
             RunAction::EnableSemiSyncSource { .. } | RunAction::MakeWritable { .. }
         )),
-        "wrong actions were executed: {done:?}"
+        "the driver executed the wrong actions: {done:?}"
     );
     assert!(
         done.iter().any(|act| matches!(act, RunAction::StartAcker { .. })),
         "the undo actions must be executed all the same: {done:?}"
     );
-    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "wrong outcome; audit record: {audit}");
+    assert!(
+        matches!(audit.outcome, Some(RunOutcome::Undone { .. })),
+        "the audit record has the wrong outcome: {audit}"
+    );
 
     let (audit, _) =
         drive(Script { stored: fails(RunPhase::RepointAckers), ..Script::default() }, false).await;
     assert!(
         matches!(&audit.outcome, Some(RunOutcome::Promoted { left, .. }) if left.is_empty()),
-        "wrong remaining actions; audit record: {audit}"
+        "the audit record lists the wrong remaining actions: {audit}"
     );
 }
 
@@ -416,6 +437,6 @@ async fn a_failover_ends_in_bounded_time_if_no_action_is_answered() {
         tokio::time::timeout(Duration::from_secs(60), driven).await.expect("the failover must end");
     assert!(
         matches!(audit.outcome, Some(RunOutcome::Incomplete { .. })),
-        "wrong outcome; audit record: {audit}"
+        "the audit record has the wrong outcome: {audit}"
     );
 }

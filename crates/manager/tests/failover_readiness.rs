@@ -1,5 +1,5 @@
-//! Tests that a failover which a safety rule would refuse is reported while the primary is alive. The
-//! failover's own rules decide this.
+//! Tests the rehearsal of a failover while the primary is alive. If a safety rule would refuse the failover,
+//! the rehearsal must report this rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -121,7 +121,7 @@ fn each_rule_that_would_refuse_a_failover_is_reported_while_the_primary_is_alive
     assert_eq!(rehearse(waiting(&["relay0"], 0, |_| {}), &relay, &unfit), second);
     unfit.truncate(1);
     unfit[0].reached = Err("TW-SES-0006: REPLICATION_SLAVE_ADMIN is missing".to_owned());
-    let words = ["s0: it cannot be reached: TW-SES-0006"];
+    let words = ["s0: the server cannot be reached: TW-SES-0006"];
     refused(&rehearse(waiting(&["relay0"], 0, |_| {}), &relay, &unfit), "TW-MGR-0040", &words);
     refused(&rehearse(waiting(&["relay0"], 0, |_| {}), &relay, &[]), "TW-MGR-0040", &["no other server"]);
 }

@@ -22,7 +22,7 @@ const VERSION: ServerVersion = ServerVersion { major: 9, minor: 7, patch: 1 };
 
 pub fn set(last: u64) -> GtidSet {
     let text = if last == 0 { String::new() } else { format!("{OLD}:1-{last}") };
-    GtidSet::parse(Flavour::MySql, &text).expect("a valid GTID set")
+    GtidSet::parse(Flavour::MySql, &text).expect("the text must be a valid GTID set")
 }
 
 /// What happens to an action.
@@ -127,12 +127,12 @@ impl World {
                 return ActionOutcome::FailureConfirmed("connection refused".to_owned());
             }
             RunAction::StopAcker { acker } => {
-                self.ackers.get_mut(acker).expect("the model has this acker").1 = None;
+                self.ackers.get_mut(acker).expect("the model must have this acker").1 = None;
                 return self.acker(acker, AckerStop::Persistent);
             }
             RunAction::ReadAcker { acker } => return self.acker(acker, AckerStop::Unknown),
             RunAction::StartAcker { acker } => {
-                self.ackers.get_mut(acker).expect("the model has this acker").1 = Some("old".to_owned())
+                self.ackers.get_mut(acker).expect("the model must have this acker").1 = Some("old".to_owned())
             }
             RunAction::ProbeCandidates => return ActionOutcome::Candidates(self.look()),
             RunAction::Backfill { server, what, .. } => {
@@ -140,22 +140,24 @@ impl World {
                     .rsplit(['-', ':'])
                     .next()
                     .and_then(|last| last.parse().ok())
-                    .expect("the GTID set ends with a number");
-                self.servers.get_mut(server).expect("the model has this server").0 = last;
+                    .expect("the GTID set must end with a number");
+                self.servers.get_mut(server).expect("the model must have this server").0 = last;
             }
             RunAction::DrainRelayLog { server } => {
-                let has = self.servers.get_mut(server).expect("the model has this server");
+                let has = self.servers.get_mut(server).expect("the model must have this server");
                 has.1 = has.0;
             }
             RunAction::EnableSemiSyncSource { server, acks } => {
-                self.waits_for
-                    .insert(server.clone(), usize::try_from(*acks).expect("the number of ACKs is small"));
+                self.waits_for.insert(
+                    server.clone(),
+                    usize::try_from(*acks).expect("the number of ACKs must fit into the integer type"),
+                );
             }
             RunAction::DisableSemiSyncSource { server } => drop(self.waits_for.remove(server)),
             RunAction::MakeWritable { server } => drop(self.writable.insert(server.clone())),
             RunAction::MakeReadOnly { server } => drop(self.writable.remove(server)),
             RunAction::RepointAcker { acker, server } => {
-                self.ackers.get_mut(acker).expect("the model has this acker").1 = Some(server.clone());
+                self.ackers.get_mut(acker).expect("the model must have this acker").1 = Some(server.clone());
             }
             _ => {}
         }
@@ -199,7 +201,7 @@ pub fn order(world: &World) -> FailoverRequest {
         after_sync: true,
         timeout_ms: u64::MAX,
         waits_without_ackers: true,
-        acks_required: u32::try_from(world.acks).expect("the number of ACKs is small"),
+        acks_required: u32::try_from(world.acks).expect("the number of ACKs must fit into the integer type"),
         unacknowledged: 0,
         survives_restart: true,
     };
@@ -214,7 +216,9 @@ pub fn order(world: &World) -> FailoverRequest {
     FailoverRequest {
         id: "run".to_owned(),
         primary: "old".to_owned(),
-        origin: GtidOrigin::MySql(MysqlGtid::parse(&format!("{OLD}:1")).expect("a valid GTID").uuid),
+        origin: GtidOrigin::MySql(
+            MysqlGtid::parse(&format!("{OLD}:1")).expect("the text must be a valid GTID").uuid,
+        ),
         version: VERSION,
         region: None,
         last_known: None,
@@ -225,7 +229,7 @@ pub fn order(world: &World) -> FailoverRequest {
         fence_hooks: Vec::new(),
         route_hooks: vec!["routes".to_owned()],
         direct_replicas: vec!["s0".to_owned()],
-        acks_required: u32::try_from(world.acks).expect("the number of ACKs is small"),
+        acks_required: u32::try_from(world.acks).expect("the number of ACKs must fit into the integer type"),
         wanted: None,
         across_regions: false,
         catch_up_ms_max: 10_000,
@@ -349,8 +353,8 @@ fn check(world: &World, audit: &Audit) {
             panic!("the outcome is a plan, although this is not a dry run: {audit}")
         }
     }
-    let text = serde_json::to_string(audit).expect("the value can be written as JSON");
-    assert_eq!(&serde_json::from_str::<Audit>(&text).expect("the text is a valid audit record"), audit);
+    let text = serde_json::to_string(audit).expect("the value must be serializable as JSON");
+    assert_eq!(&serde_json::from_str::<Audit>(&text).expect("the text must be a valid audit record"), audit);
     // Each action must be ordered only once, and before its answer.
     let mut ordered = BTreeSet::new();
     for step in &audit.steps {
@@ -389,11 +393,14 @@ fn an_acker_that_the_proof_does_not_need_is_not_waited_for() {
         let (number, act) = acts.remove(0);
         acts.extend(failover.answer(0, number, world.apply(&act)));
     }
-    // If a commit needs the ACKs of both ackers, either acker alone proves everything.
+    // If a commit needs the ACKs of both ackers, one acker alone proves everything.
     assert_eq!(acts.len(), 2);
     let (number, act) = acts.remove(0);
     let next = failover.answer(1, number, world.apply(&act));
-    assert!(matches!(next[..], [(_, RunAction::CheckLease)]), "wrong next actions: {next:?}");
+    assert!(
+        matches!(next[..], [(_, RunAction::CheckLease)]),
+        "the failover returned the wrong next actions: {next:?}"
+    );
 }
 
 #[test]
@@ -408,16 +415,16 @@ fn with_too_few_ackers_the_failover_is_refused_and_everything_is_undone() {
     let Some(RunOutcome::Undone { refusal: SafetyRefusal::TooFewAckers { missing, .. }, .. }) =
         &audit.outcome
     else {
-        panic!("wrong outcome; audit record: {audit}")
+        panic!("the audit record has the wrong outcome: {audit}")
     };
-    assert!(missing.contains("relay1"), "wrong text on the missing acker: {missing}");
+    assert!(missing.contains("relay1"), "the refusal has the wrong text on the missing acker: {missing}");
     // With `--allow-data-loss` the failover continues, and the audit record says what may be missing.
     let mut world = World::new(&[10, 9], &[(8, 8)], 1);
     let allowed = FailoverRequest { allow_data_loss: true, ..order(&world) };
     let audit = run(&mut world, allowed, lost, None);
     assert!(
         matches!(audit.outcome, Some(RunOutcome::Promoted { .. })),
-        "wrong outcome; audit record: {audit}"
+        "the audit record has the wrong outcome: {audit}"
     );
     let missing = audit.possible_loss.expect("the audit record must contain the possible loss");
     assert_eq!((missing.held_by.as_slice(), missing.grows), (["relay1".to_owned()].as_slice(), true));
@@ -439,15 +446,15 @@ fn ackers_that_refuse_this_lease_term_are_reported_and_need_no_undo() {
             | RunOutcome::Unchanged { refusal: SafetyRefusal::TooFewAckers { missing, .. } },
         ) = &audit.outcome
         else {
-            panic!("wrong outcome; audit record: {audit}")
+            panic!("the audit record has the wrong outcome: {audit}")
         };
         assert!(
             missing.contains("relay1 (refuses orders of term 7 of the lease"),
-            "wrong text on the missing acker: {missing}"
+            "the refusal has the wrong text on the missing acker: {missing}"
         );
         assert!(
             missing.contains("term 4711") && missing.contains("raise-terms"),
-            "wrong text on the missing acker: {missing}"
+            "the refusal has the wrong text on the missing acker: {missing}"
         );
         let starts = RunAction::StartAcker { acker: "relay1".to_owned() };
         let is_it = |step: &AuditEntry| matches!(&step.note, AuditEvent::ActionOrdered { what, .. } if *what == starts);
@@ -466,7 +473,7 @@ fn if_a_candidate_fails_another_one_is_promoted() {
     check(&world, &audit);
     assert!(
         matches!(&audit.outcome, Some(RunOutcome::Promoted { server, .. }) if server == "s1"),
-        "wrong outcome; audit record: {audit}"
+        "the audit record has the wrong outcome: {audit}"
     );
 }
 
@@ -489,13 +496,13 @@ fn if_a_candidate_cannot_wait_for_acks_another_one_is_promoted() {
     let unmade = RunAction::DisableSemiSyncSource { server: "s0".to_owned() };
     let is_unmade =
         |step: &AuditEntry| matches!(&step.note, AuditEvent::ActionOrdered { what, .. } if *what == unmade);
-    assert!(audit.steps.iter().any(is_unmade), "wrong audit record: {audit}");
-    let choice = audit.choice.as_ref().expect("the audit record contains the choice of the candidate");
+    assert!(audit.steps.iter().any(is_unmade), "the audit record has the wrong contents: {audit}");
+    let choice = audit.choice.as_ref().expect("the audit record must contain the choice of the candidate");
     let exclusion =
         choice.ranked.iter().find(|one| one.server == "s0").map(|one| format!("{:?}", one.excluded));
     assert!(
         exclusion.is_some_and(|reason| reason.contains("have s0 wait for 1 ACKs: no")),
-        "wrong reasons against the servers: {choice:?}"
+        "the ranking has the wrong reasons against the servers: {choice:?}"
     );
 
     // If the undo action for the failed candidate has no answer, the audit record lists it as remaining. The
@@ -518,11 +525,11 @@ fn if_a_candidate_cannot_wait_for_acks_another_one_is_promoted() {
     check(&world, &audit);
     let Some(RunOutcome::Undone { refusal: SafetyRefusal::NoCandidate { reasons }, .. }) = &audit.outcome
     else {
-        panic!("wrong outcome; audit record: {audit}")
+        panic!("the audit record has the wrong outcome: {audit}")
     };
     assert!(
-        reasons.contains("s0: an attempt to promote it failed: have s0 wait for 1 ACKs: no"),
-        "wrong reasons against the servers: {reasons}"
+        reasons.contains("s0: an attempt to promote the server failed: have s0 wait for 1 ACKs: no"),
+        "the ranking has the wrong reasons against the servers: {reasons}"
     );
     let mut world = World::new(&[10, 10], &[(10, 10), (4, 4)], 1);
     let wanted = FailoverRequest { wanted: Some("s0".to_owned()), ..order(&world) };
@@ -530,7 +537,7 @@ fn if_a_candidate_cannot_wait_for_acks_another_one_is_promoted() {
     check(&world, &audit);
     assert!(
         matches!(audit.outcome, Some(RunOutcome::Undone { refusal: SafetyRefusal::StepFailed { .. }, .. })),
-        "wrong outcome; audit record: {audit}"
+        "the audit record has the wrong outcome: {audit}"
     );
 }
 
@@ -545,7 +552,7 @@ fn a_server_that_may_be_writable_keeps_the_old_primary_fenced() {
     let audit = run_with(&mut world, silent);
     check(&world, &audit);
     let Some(RunOutcome::Incomplete { to_undo, .. }) = &audit.outcome else {
-        panic!("wrong outcome; audit record: {audit}")
+        panic!("the audit record has the wrong outcome: {audit}")
     };
     assert_eq!(to_undo[0], RunAction::MakeReadOnly { server: "s0".to_owned() });
     assert_eq!(world.captures_from("old"), 0);
@@ -567,7 +574,7 @@ fn an_acker_that_does_not_answer_does_not_keep_the_others_stopped() {
     let Some(RunOutcome::Incomplete { to_undo, refusal: SafetyRefusal::TooFewAckers { .. }, .. }) =
         &audit.outcome
     else {
-        panic!("wrong outcome; audit record: {audit}")
+        panic!("the audit record has the wrong outcome: {audit}")
     };
     assert_eq!(to_undo, &[RunAction::StartAcker { acker: "relay1".to_owned() }]);
     assert_eq!((world.captures_from("old"), starts.get()), (3, 2), "the undo must be tried twice: {audit}");
@@ -584,7 +591,10 @@ fn an_acker_that_does_not_answer_does_not_keep_the_others_stopped() {
     let mut world = World::new(&[10, 9, 9], &[(8, 8)], 1);
     let audit = run_with(&mut world, late);
     check(&world, &audit);
-    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "wrong outcome; audit record: {audit}");
+    assert!(
+        matches!(audit.outcome, Some(RunOutcome::Undone { .. })),
+        "the audit record has the wrong outcome: {audit}"
+    );
 }
 
 #[test]
@@ -615,7 +625,7 @@ fn a_dry_run_changes_nothing_and_reports_the_plan() {
     let plan = run(&mut world, refused, |_| Fate::Done, None);
     assert!(
         matches!(plan.outcome, Some(RunOutcome::Unchanged { refusal: SafetyRefusal::TooFewAckers { .. } })),
-        "wrong plan: {plan}"
+        "the dry run returned the wrong plan: {plan}"
     );
 }
 
@@ -627,7 +637,7 @@ fn an_unconfirmed_failure_changes_nothing() {
     check(&world, &audit);
     assert!(
         matches!(audit.outcome, Some(RunOutcome::Unchanged { refusal: SafetyRefusal::NotConfirmed { .. } })),
-        "wrong outcome; audit record: {audit}"
+        "the audit record has the wrong outcome: {audit}"
     );
 }
 
@@ -666,7 +676,7 @@ proptest! {
         world.old_lives = old_lives;
         let mut fates = fates.into_iter().cycle();
         let ordered = order(&world);
-        let audit = run(&mut world, ordered, |_| fates.next().expect("the iterator never ends"), lease_goes);
+        let audit = run(&mut world, ordered, |_| fates.next().expect("the cyclic iterator must never end"), lease_goes);
         check(&world, &audit);
     }
 

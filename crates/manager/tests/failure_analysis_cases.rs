@@ -1,6 +1,7 @@
-//! Tests of the failure analysis, case by case. Each folder below `tests/analysis` contains a scenario
-//! (`input`) and the findings that it must produce (`expected`). `TAILWATER_BLESS=1` writes the actual
-//! findings to `expected`; review the difference before you keep it.
+//! Tests of the failure analysis, case by case. Each folder below `tests/failure_analysis_cases` contains a
+//! scenario (`reports.txt`) and the findings that it must produce (`expected_findings.txt`).
+//! `TAILWATER_BLESS=1` writes the actual findings to `expected_findings.txt`; review the difference before
+//! you keep it.
 //!
 //! A scenario consists of lines of words. Each event begins with its time in milliseconds:
 //!
@@ -35,7 +36,7 @@ use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/analysis")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/failure_analysis_cases")
 }
 
 #[test]
@@ -45,20 +46,21 @@ fn each_scenario_produces_its_expected_findings() -> Result<()> {
     for entry in fs::read_dir(folder())? {
         let path = entry?.path();
         let name = path.file_name().context("the path has no file name")?.to_string_lossy().into_owned();
-        let input = fs::read_to_string(path.join("input")).with_context(|| name.clone())?;
+        let input = fs::read_to_string(path.join("reports.txt")).with_context(|| name.clone())?;
         let found = tell(&input).with_context(|| name.clone())?;
         codes.extend(found.split_whitespace().filter_map(|word| word.strip_suffix(':')).map(str::to_owned));
         if bless {
-            fs::write(path.join("expected"), &found)?;
+            fs::write(path.join("expected_findings.txt"), &found)?;
         }
-        let expected = fs::read_to_string(path.join("expected")).with_context(|| name.clone())?;
+        let expected =
+            fs::read_to_string(path.join("expected_findings.txt")).with_context(|| name.clone())?;
         if found != expected {
             wrong.push(format!("--- {name}: expected findings\n{expected}--- actual findings\n{found}"));
         }
         seen += 1;
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    ensure!(seen >= 40, "too few scenarios: {seen}");
+    ensure!(seen >= 40, "the folder has too few scenarios: {seen}");
     // FailoverNotReady comes from a rehearsal, not from reports of observers: see failover_readiness.rs.
     let of_stories = FailureCode::ALL.into_iter().filter(|code| *code != FailureCode::FailoverNotReady);
     for code in of_stories {
@@ -80,7 +82,7 @@ fn every_failure_code_has_a_section_in_the_docs() {
     assert_eq!(
         page.matches("\n## ").count(),
         FailureCode::ALL.len() + 1,
-        "the page must have one section for each code, and one on how codes are decided"
+        "docs/reference/failure-codes.md must have one section for each code, and one on how codes are decided"
     );
 }
 
@@ -166,7 +168,7 @@ fn step(
             };
             record.add(ObserverReport { at_ms, observer, about: (*about).to_owned(), saw: read_saw(what)? });
         }
-        _ => bail!("the scenario has a line with an unknown form"),
+        _ => bail!("the scenario has a line of an unknown form"),
     }
     Ok(())
 }
@@ -192,14 +194,15 @@ fn read_saw(words: &[&str]) -> Result<Observed> {
                 Observed::Failed(kind, failure(outcome)?)
             }
         }
-        _ => bail!("the scenario has a line with an unknown form"),
+        _ => bail!("the scenario has a line of an unknown form"),
     })
 }
 
 fn pairs<'a>(parts: &'a [&'a str]) -> impl Iterator<Item = Result<(&'a str, &'a str)>> {
-    parts
-        .iter()
-        .map(|part| part.split_once('=').with_context(|| format!("{part:?} is not of the form KEY=VALUE")))
+    parts.iter().map(|part| {
+        part.split_once('=')
+            .with_context(|| format!("a word of the scenario is not of the form KEY=VALUE: {part:?}"))
+    })
 }
 
 fn read_cast(parts: &[&str]) -> Result<ClusterMembers> {
@@ -211,7 +214,7 @@ fn read_cast(parts: &[&str]) -> Result<ClusterMembers> {
             "primary" => members.primary = value.to_owned(),
             "replicas" => members.replicas = names(),
             "relays" => members.relays = names(),
-            _ => bail!("unknown key: {key}"),
+            _ => bail!("the scenario has a line with the unknown key {key}"),
         }
     }
     Ok(members)
@@ -284,7 +287,7 @@ fn read_vitals(about: &str, parts: &[&str]) -> Result<ServerHealth> {
                     "waiting" => semi_sync.waiting_sessions = value.parse()?,
                     "acknowledged" => semi_sync.acknowledged = value.parse()?,
                     "unacknowledged" => semi_sync.unacknowledged = value.parse()?,
-                    _ => bail!("unknown key: {key}"),
+                    _ => bail!("the scenario has a line with the unknown key {key}"),
                 }
             }
         }

@@ -114,8 +114,8 @@ proptest! {
         prop_assert!(of(FailureCode::DeadPrimary) + of(FailureCode::UnreachablePrimary) <= 1);
         for finding in &findings {
             prop_assert_eq!(finding.action == FindingAction::FailOver, finding.code == FailureCode::DeadPrimary && fails_over(&findings));
-            prop_assert!(!finding.evidence.is_empty(), "wrong finding: {:?}", finding);
-            prop_assert!(finding.server != "db9", "wrong finding: {:?}", finding);
+            prop_assert!(!finding.evidence.is_empty(), "the analysis returned a wrong finding: {:?}", finding);
+            prop_assert!(finding.server != "db9", "the analysis returned a wrong finding: {:?}", finding);
             let of_primary = matches!(
                 finding.code,
                 FailureCode::DeadPrimary
@@ -178,7 +178,7 @@ proptest! {
         record.add(ObserverReport { at_ms: now, observer: Observer::Manager, about: "db1".into(), saw });
         let findings = analyse(&record, &FailoverGuard::default(), now);
         let is_dead = |finding: &ClusterFinding| matches!(finding.code, FailureCode::DeadPrimary | FailureCode::UnreachablePrimary);
-        prop_assert!(!findings.iter().any(is_dead), "wrong finding: {:?}", findings);
+        prop_assert!(!findings.iter().any(is_dead), "the analysis returned a wrong finding: {:?}", findings);
     }
 
     #[test]

@@ -47,7 +47,7 @@ fn check(world: &World, audit: &Audit) {
     check_primaries(world, audit);
     match audit.outcome.as_ref() {
         Some(RunOutcome::Promoted { server, left }) => {
-            assert!(left.is_empty(), "wrong remaining actions; audit record: {audit}");
+            assert!(left.is_empty(), "the audit record lists the wrong remaining actions: {audit}");
             assert!(
                 world.writable.contains(server) && !world.old_writable,
                 "the servers are in the wrong state; audit record: {audit}"
@@ -99,7 +99,7 @@ proptest! {
             run_until(
                 &mut world,
                 ordered,
-                |_| fates.next().expect("the iterator never ends"),
+                |_| fates.next().expect("the cyclic iterator must never end"),
                 lives.then_some(lost),
                 (!lives).then_some(lost),
             );
@@ -122,7 +122,7 @@ proptest! {
         for (dies, fates) in recoveries {
             let mut fates = fates.into_iter().cycle();
             recover(traces.clone(), Some(dies), |act, audit| {
-                let answer = match fates.next().expect("the iterator never ends").0 {
+                let answer = match fates.next().expect("the cyclic iterator must never end").0 {
                     Fate::Done => world.apply(act),
                     Fate::Failed if *act != RunAction::CheckLease => ActionOutcome::Failed("no".to_owned()),
                     Fate::DoneButAnswerLost if act.changes_state() => {
@@ -144,13 +144,13 @@ proptest! {
             answer
         });
         check(&world, &recovered);
-        let text = serde_json::to_string(&recovered).expect("the value can be written as JSON");
-        prop_assert_eq!(serde_json::from_str::<Audit>(&text).expect("a valid audit record"), recovered);
+        let text = serde_json::to_string(&recovered).expect("the value must be serializable as JSON");
+        prop_assert_eq!(serde_json::from_str::<Audit>(&text).expect("the text must be a valid audit record"), recovered);
     }
 }
 
-/// Returns the audit record of a failover or switchover that ordered these actions. The outcome of an action
-/// with `true` is that it was done; an action with `false` has no outcome.
+/// Returns the audit record of a failover or switchover that ordered these actions. An action with `true` was
+/// executed; an action with `false` has no outcome.
 fn record(kind: RunKind, acts: &[(RunAction, bool)]) -> Audit {
     let mut steps = Vec::new();
     for (number, (what, is_done)) in (1..).zip(acts) {
@@ -180,15 +180,18 @@ fn record(kind: RunKind, acts: &[(RunAction, bool)]) -> Audit {
 const UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 
 fn seen(writable: bool, last: u64) -> ActionOutcome {
-    let executed = GtidSet::parse(Flavour::MySql, &format!("{UUID}:1-{last}")).expect("a valid GTID set");
+    let executed = GtidSet::parse(Flavour::MySql, &format!("{UUID}:1-{last}"))
+        .expect("the text must be a valid GTID set");
     ActionOutcome::ServerStatus(PrimaryStatus { writable, waiting: None, executed })
 }
 
-/// Recovers a failover or switchover. The candidate answers with `s0`, the old primary answers with `old`,
-/// and every other action succeeds. Returns the actions that changed something, and the audit record.
+/// Recovers a failover or switchover. `s0` is the outcome of the probe of the candidate, `old` that of the
+/// old primary. Every other action succeeds. Returns the actions that changed something, and the audit
+/// record.
 fn done_about(audit: &Audit, s0: ActionOutcome, old: ActionOutcome) -> (Vec<RunAction>, Audit) {
     let mut acts = Vec::new();
-    let traces = InterruptedRun::of(audit).expect("the audit record is of an interrupted run");
+    let traces = InterruptedRun::of(audit)
+        .expect("the audit record must be that of an interrupted failover or switchover");
     let recovered = recover(traces, None, |act, _| {
         match act {
             RunAction::CheckLease => return ActionOutcome::LeaseHeld(LeaseToken(8)),
@@ -237,9 +240,12 @@ fn a_failover_is_undone_until_the_candidate_takes_writes_and_finished_from_then_
         assert_eq!(acts.iter().collect::<Vec<_>>(), wanted, "{audit}");
         assert!(
             matches!(audit.outcome, Some(RunOutcome::Undone { .. })),
-            "wrong outcome; audit record: {audit}"
+            "the audit record has the wrong outcome: {audit}"
         );
-        assert!(audit.to_string().contains("recovery of run"), "wrong audit record: {audit}");
+        assert!(
+            audit.to_string().contains("recovery of run"),
+            "the audit record has the wrong contents: {audit}"
+        );
     };
     undone(1, &[&start]);
     undone(2, &[&unmake, &start]);
@@ -269,7 +275,7 @@ fn nothing_is_done_if_the_state_of_the_servers_is_uncertain() {
         let Some(RunOutcome::Unchanged { refusal: SafetyRefusal::Interrupted { reason, .. } }) =
             &audit.outcome
         else {
-            panic!("wrong outcome; audit record: {audit}")
+            panic!("the audit record has the wrong outcome: {audit}")
         };
         assert!(
             acts.is_empty() && reason.contains(why),
@@ -283,7 +289,7 @@ fn nothing_is_done_if_the_state_of_the_servers_is_uncertain() {
     // The candidate took writes and was restarted, so its commits may have been acknowledged.
     nothing(&switchover, seen(false, 10), seen(false, 9), &format!("s0 has executed {UUID}:10"));
     nothing(&failover(5), seen(false, 12), dead(), "was made primary");
-    // A failover or switchover that did not pause writes, and one that has ended, need no recovery.
+    // A failover or switchover needs no recovery if it did not pause writes, or if it has ended.
     assert_eq!(
         InterruptedRun::of(&record(RunKind::Switchover, &[(read(), true), (prepared(), false)])),
         None
@@ -294,14 +300,15 @@ fn nothing_is_done_if_the_state_of_the_servers_is_uncertain() {
         None
     );
 
-    // Another manager has repointed an acker since, so the failover or switchover is obsolete. If that
-    // manager only stopped the acker, it was interrupted too.
+    // Another manager has repointed an acker since, so the failover or switchover is obsolete. If another
+    // manager only stopped the acker, the failover of that manager was interrupted too.
     for (stopped, code, why) in [
         (false, "TW-MGR-0073", "another manager has acted since: relay0 was repointed in term 8"),
         (true, "TW-MGR-0072", "another manager has acted since: relay0 was stopped in term 8"),
     ] {
         let mut effects = 0;
-        let traces = InterruptedRun::of(&switchover).expect("the audit record is of an interrupted run");
+        let traces = InterruptedRun::of(&switchover)
+            .expect("the audit record must be that of an interrupted failover or switchover");
         let audit = recover(traces, None, |act, _| {
             effects += usize::from(act.changes_state());
             match act {
@@ -313,11 +320,11 @@ fn nothing_is_done_if_the_state_of_the_servers_is_uncertain() {
             }
         });
         let Some(RunOutcome::Unchanged { refusal }) = &audit.outcome else {
-            panic!("wrong outcome; audit record: {audit}")
+            panic!("the audit record has the wrong outcome: {audit}")
         };
         assert!(
             effects == 0 && refusal.code() == code && refusal.to_string().contains(why),
-            "wrong outcome; audit record: {audit}"
+            "the audit record has the wrong outcome: {audit}"
         );
     }
 }
@@ -331,7 +338,8 @@ fn ackers_that_do_not_answer_are_not_repointed_to_the_old_primary() {
     let with = |answering: &[&str]| {
         let mut acts = Vec::new();
         let audit = recover(
-            InterruptedRun::of(&run).expect("the audit record is of an interrupted run"),
+            InterruptedRun::of(&run)
+                .expect("the audit record must be that of an interrupted failover or switchover"),
             None,
             |act, _| {
                 match act {
@@ -351,18 +359,21 @@ fn ackers_that_do_not_answer_are_not_repointed_to_the_old_primary() {
     let (acts, audit) = with(&[]);
     assert!(
         acts.is_empty() && audit.end().contains("none of the ackers relay0, relay1 answers"),
-        "wrong audit record: {audit}"
+        "the audit record has the wrong contents: {audit}"
     );
     let (acts, audit) = with(&["relay1"]);
     assert_eq!(acts, ["relay1"]);
     // The next recovery must repoint the acker that did not answer.
     assert!(
         matches!(&audit.outcome, Some(RunOutcome::Incomplete { to_undo, .. }) if to_undo.len() == 1),
-        "wrong remaining actions; audit record: {audit}"
+        "the audit record lists the wrong remaining actions: {audit}"
     );
     let (acts, audit) = with(&["relay0", "relay1"]);
     assert_eq!(acts, ["relay0", "relay1"]);
-    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "wrong outcome; audit record: {audit}");
+    assert!(
+        matches!(audit.outcome, Some(RunOutcome::Undone { .. })),
+        "the audit record has the wrong outcome: {audit}"
+    );
 }
 
 #[test]
@@ -370,7 +381,7 @@ fn a_candidate_that_may_take_writes_keeps_the_old_primary_read_only() {
     let held = RunAction::PauseWrites { server: "old".to_owned(), within_ms: 500, grace_ms: 100 };
     let prepared = RunAction::PrepareSemiSyncSource { server: "s0".to_owned(), acks: 1 };
     let traces = InterruptedRun::of(&record(RunKind::Switchover, &[(prepared, true), (held, true)]))
-        .expect("the audit record is of an interrupted run");
+        .expect("the audit record must be that of an interrupted failover or switchover");
     let mut acts = Vec::new();
     let audit = recover(traces, None, |act, _| {
         match act {
@@ -383,12 +394,12 @@ fn a_candidate_that_may_take_writes_keeps_the_old_primary_read_only() {
     });
     assert_eq!(acts, [RunAction::MakeReadOnly { server: "s0".to_owned() }]);
     let Some(RunOutcome::Incomplete { to_undo, .. }) = &audit.outcome else {
-        panic!("wrong outcome; audit record: {audit}")
+        panic!("the audit record has the wrong outcome: {audit}")
     };
     // The old primary may take writes only if it waits for as many ACKs as the audit record says.
     let released = RunAction::ResumeWrites { server: "old".to_owned(), acks: 1 };
     assert!(
         to_undo.len() == 3 && to_undo.contains(&released),
-        "wrong remaining actions; audit record: {audit}"
+        "the audit record lists the wrong remaining actions: {audit}"
     );
 }

@@ -53,7 +53,7 @@ struct Manager {
 
 impl Manager {
     fn now(&self, time: u64) -> BootTime {
-        let rate = u64::try_from(1000 + self.drift).expect("a clock never runs backwards");
+        let rate = u64::try_from(1000 + self.drift).expect("a clock must never run backwards");
         BootTime(self.began + time * rate / 1000)
     }
 }
@@ -120,7 +120,7 @@ fn simulate(
     drifts: [i64; 3],
     broken: Broken,
 ) -> Result<u64, u64> {
-    let honest = LeaseTimes::of(5_000).expect("the lease duration is allowed");
+    let honest = LeaseTimes::of(5_000).expect("the lease duration must be allowed");
     let terms = if broken == Broken::NoMargin { LeaseTimes { margin_ms: 0, ..honest } } else { honest };
     let mut managers: Vec<Manager> = (0u64..)
         .zip(drifts)
@@ -167,7 +167,7 @@ fn simulate(
                 while let Some(at) = messages.iter().position(back) {
                     let message = messages.swap_remove(at);
                     let sent = if broken == Broken::CountsFromTheAnswer { now } else { message.sent };
-                    let heard = message.heard.expect("the message has an answer");
+                    let heard = message.heard.expect("the message must have an answer");
                     manager.asking = false;
                     if let Some(LeaseChange::Active(token)) =
                         manager.keeper.take_answer(now, sent, message.of, heard)
@@ -190,12 +190,12 @@ fn simulate(
                     continue;
                 }
                 manager.asking = true;
-                let (there, back) = ways.next().expect("the iterator never ends");
+                let (there, back) = ways.next().expect("the cyclic iterator must never end");
                 let arrives = there.map(|ms| time + ms);
                 let returns = arrives.zip(*back).map(|(at, ms)| at + ms);
                 messages.push(Message { manager: index, sent: now, of, arrives, returns, heard: None });
             }
-            // A paused manager may act as soon as it resumes. Only its own clock tells it whether its lease
+            // A paused manager may act as soon as it resumes. Only its own clock shows it whether its lease
             // term lasts, so its lease is checked here too.
             let acting = managers.iter().filter(|one| one.keeper.holds(one.now(time)).is_some()).count();
             if acting > 1 {
@@ -233,8 +233,10 @@ fn the_simulation_detects_each_injected_mistake() {
     let mut seen = [false; 2];
     let mut terms = 0;
     for _ in 0..400 {
-        let (fates, ways, drifts) =
-            worlds.new_tree(&mut runner).expect("the strategy makes a world").current();
+        let (fates, ways, drifts) = worlds
+            .new_tree(&mut runner)
+            .expect("the strategy must generate the input of a simulation")
+            .current();
         terms += simulate(&fates, &ways, drifts, Broken::Nothing)
             .expect("without a mistake, only one manager acts at a time");
         for (seen, broken) in seen.iter_mut().zip([Broken::CountsFromTheAnswer, Broken::NoMargin]) {
@@ -249,7 +251,7 @@ fn the_simulation_detects_each_injected_mistake() {
 
 #[test]
 fn a_lease_term_counts_from_its_request_and_ends_a_margin_early() {
-    let terms = LeaseTimes::of(10_000).expect("the lease duration is allowed");
+    let terms = LeaseTimes::of(10_000).expect("the lease duration must be allowed");
     let mut keeper = LeaseHolder::new(terms);
     let granted = |token| LeaseAnswer::Granted { token: LeaseToken(token), ttl_ms: 10_000 };
     assert_eq!(keeper.next(BootTime(0)), LeaseRequest::Acquire);
@@ -302,7 +304,7 @@ async fn a_lock_file_is_locked_by_one_manager_and_names_it() -> anyhow::Result<(
     until(&second.handle(), waits).await?;
     let refused = second.handle().check().expect_err("the first manager holds the lease");
     assert_eq!(refused.code(), "TW-MGR-0046");
-    assert!(refused.to_string().contains("first"), "wrong reason of the refused lease: {refused}");
+    assert!(refused.to_string().contains("first"), "the lease was refused for the wrong reason: {refused}");
     let handle = first.handle();
     first.release().await;
     assert!(handle.check().is_err());
@@ -369,7 +371,7 @@ async fn etcd(folder: &Path) -> anyhow::Result<Option<Etcd>> {
 async fn watch(handles: [LeaseHandle; 2]) -> Infallible {
     loop {
         let held = handles.iter().filter(|handle| handle.check().is_ok()).count();
-        assert!(held <= 1, "two managers act at once");
+        assert!(held <= 1, "two managers act at the same time");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
@@ -411,7 +413,7 @@ async fn etcd_that_hangs_or_restarts_never_makes_two_managers_active() -> anyhow
         if first.handle().check().is_ok() { (first, second) } else { (second, first) };
     leaves.release().await;
     until(&irreversible.handle(), is_active).await?;
-    assert!(!watching.is_finished(), "two managers acted at once");
+    assert!(!watching.is_finished(), "two managers acted at the same time");
     watching.abort();
     drop(etcd);
     Ok(())
@@ -564,12 +566,12 @@ async fn a_lease_works_on_an_etcd_that_requires_tls_and_a_login() -> anyhow::Res
     let reason = failed(as_user(&etcd, &authority, "wrong", "first")?.acquire().await);
     assert!(
         reason.contains("login of \"manager\"") && reason.contains("authentication failed"),
-        "wrong error of etcd: {reason}"
+        "etcd refused the manager with the wrong error: {reason}"
     );
     assert!(!reason.contains("wrong"), "the error contains the password: {reason}");
     // The certificate is not signed by a trusted authority.
     let reason = failed(as_user(&etcd, &certificate, "right", "first")?.acquire().await);
-    assert!(reason.contains("certificate"), "wrong error of etcd: {reason}");
+    assert!(reason.contains("certificate"), "etcd refused the manager with the wrong error: {reason}");
 
     let mut first = as_user(&etcd, &authority, "right", "first")?;
     let LeaseAnswer::Granted { token, .. } = first.acquire().await else {

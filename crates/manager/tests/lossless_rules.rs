@@ -16,7 +16,7 @@ const UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
 
 fn set(last: u64) -> GtidSet {
     let text = if last == 0 { String::new() } else { format!("{UUID}:1-{last}") };
-    GtidSet::parse(Flavour::MySql, &text).expect("a valid GTID set")
+    GtidSet::parse(Flavour::MySql, &text).expect("the text must be a valid GTID set")
 }
 
 fn lossless(acks_required: u32) -> SemiSyncWait {
@@ -98,7 +98,7 @@ fn the_number_of_ackers_that_must_be_stopped_follows_from_the_policy() {
         assert_eq!(
             policy.needed(),
             needed,
-            "wrong number of ackers to stop, of {can:?} with {must} required ACKs"
+            "the policy has the wrong number of ackers to stop, of {can:?} with {must} required ACKs"
         );
     };
     check(&["a"], 1, 1);
@@ -138,7 +138,11 @@ fn an_acker_counts_only_if_it_meets_all_conditions() {
     let refused = |acker: AckerEvidence, codes_wanted: &[&str], word: &str| {
         let verdict = verdict(&ack_policies, &[acker]);
         assert_eq!(codes(&verdict), codes_wanted);
-        assert!(verdict.refusals[0].to_string().contains(word), "wrong refusal: {}", verdict.refusals[0]);
+        assert!(
+            verdict.refusals[0].to_string().contains(word),
+            "the wrong safety rule refuses: {}",
+            verdict.refusals[0]
+        );
     };
     let good = stopped("a", 5);
     // An acker that is stopped persistently fences the primary, even if it proves nothing about completeness.
@@ -157,7 +161,7 @@ fn an_acker_counts_only_if_it_meets_all_conditions() {
     refused(
         AckerEvidence { stop: AckerStop::Refused { term: 5, seen: 4711 }, ..good.clone() },
         &["TW-MGR-0032", "TW-MGR-0033"],
-        "a (refuses orders of term 5 of the lease, and has accepted one of term 4711",
+        "a (refuses orders of term 5 of the lease, because it has accepted an order of term 4711",
     );
     refused(
         AckerEvidence { name: "z".to_owned(), ..good },
@@ -173,7 +177,7 @@ fn a_primary_that_does_not_wait_for_acks_losslessly_proves_nothing() {
         let verdict = verdict(&look(None, &waiting, 0, &[("a", 0)]), &[stopped("a", 5)]);
         let first = verdict.blocking_refusal(false).expect("the rules must refuse the failover").to_string();
         assert_eq!(codes(&verdict)[0], "TW-MGR-0030");
-        assert!(first.contains(word), "wrong refusal: {first}");
+        assert!(first.contains(word), "the wrong safety rule refuses: {first}");
     };
     refused(SemiSyncWait { active: false, ..base.clone() }, "fallen back");
     refused(SemiSyncWait { after_sync: false, ..base.clone() }, "AFTER_SYNC");
@@ -204,7 +208,8 @@ fn a_primary_that_was_never_or_too_long_ago_observed_is_not_verified() {
 fn diverged_logs_are_refused_even_with_allow_data_loss() {
     let ack_policies = look(None, &lossless(1), 0, &[("a", 0), ("b", 0)]);
     let other = "4e11fa47-71ca-11e1-9e33-c80aa9429562:1";
-    let strange = GtidSet::parse(Flavour::MySql, &format!("{UUID}:1-3,{other}")).expect("a valid GTID set");
+    let strange = GtidSet::parse(Flavour::MySql, &format!("{UUID}:1-3,{other}"))
+        .expect("the text must be a valid GTID set");
     let ackers = [stopped("a", 5), AckerEvidence { holds: Some(strange), ..stopped("b", 0) }];
     let verdict = verdict(&ack_policies, &ackers);
     assert_eq!(codes(&verdict), ["TW-MGR-0034"]);
@@ -242,7 +247,7 @@ fn commits_without_an_ack_count_until_ackers_have_caught_up() {
     let refused = verdict(&ack_policies, &both);
     assert!(
         refused.refusals[0].to_string().contains("3 commits were acknowledged without"),
-        "wrong refusal: {:?}",
+        "the wrong safety rule refuses: {:?}",
         refused.refusals
     );
     let ack_policies = look(Some(ack_policies), &slipped, 9, &holds(9, 9));

@@ -2,8 +2,8 @@
 //! events.
 //!
 //! Each message is delivered by a separate action, which may never happen. So the states without this action
-//! cover network partitions, in one direction and in both. In the same way a primary that does nothing for a
-//! while is a paused primary.
+//! cover network partitions, in one direction and in both. In the same way, the states in which the primary
+//! does nothing for a while cover a paused primary.
 //!
 //! The verdict comes from the real [`assess_loss`] and the real [`AckPolicyHistory`]. The model of the
 //! primary, the ackers and the manager does only what each of them guarantees. Each mutation breaks one of
@@ -159,13 +159,15 @@ fn set(position: u8) -> GtidSet {
         0 => String::new(),
         last => format!("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-{last}"),
     };
-    GtidSet::parse(Flavour::MySql, &text).expect("a valid GTID set")
+    GtidSet::parse(Flavour::MySql, &text).expect("the text must be a valid GTID set")
 }
 
 fn position(set: &GtidSet) -> u8 {
     match set {
-        GtidSet::MySql(set) => u8::try_from(set.count()).expect("the model has few transactions"),
-        GtidSet::MariaDb(_) => panic!("the model uses only MySQL's GTIDs"),
+        GtidSet::MySql(set) => {
+            u8::try_from(set.count()).expect("the number of transactions in the model must fit into 8 bits")
+        }
+        GtidSet::MariaDb(_) => panic!("the model must use only MySQL GTIDs"),
     }
 }
 
@@ -228,7 +230,7 @@ impl Explorer {
             self.notes.push(ack_policies);
             self.notes.len() - 1
         });
-        u16::try_from(index).expect("the model has few policies")
+        u16::try_from(index).expect("the number of policies in the model must fit into 16 bits")
     }
 
     /// Returns the position at which the manager would promote, if the rules allow it.

@@ -45,7 +45,7 @@ fn the_decision_of_the_latest_lease_term_counts() {
     // server.
     assert_eq!(who(&[assignment(7, "db2", 7), assignment(8, "db1", 6)]), "db2");
     // The two relays contradict each other. The audit record of this manager's last failover or switchover
-    // decides, if it has the same lease term.
+    // decides, but only if it has the same lease term as the orders of these relays.
     let relays = [assignment(7, "db2", 7), assignment(7, "db3", 7)];
     assert_eq!(who(&relays), "unknown");
     assert_eq!(leader(&decided(7, "db3"), &relays), "db3");
@@ -127,7 +127,7 @@ fn audit(id: &str, token: u64, outcome: Option<RunOutcome>) -> Audit {
 }
 
 fn refusal() -> SafetyRefusal {
-    SafetyRefusal::StepFailed { step: "a step".to_owned(), reason: "as the test says".to_owned() }
+    SafetyRefusal::StepFailed { step: "a step".to_owned(), reason: "refused by the test".to_owned() }
 }
 
 fn promoted(server: &str) -> Option<RunOutcome> {
@@ -307,7 +307,7 @@ impl World {
         let seen: Vec<_> = (0..self.relays.len()).filter(|at| has(sees, *at)).collect();
         let relays: Vec<_> = seen.iter().map(|at| self.relays[*at].clone()).collect();
         let recorded = RecordedPrimary::of(self.records.iter().cloned());
-        let acks = u32::try_from(self.acks).expect("the number of ACKs fits into 32 bits");
+        let acks = u32::try_from(self.acks).expect("the number of ACKs must fit into 32 bits");
         let decision = PrimaryRecord::of(&recorded, &relays, (acks, LeaseToken(self.term)))?;
         for at in seen {
             if decision.needs_repoint(&self.relays[at]) {

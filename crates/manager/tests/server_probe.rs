@@ -121,37 +121,42 @@ async fn the_topology_of_real_servers_is_observed(kind: ServerKind) -> Result<()
     let primary = &cluster.nodes[0];
     ensure!(
         primary.role == NodeRole::Primary && primary.writable == Some(true),
-        "wrong state of the primary: {primary:#?}"
+        "the tree shows the wrong state of the primary: {primary:#?}"
     );
     // With sync_binlog off, a crash may lose commits. The topology must report this problem and no other.
     ensure!(
         primary.problems.iter().all(|problem| problem.code == ProblemCode::NotDurable),
-        "wrong state of the primary: {primary:#?}"
+        "the tree shows the wrong state of the primary: {primary:#?}"
     );
     let below: Vec<_> = primary.children.iter().map(|node| (node.name.as_str(), node.role)).collect();
     ensure!(
         below == [("tailwater", NodeRole::Relay), ("db2", NodeRole::Replica)],
-        "wrong nodes below the primary: {below:?}"
+        "the tree shows the wrong nodes below the primary: {below:?}"
     );
     let replica = find(&cluster, "db2")?;
     ensure!(
         replica.problems.is_empty() && replica.lag_seconds == Some(0.0),
-        "wrong state of the replica: {replica:#?}"
+        "the tree shows the wrong state of the replica: {replica:#?}"
     );
     ensure!(
         replica.server_id == Some(2) && replica.writable == Some(false),
-        "wrong state of the replica: {replica:#?}"
+        "the tree shows the wrong state of the replica: {replica:#?}"
     );
 
     // The replica receives a transaction and does not apply it.
     let stop = statement(kind, "STOP REPLICA SQL_THREAD", "STOP SLAVE SQL_THREAD");
     pair.replica.sql(stop).await?;
     pair.primary.sql("INSERT INTO shop.t VALUES (1)").await?;
-    let cluster = pair.until("one transaction behind", |node| has(node, ProblemCode::SqlStopped)).await?;
+    let cluster = pair
+        .until("the replica is one transaction behind", |node| has(node, ProblemCode::SqlStopped))
+        .await?;
     let behind = find(&cluster, "db2")?.gtid_state.as_ref().map(|state| state.behind);
-    ensure!(behind == Some(1), "wrong number of transactions that the replica lacks: {behind:?}");
+    ensure!(
+        behind == Some(1),
+        "the tree shows the wrong number of transactions that the replica lacks: {behind:?}"
+    );
     pair.replica.sql(statement(kind, "START REPLICA", "START SLAVE")).await?;
-    pair.until("up to date again", in_step).await?;
+    pair.until("the replica is up to date again", in_step).await?;
 
     // The replica gets an errant transaction.
     pair.replica.sql("INSERT INTO shop.t VALUES (100)").await?;
@@ -169,7 +174,9 @@ async fn the_topology_of_real_servers_is_observed(kind: ServerKind) -> Result<()
 
     // The replica gets a transaction that it cannot apply. The topology must show the error.
     pair.primary.sql("INSERT INTO shop.t VALUES (100)").await?;
-    let cluster = pair.until("stopped with an error", |node| has(node, ProblemCode::SqlStopped)).await?;
+    let cluster = pair
+        .until("the replica has stopped with an error", |node| has(node, ProblemCode::SqlStopped))
+        .await?;
     let problems = &find(&cluster, "db2")?.problems;
     ensure!(
         problems.iter().any(|problem| problem.text.contains("1062")),
@@ -180,20 +187,26 @@ async fn the_topology_of_real_servers_is_observed(kind: ServerKind) -> Result<()
     pair.primary.pause()?;
     let (cluster, seen) = pair.look(SHORT).await;
     let failure = seen[1].outcome.as_ref().err().map(|unreached| unreached.failure);
-    ensure!(failure == Some(ProbeFailure::TimedOut), "wrong failure of the probe or ping: {failure:?}");
+    ensure!(
+        failure == Some(ProbeFailure::TimedOut),
+        "the probe or ping failed with the wrong error: {failure:?}"
+    );
     ensure!(has(&cluster.nodes[0], ProblemCode::NotReached) && find(&cluster, "db2")?.reached);
     // The replica does not notice that the primary is frozen.
     let channel = seen[0]
         .state()
         .and_then(|look| look.channels.first())
         .context("the replica has no replication channel")?;
-    ensure!(channel.io == IoState::Running, "wrong replication status: {channel:?}");
+    ensure!(channel.io == IoState::Running, "the server has the wrong replication status: {channel:?}");
     pair.primary.resume()?;
 
     pair.replica.kill().await?;
     let (cluster, seen) = pair.look(TIMEOUT).await;
     let failure = seen[0].outcome.as_ref().err().map(|unreached| unreached.failure);
-    ensure!(failure == Some(ProbeFailure::Refused), "wrong failure of the probe or ping: {failure:?}");
+    ensure!(
+        failure == Some(ProbeFailure::Refused),
+        "the probe or ping failed with the wrong error: {failure:?}"
+    );
     ensure!(has(find(&cluster, "db2")?, ProblemCode::NotReached) && cluster.nodes[0].reached);
     Ok(())
 }
@@ -230,7 +243,7 @@ async fn odd_global_settings_do_not_change_a_probe(kind: ServerKind) -> Result<(
         observations.iter().map(text).collect()
     };
     let before = looks().await?;
-    ensure!(before.len() == 2, "wrong number of observations: {before:?}");
+    ensure!(before.len() == 2, "the probe returned the wrong number of observations: {before:?}");
     apply_odd_settings(&pair.primary).await?;
     apply_odd_settings(&pair.replica).await?;
     let after = looks().await?;
@@ -241,12 +254,12 @@ async fn odd_global_settings_do_not_change_a_probe(kind: ServerKind) -> Result<(
     let mut pinger = Pinger::new(&pair.primary.connect_options(), "odd", TIMEOUT);
     for ping in [PingKind::Select, PingKind::Connect, PingKind::Insert] {
         let ping = pinger.ping(ping).await;
-        ensure!(ping.outcome.is_ok(), "wrong result of the ping: {ping:?}");
+        ensure!(ping.outcome.is_ok(), "the ping returned the wrong result: {ping:?}");
     }
     reset_odd_settings(&pair.primary).await?;
     let engine = "SELECT engine FROM information_schema.tables WHERE table_schema = 'tailwater' AND table_name = 'ping'";
     let engine = pair.primary.sql(engine).await?;
-    ensure!(engine == ["InnoDB"], "wrong storage engine of the table: {engine:?}");
+    ensure!(engine == ["InnoDB"], "the table has the wrong storage engine: {engine:?}");
     Ok(())
 }
 
@@ -283,7 +296,7 @@ async fn the_probe_predicts_whether_semi_sync_survives_a_restart(kind: ServerKin
         let (before, note) = make_source(&mut connection, 1).await?;
         ensure!(
             before.source && note.is_none() && waits(&server).await? == (true, true),
-            "wrong note for the operator, or wrong settings: {note:?}"
+            "the operator got the wrong note, or the server has the wrong settings: {note:?}"
         );
         connection.close().await;
     }
@@ -323,7 +336,10 @@ async fn the_probe_predicts_whether_semi_sync_survives_a_restart(kind: ServerKin
     let (_, note) = make_source(&mut connection, 1).await?;
     connection.close().await;
     let keeps = kind.flavour() == Flavour::MySql;
-    ensure!(note.is_none() == keeps, "wrong note for the operator, or wrong settings: {note:?}");
+    ensure!(
+        note.is_none() == keeps,
+        "the operator got the wrong note, or the server has the wrong settings: {note:?}"
+    );
     ensure!(
         waits(&server).await? == (true, keeps),
         "semi-sync that was enabled as in a failover must be active, and must survive a restart only on MySQL"
@@ -361,12 +377,15 @@ async fn pings_detect_each_kind_of_failure(kind: ServerKind) -> Result<()> {
     let mut hasty = Pinger::new(&connect, "m'2", SHORT);
     for kind in [PingKind::Select, PingKind::Select, PingKind::Connect] {
         let ping = pinger.ping(kind).await;
-        ensure!(ping.outcome.is_ok(), "wrong result of the ping: {ping:?}");
+        ensure!(ping.outcome.is_ok(), "the ping returned the wrong result: {ping:?}");
     }
     // The write hangs and is not cancelled. No second write is started meanwhile.
     for _ in 0..3 {
         let failure = hasty.ping(PingKind::Insert).await.outcome.err().map(|unreached| unreached.failure);
-        ensure!(failure == Some(ProbeFailure::TimedOut), "wrong failure of the probe or ping: {failure:?}");
+        ensure!(
+            failure == Some(ProbeFailure::TimedOut),
+            "the probe or ping failed with the wrong error: {failure:?}"
+        );
         ensure!(hasty.ping(PingKind::Connect).await.outcome.is_ok());
     }
     let seen = probe_server(&subject("pinged", &server), TIMEOUT).await;
@@ -374,10 +393,10 @@ async fn pings_detect_each_kind_of_failure(kind: ServerKind) -> Result<()> {
     let semi_sync = look.semi_sync_source.as_ref().context("the server has no semi-sync source plugin")?;
     ensure!(
         semi_sync.enabled && semi_sync.active && semi_sync.wait_no_replica,
-        "wrong state of semi-sync: {semi_sync:?}"
+        "the server has the wrong semi-sync state: {semi_sync:?}"
     );
     let waiting = (semi_sync.clients, semi_sync.waiting_sessions, semi_sync.acks_needed);
-    ensure!(waiting == (0, 1, 1), "wrong state of semi-sync: {semi_sync:?}");
+    ensure!(waiting == (0, 1, 1), "the server has the wrong semi-sync state: {semi_sync:?}");
     // Semi-sync can be switched off here, because no client of a test server relies on its commits.
     server
         .sql(statement(
@@ -396,28 +415,34 @@ async fn pings_detect_each_kind_of_failure(kind: ServerKind) -> Result<()> {
         }
     }
     let rows = server.sql("SELECT manager FROM tailwater.ping ORDER BY manager").await?;
-    ensure!(rows == ["m'1", "m'2"], "wrong rows: {rows:?}");
+    ensure!(rows == ["m'1", "m'2"], "the table has the wrong rows: {rows:?}");
 
     server.sql("SET GLOBAL read_only = 1").await?;
     let failure = pinger.ping(PingKind::Insert).await.outcome.err().map(|unreached| unreached.failure);
-    ensure!(failure == Some(ProbeFailure::ReadOnly), "wrong failure of the probe or ping: {failure:?}");
+    ensure!(
+        failure == Some(ProbeFailure::ReadOnly),
+        "the probe or ping failed with the wrong error: {failure:?}"
+    );
 
     // A server that denies the login counts as alive.
     let stranger = ConnectOptions { user: "nobody".into(), ..server.connect_options() };
     let failure = Pinger::new(&stranger, "m", TIMEOUT).ping(PingKind::Select).await.outcome.err();
     ensure!(
         failure.as_ref().map(|unreached| unreached.failure) == Some(ProbeFailure::Denied),
-        "wrong failure of the probe or ping: {failure:?}"
+        "the probe or ping failed with the wrong error: {failure:?}"
     );
 
     // After a restart of the server, the broken connection gives no information on the new server process.
     // The pinger must try a new connection at once.
     server.restart(None).await?;
     let ping = pinger.ping(PingKind::Select).await;
-    ensure!(ping.outcome.is_ok(), "wrong result of the ping: {ping:?}");
+    ensure!(ping.outcome.is_ok(), "the ping returned the wrong result: {ping:?}");
     server.pause()?;
     let failure = hasty.ping(PingKind::Connect).await.outcome.err().map(|unreached| unreached.failure);
-    ensure!(failure == Some(ProbeFailure::TimedOut), "wrong failure of the probe or ping: {failure:?}");
+    ensure!(
+        failure == Some(ProbeFailure::TimedOut),
+        "the probe or ping failed with the wrong error: {failure:?}"
+    );
     server.resume()?;
     // A connection that is refused because the process was killed is enough for a failover. The pings before
     // that must cause no finding.
@@ -434,10 +459,10 @@ async fn pings_detect_each_kind_of_failure(kind: ServerKind) -> Result<()> {
             .collect::<Vec<_>>()
     };
     let ping = pinger.ping(PingKind::Connect).await;
-    ensure!(codes(0, &ping).is_empty(), "wrong result of the ping: {ping:?}");
+    ensure!(codes(0, &ping).is_empty(), "the ping returned the wrong result: {ping:?}");
     server.kill().await?;
     let ping = pinger.ping(PingKind::Select).await;
-    ensure!(codes(1, &ping) == [FailureCode::DeadPrimary], "wrong result of the ping: {ping:?}");
+    ensure!(codes(1, &ping) == [FailureCode::DeadPrimary], "the ping returned the wrong result: {ping:?}");
     for kind in [PingKind::Select, PingKind::Connect, PingKind::Insert] {
         let failure = pinger.ping(kind).await.outcome.err().map(|unreached| unreached.failure);
         // The connection for writes breaks first; the next attempt to connect is refused.

@@ -225,7 +225,7 @@ fn findings() -> Vec<ClusterFinding> {
 
 fn is_written_as(value: &impl Serialize, fixture: &str) {
     let expected: serde_json::Value = serde_json::from_str(fixture).expect("the fixture must be valid JSON");
-    assert_eq!(serde_json::to_value(value).expect("the value can be written as JSON"), expected);
+    assert_eq!(serde_json::to_value(value).expect("the value must be serializable as JSON"), expected);
 }
 
 fn is_read_and_written_as<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(
@@ -252,14 +252,18 @@ fn failover_guards_keep_their_spelling() {
 #[test]
 fn checkpoints_of_earlier_versions_can_be_read() {
     let old = include_str!("shared_json_format/checkpoint.json");
-    let stored: StoredCheckpoint = serde_json::from_str(old).expect("a checkpoint of an earlier version");
+    let stored: StoredCheckpoint =
+        serde_json::from_str(old).expect("a checkpoint of an earlier version must be readable");
     assert_eq!((stored.probed_at_ms, stored.term), (5, 7));
     let policies = &stored.checkpoint.ack_policies;
     assert_eq!(policies.current().unconfigured_replicas, 1);
     assert!(policies.waits_after_restart());
     assert_eq!(policies.relevant_policies().count(), 2);
-    let again = serde_json::to_string(&stored).expect("the value can be written as JSON");
-    assert_eq!(serde_json::from_str::<StoredCheckpoint>(&again).expect("a valid checkpoint"), stored);
+    let again = serde_json::to_string(&stored).expect("the value must be serializable as JSON");
+    assert_eq!(
+        serde_json::from_str::<StoredCheckpoint>(&again).expect("the text must be a valid checkpoint"),
+        stored
+    );
 }
 
 #[test]

@@ -27,7 +27,8 @@ fn check(world: &World, audit: &Audit) {
             );
             assert!(!world.old_writable, "the servers are in the wrong state; audit record: {audit}");
             assert_eq!(world.captures_from(server), world.ackers.len(), "{audit}");
-            let pause_ms = audit.pause_ms.expect("the audit record contains the length of the pause");
+            let pause_ms =
+                audit.pause_ms.expect("the audit record must contain the length of the write pause");
             assert!(pause_ms <= PAUSE_MS_MAX, "writes were paused for too long; audit record: {audit}");
             // The demotion of the old primary must be executed, or be listed as remaining.
             let demotes = |act: &RunAction| matches!(act, RunAction::Demote { .. });
@@ -56,8 +57,8 @@ fn check(world: &World, audit: &Audit) {
             panic!("the outcome is a plan, although this is not a dry run: {audit}")
         }
     }
-    let text = serde_json::to_string(audit).expect("the value can be written as JSON");
-    assert_eq!(&serde_json::from_str::<Audit>(&text).expect("the text is a valid audit record"), audit);
+    let text = serde_json::to_string(audit).expect("the value must be serializable as JSON");
+    assert_eq!(&serde_json::from_str::<Audit>(&text).expect("the text must be a valid audit record"), audit);
 }
 
 fn refusal(audit: &Audit) -> &SafetyRefusal {
@@ -100,7 +101,7 @@ fn the_candidate_is_prepared_before_the_pause_and_becomes_writable_last() {
             .steps
             .iter()
             .position(|step| matches!(&step.note, AuditEvent::ActionOrdered { what, .. } if wanted(what)))
-            .expect("the audit record contains the action")
+            .expect("the audit record must contain the action")
     };
     let pause = at(&|act| matches!(act, RunAction::PauseWrites { .. }));
     assert!(
@@ -125,7 +126,7 @@ fn a_switchover_that_exceeds_the_limit_of_the_pause_is_undone() {
     assert!(
         matches!(&audit.outcome, Some(RunOutcome::Undone { refusal: SafetyRefusal::PauseExceeded { step, .. }, .. })
         if step.contains("relay0")),
-        "wrong outcome; audit record: {audit}"
+        "the audit record has the wrong outcome: {audit}"
     );
     // The pause takes as long as its limit, plus 2 ms for the undo actions, which run in parallel.
     assert_eq!(audit.pause_ms, Some(PAUSE_MS_MAX + 2), "{audit}");
@@ -148,7 +149,7 @@ fn a_demotion_that_waits_for_acks_that_do_not_come_is_undone() {
     assert_eq!(within, Some((PAUSE_MS_MAX / 2, 20)));
     assert!(
         matches!(&audit.outcome, Some(RunOutcome::Undone { refusal: SafetyRefusal::StepFailed { .. }, .. })),
-        "wrong outcome; audit record: {audit}"
+        "the audit record has the wrong outcome: {audit}"
     );
 }
 
@@ -160,7 +161,7 @@ fn a_write_despite_read_only_is_detected() {
     check(&world, &audit);
     assert!(
         matches!(refusal(&audit), SafetyRefusal::StepFailed { reason, .. } if reason.contains("read_only")),
-        "wrong outcome; audit record: {audit}"
+        "the audit record has the wrong outcome: {audit}"
     );
 }
 
@@ -177,7 +178,10 @@ fn an_undo_action_that_fails_is_repeated_once() {
         _ => Fate::Done,
     });
     check(&world, &audit);
-    assert!(matches!(audit.outcome, Some(RunOutcome::Undone { .. })), "wrong outcome; audit record: {audit}");
+    assert!(
+        matches!(audit.outcome, Some(RunOutcome::Undone { .. })),
+        "the audit record has the wrong outcome: {audit}"
+    );
     // An acker that does not come back must not keep the primary read-only.
     let mut world = World::new(2, 1, 1);
     let audit = run_with(&mut world, |act| match act {
@@ -190,7 +194,7 @@ fn an_undo_action_that_fails_is_repeated_once() {
     check(&world, &audit);
     assert!(
         matches!(&audit.outcome, Some(RunOutcome::Incomplete { to_undo, .. }) if to_undo.len() == 1),
-        "wrong remaining actions; audit record: {audit}"
+        "the audit record lists the wrong remaining actions: {audit}"
     );
     assert!(world.old_writable);
 }
@@ -205,7 +209,7 @@ fn a_candidate_that_may_be_writable_keeps_the_old_primary_read_only() {
     });
     check(&world, &audit);
     let Some(RunOutcome::Incomplete { to_undo, .. }) = &audit.outcome else {
-        panic!("wrong outcome; audit record: {audit}")
+        panic!("the audit record has the wrong outcome: {audit}")
     };
     assert_eq!(to_undo[0], RunAction::MakeReadOnly { server: "s0".to_owned() });
     assert!(!world.old_writable);
@@ -222,14 +226,14 @@ fn if_a_candidate_does_not_catch_up_another_one_is_used_or_writes_are_not_paused
     check(&world, &audit);
     assert!(
         matches!(&audit.outcome, Some(RunOutcome::Promoted { server, .. }) if server == "s1"),
-        "wrong outcome; audit record: {audit}"
+        "the audit record has the wrong outcome: {audit}"
     );
     let mut world = World::new(1, 2, 1);
     let wanted = SwitchoverRequest { wanted: Some("s0".to_owned()), ..order(&world) };
     let audit = run(&mut world, wanted, |act| (stuck(act), 2), None);
     assert!(
         matches!(refusal(&audit), SafetyRefusal::StepFailed { .. }) && audit.pause_ms.is_none(),
-        "wrong outcome; audit record: {audit}"
+        "the audit record has the wrong outcome: {audit}"
     );
 }
 
@@ -246,7 +250,7 @@ fn writes_are_not_paused_while_the_candidate_lags_too_far_behind() {
     check(&world, &audit);
     assert!(
         matches!(&audit.outcome, Some(RunOutcome::Promoted { server, .. }) if server == "s1"),
-        "wrong outcome; audit record: {audit}"
+        "the audit record has the wrong outcome: {audit}"
     );
     // No server has a small lag. The reason contains the lag.
     let mut world = World::new(1, 1, 1);
@@ -254,7 +258,7 @@ fn writes_are_not_paused_while_the_candidate_lags_too_far_behind() {
     let audit = run(&mut world, wanted, slow, None);
     assert!(
         matches!(refusal(&audit), SafetyRefusal::NotReady { reasons, .. } if reasons.contains("60 ms")),
-        "wrong outcome; audit record: {audit}"
+        "the audit record has the wrong outcome: {audit}"
     );
     assert!(
         audit.pause_ms.is_none() && is_as_before(&world),
@@ -285,7 +289,7 @@ fn a_switchover_whose_conditions_are_not_met_is_refused_and_changes_nothing() {
             let audit = run(world, ordered, |act| (fate(act), 2), None);
             assert!(
                 matches!(audit.outcome, Some(RunOutcome::Unchanged { .. })),
-                "wrong outcome; audit record: {audit}"
+                "the audit record has the wrong outcome: {audit}"
             );
             check(world, &audit);
             refusal(&audit).clone()
@@ -296,7 +300,7 @@ fn a_switchover_whose_conditions_are_not_met_is_refused_and_changes_nothing() {
     let why = refused(&mut read_only, &|_| {}, &done);
     assert!(
         matches!(&why, SafetyRefusal::NotReady { reasons, .. } if reasons.contains("no writes")),
-        "wrong refusal: {why}"
+        "the switchover was refused for the wrong reason: {why}"
     );
     let silent = |act: &RunAction| {
         if matches!(act, RunAction::ReadAcker { .. }) { Fate::RequestLost } else { Fate::Done }
@@ -304,20 +308,29 @@ fn a_switchover_whose_conditions_are_not_met_is_refused_and_changes_nothing() {
     let why = refused(&mut World::new(1, 1, 1), &|_| {}, &silent);
     assert!(
         matches!(&why, SafetyRefusal::NotReady { reasons, .. } if reasons.contains("relay0")),
-        "wrong refusal: {why}"
+        "the switchover was refused for the wrong reason: {why}"
     );
     let why = refused(&mut World::new(1, 1, 1), &|order| order.acks_required = 2, &done);
-    assert!(matches!(&why, SafetyRefusal::NotReady { .. }), "wrong refusal: {why}");
+    assert!(
+        matches!(&why, SafetyRefusal::NotReady { .. }),
+        "the switchover was refused for the wrong reason: {why}"
+    );
     let why = refused(&mut World::new(1, 1, 1), &|order| order.wanted = Some("s9".to_owned()), &done);
-    assert!(matches!(&why, SafetyRefusal::CandidateUnfit { .. }), "wrong refusal: {why}");
+    assert!(
+        matches!(&why, SafetyRefusal::CandidateUnfit { .. }),
+        "the switchover was refused for the wrong reason: {why}"
+    );
     let why = refused(&mut World::new(1, 0, 1), &|_| {}, &done);
-    assert!(matches!(&why, SafetyRefusal::NoCandidate { .. }), "wrong refusal: {why}");
+    assert!(
+        matches!(&why, SafetyRefusal::NoCandidate { .. }),
+        "the switchover was refused for the wrong reason: {why}"
+    );
     let mut errant = World::new(1, 1, 1);
     errant.errant = true;
     let why = refused(&mut errant, &|_| {}, &done);
     assert!(
         matches!(&why, SafetyRefusal::NoCandidate { reasons } if reasons.contains("4e11fa47")),
-        "wrong refusal: {why}"
+        "the switchover was refused for the wrong reason: {why}"
     );
 }
 
@@ -345,7 +358,7 @@ fn a_dry_run_changes_nothing_and_reports_the_plan() {
     let planned: Vec<_> = acts.iter().map(std::mem::discriminant).collect();
     assert!(
         planned.len() == done.len() && planned.iter().all(|act| done.contains(act)),
-        "wrong plan: {plan}"
+        "the dry run returned the wrong plan: {plan}"
     );
     // In ms: prepare 3, pause 3, stop 5 (with semi-sync in parallel), repoint 30, writable 3, route 50, all
     // other actions 3.
@@ -385,7 +398,7 @@ proptest! {
         world.privileged = privileged;
         let mut fates = fates.into_iter().cycle();
         let ordered = order(&world);
-        let audit = run(&mut world, ordered, |_| fates.next().expect("the iterator never ends"), lease_goes);
+        let audit = run(&mut world, ordered, |_| fates.next().expect("the cyclic iterator must never end"), lease_goes);
         check(&world, &audit);
     }
 
@@ -401,7 +414,7 @@ proptest! {
         let mut takes = takes.into_iter().cycle();
         let ordered = order(&world);
         let audit =
-            run(&mut world, ordered, |_| (Fate::Done, takes.next().expect("the iterator never ends")), None);
+            run(&mut world, ordered, |_| (Fate::Done, takes.next().expect("the cyclic iterator must never end")), None);
         check(&world, &audit);
         let promoted = matches!(&audit.outcome, Some(RunOutcome::Promoted { left, .. }) if left.is_empty());
         prop_assert!(promoted, "no server was promoted; audit record: {}", audit);

@@ -321,8 +321,8 @@ fn each_problem_of_a_replica_is_reported() {
     check(&|look| look.executed = gtids(&format!("{}:1-10,{}:1", UUIDS[1], UUIDS[2])), ProblemCode::Errant);
     check(&|look| look.executed = gtids(&format!("{}:1-11", UUIDS[1])), ProblemCode::Ahead);
     check(&|look| look.unanswered = vec![unanswered(OptionalQuery::Replication)], ProblemCode::NotAsked);
-    // The replica was probed after the primary, so it may have executed newer transactions. Only those of its
-    // probe before that are compared.
+    // The replica was probed after the primary, so it may have executed newer transactions. Compare only the
+    // transactions of its last probe before the probe of the primary.
     let mut newer = follows(2, from("db1", 3306, Some(1)));
     newer.executed = gtids(&format!("{}:1-11", UUIDS[1]));
     let mut newer = Observation { began_ms: 1, ..seen("db2", newer) };
@@ -402,8 +402,16 @@ fn a_stopped_channel_has_no_lag() {
     let cluster = build_tree(&plan, &[seen("db1", look(1))]);
     let node = find(&cluster, "c");
     assert_eq!(node.lag_seconds, None);
-    assert!(node.problems[0].text.contains(because), "wrong problems: {:?}", node.problems);
-    assert!(!node.problems[0].text.contains("told to stop"), "wrong problems: {:?}", node.problems);
+    assert!(
+        node.problems[0].text.contains(because),
+        "the tree shows the wrong problems: {:?}",
+        node.problems
+    );
+    assert!(
+        !node.problems[0].text.contains("told to stop"),
+        "the tree shows the wrong problems: {:?}",
+        node.problems
+    );
 }
 
 #[test]

@@ -9,7 +9,7 @@ use tailwater_wire::gtid::GtidSet;
 use crate::action_executor::AckerError;
 use crate::candidates::candidate_server::ChannelCopyState;
 
-/// The result of an order to a channel, as a future: the answer, or why there is none.
+/// The result of an order to a channel, as a future: the channel's answer, or why there is no answer.
 pub type ChannelFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, AckerError>> + Send + 'a>>;
 
 /// A channel that the manager can pause and resume.
@@ -30,9 +30,9 @@ pub trait ChannelControl: Send + Sync {
             is_whole: self.is_whole(),
         }
     }
-    /// Finishes the transactions in flight and stops the channel, also after a restart. Returns all
-    /// transactions that the channel has applied. When it returns, the target has them in its own GTID
-    /// position.
+    /// Finishes the transactions in flight and stops the channel. The channel stays stopped after a restart.
+    /// Returns all transactions that the channel has applied. When this call returns, the target's own
+    /// GTID position contains these transactions.
     fn pause(&self) -> ChannelFuture<'_, GtidSet>;
     /// Resumes the paused channel.
     fn resume(&self) -> ChannelFuture<'_, ()>;

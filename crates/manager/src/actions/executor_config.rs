@@ -22,7 +22,7 @@ pub struct ManagedServer {
     pub subject: ProbeTarget,
     /// The server's entry in the manager's configuration.
     pub member: Member,
-    /// The channel whose target the server is; `None` for a native replica.
+    /// The channel that applies to this server; `None` for a native replica.
     pub feed: Option<Arc<dyn ChannelControl>>,
 }
 

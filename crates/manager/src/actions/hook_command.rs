@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 const OUTPUT_BYTES_MAX: usize = 8 << 10;
 
 /// How long to wait for the rest of a hook's output after the hook has exited. A process that the hook left
-/// running may keep the stream open.
+/// running may keep the output stream open.
 const OUTPUT_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Which arguments a hook receives, in addition to its environment variables.
@@ -144,7 +144,7 @@ pub async fn run(hook: &Hook, situation: &HookContext) -> HookOutcome {
     };
     let mut command = Command::new(program);
     command.args(arguments);
-    // The daemon's settings, which may contain passwords, are not for hooks.
+    // Do not pass the daemon's own environment variables to the hook, because they may contain passwords.
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"TAILWATER_") {
             command.env_remove(name);

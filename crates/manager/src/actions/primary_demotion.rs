@@ -40,7 +40,7 @@ pub(super) async fn demote(
             "clients may write to this server: make it read-only first".to_owned(),
         ));
     }
-    // The server may be a replica already, from an earlier attempt that failed later.
+    // An earlier attempt may have made the server a replica, and then failed.
     let is_done = |channel: ReplicaChannel| {
         log.is_source_of(&channel) && channel.io != IoState::Stopped && channel.sql_running
     };
@@ -60,9 +60,9 @@ pub(super) async fn demote(
     read_from(connection, &log, patience.saturating_sub(started.elapsed())).await
 }
 
-/// Kills the present sessions of clients. Returns when they have disappeared, or after `patience`. Spares
-/// sessions whose commit waits for ACKs: if such a session is killed, its client may be told that the commit
-/// succeeded.
+/// Kills the present sessions of clients. Returns when they have disappeared, or after `patience`. Does not
+/// kill sessions whose commit waits for ACKs: if such a session is killed, its client may receive an OK for a
+/// commit without an ACK.
 async fn end_clients(connection: &mut Connection, patience: Duration) -> Result<(), ManagerError> {
     let started = Instant::now();
     let found = process_list::blocking_candidates(connection).await?;

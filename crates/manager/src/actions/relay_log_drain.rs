@@ -101,7 +101,7 @@ async fn drain_in(connection: &mut Connection, patience: Duration) -> Result<Gti
     let words = ReplicationDialect::of(connection);
     let Some(first) = status(connection).await? else { return executed(connection).await };
     if !first.uses_gtids && words.flavour == Flavour::MariaDb {
-        let reason = "it does not replicate by GTIDs, so what it has received is not known; run there: STOP SLAVE, \
+        let reason = "the replica does not replicate by GTIDs, so what it has received is not known; run on the replica: STOP SLAVE, \
                       CHANGE MASTER TO MASTER_USE_GTID = slave_pos, START SLAVE";
         return Err(failed(connection, DOING, reason.to_owned()));
     }
@@ -256,8 +256,8 @@ async fn resume_at_position(
 ) -> Result<GtidSet, ManagerError> {
     let name = &channel.name;
     if words.flavour == Flavour::MariaDb && !has_single_position(connection, received).await? {
-        let reason = "relay logs hold several domains, which are executed side by side, so that their place is not one; \
-                      run there: START SLAVE, while its source answers";
+        let reason = "the relay logs contain several domains, and MariaDB executes domains in parallel, so that no single position in the relay logs shows what is executed; \
+                      run START SLAVE on the replica while its source answers";
         return Err(failed(connection, DOING, reason.to_owned()));
     }
     run(connection, &words.verb(words.stop, "", name)).await?;

@@ -62,7 +62,7 @@ mod tests {
         let wanted = RequiredGtids::read(Flavour::MariaDb, &difference).unwrap();
         assert!(
             wanted.is_held_by(&all) && !wanted.is_held_by(&some),
-            "wrong set of required GTIDs, which was parsed from: {difference}"
+            "the wrong set of required GTIDs was parsed from this text: {difference}"
         );
         assert!(!wanted.is_held_by(&mariadb("0-1-9,1-2-2")));
 

@@ -1,7 +1,7 @@
 //! Enables and disables lossless semi-sync on a source.
 //!
-//! MySQL keeps the settings over a restart (`SET PERSIST`). MariaDB cannot: the settings must be in its
-//! option file. A note for the operator then says so.
+//! MySQL keeps the settings over a restart (`SET PERSIST`). MariaDB does not keep them: the settings must be
+//! in its option file. A note for the operator then says this.
 
 use tailwater_session::Connection;
 use tailwater_topology::server_probe;
@@ -144,8 +144,8 @@ pub async fn settle(
     let survives_restart =
         server_probe::semi_sync(connection).await?.0.is_some_and(|source| source.survives_restart);
     Ok((!survives_restart).then(|| {
-        "semi-sync is set for the running server only, as MariaDB keeps no settings: write it into the option file, or a \
-         restart lets commits go without ACKs"
+        "MariaDB keeps the semi-sync settings only until a restart: write them into the option file; otherwise, after a \
+         restart, commits do not wait for ACKs"
             .to_owned()
     }))
 }
@@ -219,7 +219,7 @@ pub async fn verify_waiting(connection: &mut Connection, acks: u32) -> Result<()
 /// nothing if the server still waits for at least `acks` ACKs. Returns a note for the operator, if any.
 ///
 /// # Errors
-/// As [`make_source`]; with `acks` = 0, if the server does not wait.
+/// As [`make_source`]. If `acks` is 0, it is also an error if the server does not wait.
 pub async fn restore_waiting(connection: &mut Connection, acks: u32) -> Result<Option<String>, ManagerError> {
     let needed = server_probe::semi_sync_now(connection).await?.map_or(0, |source| source.acks_needed);
     let waits = verify_waiting(connection, needed.max(acks).max(1)).await;

@@ -358,7 +358,7 @@ impl ServerExecutor {
         let work = async {
             match act {
                 RunAction::StopAcker { .. } => match port.stop(token).await {
-                    // A read of the relay's state shows whether it refused because it has seen a later lease
+                    // The relay's state shows whether the relay refused because it has seen a later lease
                     // term.
                     Err(AckerError::Refused(reason)) => match port.read().await {
                         Ok(read) if read.term > token => Ok(report(read)),
@@ -489,7 +489,7 @@ fn undone_before_done() -> ActionOutcome {
     ActionOutcome::Unknown("the action was undone before it took effect".to_owned())
 }
 
-/// Records that the server has answered all statements of the session, unless that is uncertain.
+/// Records that the server has answered all statements of the session. Records nothing if this is uncertain.
 fn answered<T>(guard: &ActionGuard<'_>, connection: &Connection, done: &Result<T, ManagerError>) {
     let is_certain = match done {
         Ok(_) => true,

@@ -32,8 +32,8 @@ impl ServerConnections {
         Ok(Connection::connect(&options(to, patience)).await?)
     }
 
-    /// Returns a connection, for use by the next action. If an answer is still pending on it, its first query
-    /// fails and a new connection is opened.
+    /// Gives a connection back, so that the next action can use it. If the server has not answered all
+    /// statements of this connection, the next query on it fails, and a new connection is opened.
     pub(super) fn give_back(&self, name: &str, connection: Connection) {
         self.lock().insert(name.to_owned(), connection);
     }

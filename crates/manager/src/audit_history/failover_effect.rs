@@ -9,7 +9,8 @@ use crate::safety_rules::SafetyRefusal;
 pub enum RunEffect {
     /// The failover or switchover changed nothing.
     None,
-    /// A server became primary, through this failover or switchover or through the one that it recovered.
+    /// A server became primary. Either this failover or switchover promoted it, or this recovery finished the
+    /// failover or switchover that had promoted it.
     Promoted {
         /// The server that became primary.
         server: String,
@@ -32,7 +33,8 @@ pub enum RunEffect {
     RecoveryFailed {
         /// Id of the interrupted failover or switchover.
         run: String,
-        /// The lease term of this recovery. Orders of that term are no sign of another manager.
+        /// The lease term of this recovery. An order to a relay in this term does not show that another
+        /// manager has acted.
         term: u64,
     },
 }

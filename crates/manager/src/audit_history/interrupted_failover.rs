@@ -126,7 +126,8 @@ fn is_done(audit: &Audit, wanted: u32) -> bool {
 
 /// Returns the failover or switchover that must be recovered, from records with the newest first. This is the
 /// last failover or switchover that changed anything, if its manager died or lost the lease during it and no
-/// recovery has completed. Its term also covers the lease terms of failed recoveries.
+/// recovery has completed. The result contains its highest lease term, which may be that of a failed
+/// recovery.
 pub fn run_to_recover(newest_first: impl IntoIterator<Item = Audit>) -> Option<InterruptedRun> {
     let mut recovered = BTreeSet::new();
     let mut terms = BTreeMap::<String, u64>::new();

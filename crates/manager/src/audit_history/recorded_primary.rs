@@ -45,8 +45,8 @@ impl RecordedPrimary {
                 RunEffect::Interrupted(_) | RunEffect::Incomplete if !recovered.contains(&audit.id) => {
                     return Self::Unfinished { term: term(&audit) };
                 }
-                // A failed recovery decides nothing. The audit record of the interrupted failover or
-                // switchover decides.
+                // The audit record of a failed recovery does not show which server is the primary. The record
+                // of the interrupted failover or switchover shows it.
                 RunEffect::None
                 | RunEffect::Undone
                 | RunEffect::RecoveryFailed { .. }

@@ -154,8 +154,8 @@ pub fn rank_candidates(question: &SelectionInput<'_>) -> CandidateRanking {
 struct CandidateRank {
     excluded: bool,
     slow: bool,
-    /// Whether other servers have transactions that this server cannot get, so that its promotion makes them
-    /// errant.
+    /// Whether other servers have transactions that this server cannot get. If this server is promoted, these
+    /// transactions become errant.
     leaves_behind: bool,
     promotion: Promotion,
     other_region: bool,

@@ -65,31 +65,31 @@ pub enum ExclusionReason {
 impl fmt::Display for ExclusionReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotReached { reason } => write!(f, "it cannot be reached: {reason}"),
-            Self::Failed { reason } => write!(f, "an attempt to promote it failed: {reason}"),
+            Self::NotReached { reason } => write!(f, "the server cannot be reached: {reason}"),
+            Self::Failed { reason } => write!(f, "an attempt to promote the server failed: {reason}"),
             Self::MustNot => f.write_str("promotion = \"must_not\""),
-            Self::Unknown => f.write_str("its received transactions are unknown (the account may lack a privilege: `tailwater grants`)"),
-            Self::Errant { gtids } => write!(f, "it has transactions that are not in the log: {gtids}"),
+            Self::Unknown => f.write_str("the received transactions are unknown (the account may lack a privilege: `tailwater grants`)"),
+            Self::Errant { gtids } => write!(f, "the server has transactions that are not in the log: {gtids}"),
             Self::Gap { gtids, log } => {
                 write!(
                     f,
                     "the server lacks {gtids}, which is before the beginning of {log} and which no other server can send"
                 )
             }
-            Self::OtherRegion { region } => write!(f, "it is in another region ({region})"),
-            Self::OtherFlavour => f.write_str("it is a server of the other flavour (MySQL or MariaDB)"),
+            Self::OtherRegion { region } => write!(f, "the server is in another region ({region})"),
+            Self::OtherFlavour => f.write_str("the server is of the other flavour (MySQL or MariaDB)"),
             Self::NoBinlog => f.write_str("log_bin is off"),
             Self::NoReplicaUpdates => f.write_str("log_replica_updates is off"),
             Self::NoSemiSync { reason } => {
-                write!(f, "semi-sync is not loaded and cannot be loaded, so it could not wait for ACKs: {reason}")
+                write!(f, "semi-sync is not loaded and cannot be loaded, so the server could not wait for ACKs: {reason}")
             }
-            Self::Partial => f.write_str("its channel has filters or skipped transactions, so the server is not a copy of the primary"),
+            Self::Partial => f.write_str("the server's channel has filters or skipped transactions, so the server is not a copy of the primary"),
             Self::OwnGtids => f.write_str(
-                "its channel writes with its own GTIDs, from which no replica can continue; run: tailwater channel set NAME \
+                "the server's channel writes with the server's own GTIDs, from which no replica can continue; run: tailwater channel set NAME \
                  --gtid log",
             ),
             Self::ApplierStopped { error } => {
-                write!(f, "its applier has stopped, so what it received cannot be drained: {error}")
+                write!(f, "the server's applier has stopped, so the received transactions cannot be executed: {error}")
             }
         }
     }
@@ -143,7 +143,7 @@ impl fmt::Display for Drawback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotPreferred => f.write_str("promotion = \"prefer_not\""),
-            Self::OtherRegion { region } => write!(f, "it is in another region ({region})"),
+            Self::OtherRegion { region } => write!(f, "the server is in another region ({region})"),
             Self::CannotFollow { server, version } => {
                 write!(f, "{server} is older ({version}) and could not replicate from this server")
             }

@@ -256,7 +256,7 @@ impl ClusterState {
             took_ms: 0,
             outcome: Err(ProbeError {
                 failure: ProbeFailure::TimedOut,
-                message: "it has not been probed yet".to_owned(),
+                message: "the server has not been probed yet".to_owned(),
             }),
             earlier: None,
         })

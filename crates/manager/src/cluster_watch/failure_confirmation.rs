@@ -52,7 +52,7 @@ impl FailureConfirmation {
     }
 
     async fn confirm_now(&self) -> Result<String, String> {
-        // Opens a new connection to the primary, because the existing connections may be what is broken.
+        // Open a new connection to the primary, because the existing connections may be broken.
         let mut pinger = Pinger::new(&self.primary.connect, "", self.ping_timeout);
         let mut asked = std::pin::pin!(pinger.ping(PingKind::Connect));
         let began = Instant::now();

@@ -304,7 +304,7 @@ async fn ping(shared: Arc<WatchShared>, primary: ProbeTarget, manager: String) {
     }
 }
 
-/// Tries new connections while the primary does not answer on the open one.
+/// Tries new connections while the primary does not answer on the open connection.
 async fn ping_new_connection(shared: Arc<WatchShared>, primary: ProbeTarget) {
     let timeout = Duration::from_millis(shared.pace.ping_timeout_ms);
     let mut pinger = Pinger::new(&primary.connect, "", timeout);
@@ -362,16 +362,17 @@ async fn poll_acker(shared: Arc<WatchShared>, relay: WatchedRelay) {
             Ok(Err(AckerError::Refused(reason) | AckerError::Unknown(reason))) => {
                 ClusterEvent::AckerUnreachable(name, reason)
             }
-            Err(_) => {
-                ClusterEvent::AckerUnreachable(name, format!("no answer within {} ms", timeout.as_millis()))
-            }
+            Err(_) => ClusterEvent::AckerUnreachable(
+                name,
+                format!("the acker did not answer within {} ms", timeout.as_millis()),
+            ),
         });
     };
     poll_loop(&shared, ask).await;
 }
 
-/// Calls `ask` at the normal interval, or at the failure interval while the primary does not answer. Calls it
-/// at once when the primary stops answering.
+/// Calls `ask` at the normal interval, or at the failure interval while the primary does not answer. When the
+/// primary stops answering, calls `ask` at once.
 async fn poll_loop<F: Future<Output = ()>>(shared: &WatchShared, ask: impl Fn() -> F) {
     let mut trouble = shared.trouble.subscribe();
     loop {

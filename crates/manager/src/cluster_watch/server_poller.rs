@@ -38,7 +38,8 @@ struct WatchDemand {
     intervals: ProbeIntervals,
     /// Whether the primary does not answer.
     trouble: bool,
-    /// Number of the watch. When a new watch starts, the number rises and every server is probed at once.
+    /// Sequence number of the watch. When a new watch starts, the number increases and every server is probed
+    /// at once.
     watch: u64,
     /// Number of changes of `trouble`. After a change, every server except the primary is probed at once.
     troubles: u64,

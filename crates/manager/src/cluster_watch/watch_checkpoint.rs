@@ -40,7 +40,7 @@ pub struct StoredCheckpoint {
     pub term: u64,
 }
 
-/// The situation when a manager starts, to which a checkpoint must fit.
+/// The facts at the start of a manager. A checkpoint is valid only if it agrees with them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManagerStart<'a> {
     /// The server from which the log is captured.

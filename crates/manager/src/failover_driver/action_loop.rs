@@ -15,8 +15,8 @@ use super::state_machine_interface::RunMachine;
 use crate::action_executor::ActionExecutor;
 use crate::model::{ActionOutcome, Audit, LeaseToken, NumberedAction, RunAction};
 
-/// The result of a confirmation, as a future: the evidence that the primary has failed, or why that is not
-/// confirmed.
+/// The result of a confirmation, as a future: the evidence that the primary has failed, or the reason why the
+/// failure is not confirmed.
 pub type ConfirmationFuture<'a> = Pin<Box<dyn Future<Output = Result<String, String>> + Send + 'a>>;
 
 /// Queries all observers of the primary once more.
@@ -174,7 +174,7 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
             );
             return None;
         }
-        Some(format!("its audit record cannot be stored: {reason}"))
+        Some(format!("the audit record with this action cannot be stored: {reason}"))
     }
 
     async fn store(&self, audit: &Audit) -> Result<(), String> {
@@ -204,7 +204,9 @@ impl<H: ActionExecutor + 'static, T: LeaseCheck> RunDriver<H, T> {
         };
         let bounded = async move {
             let answer = tokio::time::timeout(limit, work).await;
-            let late = || ActionOutcome::Unknown(format!("no answer within {} ms", limit.as_millis()));
+            let late = || {
+                ActionOutcome::Unknown(format!("the action had no answer within {} ms", limit.as_millis()))
+            };
             (number, answer.unwrap_or_else(|_| late()))
         };
         under_way.spawn(bounded).id()

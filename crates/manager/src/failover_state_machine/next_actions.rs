@@ -15,7 +15,7 @@ use crate::safety_rules::SafetyRefusal;
 pub struct PhaseMachine<P> {
     procedure: P,
     run: RunState,
-    /// What follows each pending lease check, by the number of the check.
+    /// The next step after each pending lease check, by the number of the check.
     after_lease_check: BTreeMap<u32, NextStep>,
 }
 
@@ -59,8 +59,7 @@ impl<P: RunProcedure> PhaseMachine<P> {
         }
         let refusal = SafetyRefusal::NoLease { reason: reason.to_owned() };
         self.run.record(at_ms, AuditEvent::RuleRefused { refusal: refusal.clone() });
-        // If the lease is lost during an undo, the reason for the undo stays the reason of the failover or
-        // switchover.
+        // If the lease is lost during an undo, the audit record keeps the reason for the undo.
         self.run.refusal.get_or_insert(refusal);
         self.finish();
     }

@@ -121,8 +121,8 @@ pub trait RunProcedure: fmt::Debug + Clone + Send + Sync {
     /// Stores the data of an outcome, and returns what the outcome means for the failover or switchover.
     fn apply(&mut self, run: &mut RunState, at_ms: u64, act: &RunAction, answer: ActionOutcome) -> Applied;
 
-    /// Returns what follows an action that did not fail, while other actions of its phase may be in flight.
-    /// If this returns `None`, the phase decides.
+    /// Returns the next step after an action that did not fail, while other actions of its phase may be in
+    /// flight. If this returns `None`, the phase continues with its remaining actions.
     fn follow_up(&mut self, _run: &RunState, _at_ms: u64, _act: &RunAction) -> Option<NextStep> {
         None
     }

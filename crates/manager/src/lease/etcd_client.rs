@@ -113,7 +113,7 @@ impl EtcdClient {
             Ok(answer) => answer,
             Err(_) => {
                 self.member = self.member.wrapping_add(1);
-                Err(format!("no answer within {} ms", limit.as_millis()))
+                Err(format!("etcd did not answer within {} ms", limit.as_millis()))
             }
         }
     }

@@ -71,8 +71,8 @@ impl EtcdValue {
         STANDARD.encode(&self.etcd.options.key)
     }
 
-    /// Sends the request to each member at most once. A repeated write does no harm: the revision has
-    /// changed, so it has no effect.
+    /// Sends the request to each member at most once. A repeated write has no effect, because the first write
+    /// has changed the revision.
     async fn ask(&mut self, method: &str, body: &Value) -> Result<Value, ManagerError> {
         let mut last = String::new();
         let members = self.etcd.options.endpoints.len();

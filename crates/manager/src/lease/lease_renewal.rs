@@ -31,7 +31,7 @@ pub enum LeaseStatus {
     Active(LeaseToken),
     /// Another manager holds the lease.
     HeldByOther {
-        /// The name of that manager, as the store of the lease has it.
+        /// The name of the manager that holds the lease, as the lease store returns it.
         holder: String,
     },
     /// This manager does not hold the lease, and does not know of another that does. The text is the reason.
@@ -175,7 +175,7 @@ async fn keep<S: LeaseStore>(
             }
         };
         let answer = asked.unwrap_or_else(|_| LeaseAnswer::Failed {
-            reason: format!("no answer within {} ms", terms.request_ms_max),
+            reason: format!("the lease store did not answer within {} ms", terms.request_ms_max),
         });
         let waiting = match &answer {
             LeaseAnswer::HeldByOther { holder } => Some(LeaseStatus::HeldByOther { holder: holder.clone() }),

@@ -61,8 +61,8 @@ impl FileLease {
                 reason: format!("the lock file {} was replaced", self.path.display()),
             });
         }
-        // If the file is unreadable, its holder was killed while it wrote the file. The token is then taken
-        // from the clock, which gives a higher one.
+        // If the file is unreadable, its holder was killed while it wrote the file. The new token is then the
+        // time of the clock, which is higher than the old token.
         let before = read_note(&mut file).map_or(0, |note| note.token);
         let token = LeaseToken(before.saturating_add(1).max(unix_us()));
         let note = LockFileContents { holder: self.holder.clone(), pid: std::process::id(), token: token.0 };

@@ -9,7 +9,7 @@
 //! - [`etcd_shared_value`]: values in etcd that managers share.
 //!
 //! Each lease term has a [`LeaseToken`] that is higher than all earlier ones. The token is passed with every
-//! order to a relay. A relay refuses an order whose token is lower than the highest one it has seen.
+//! order to a relay. A relay refuses an order if it has already seen a higher token.
 
 pub mod etcd_client;
 pub mod etcd_lease;

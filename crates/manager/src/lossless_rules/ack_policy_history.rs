@@ -5,8 +5,9 @@
 //! Until then the lossless rules also apply the earlier policy.
 //!
 //! The manager must record a weaker policy **before** it sets it on the server, and a stronger one **after**.
-//! So the recorded policy is never stronger than the one in force. If someone else changes the settings and
-//! reverts them between two observations, only the server's count of unacknowledged commits shows it.
+//! So the recorded policy is never stronger than the one in force. If another client changes the settings and
+//! reverts them between two observations, only the server's count of unacknowledged commits shows this
+//! change.
 //!
 //! After the first acker was ordered to stop, no policy is recorded. An acker may still make received
 //! transactions durable after it reported, so its report would be older than the observation of the primary.
@@ -254,8 +255,8 @@ impl AckPolicyHistory {
             let second = self.earlier.remove(1);
             let first = &mut self.earlier[0];
             first.policy = first.policy.weakest_of(&second.policy);
-            // GTID positions of one server only grow, so the later position is also the union. Positions of
-            // two flavours have no union; then the later position is kept.
+            // GTID positions of one server only grow, so the later position is also the union. If the
+            // positions are of two flavours, they have no union, and the later position is kept.
             first.until = first.until.union(&second.until).unwrap_or(second.until);
         }
     }

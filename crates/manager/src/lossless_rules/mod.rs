@@ -34,7 +34,7 @@ pub const PRIMARY_STATE_MAX_AGE_MS: u64 = 60_000;
 pub enum AckerStop {
     /// The acker neither captures nor acknowledges until it is started again, even after a restart.
     Persistent,
-    /// The acker does not capture now, but would resume after a restart. This proves nothing.
+    /// The acker does not capture now, but would resume after a restart. So its state proves nothing.
     UntilRestart,
     /// The acker could not be reached, or did not answer.
     Unknown,
@@ -90,7 +90,7 @@ impl AckerEvidence {
 /// Returns the message for the refusal of a relay that has seen a later lease term.
 pub fn stale_term_text(term: u64, seen: u64) -> String {
     format!(
-        "refuses orders of term {term} of the lease, and has accepted one of term {seen}: etcd was created again (`tailwater manager raise-terms`), or \
+        "refuses orders of term {term} of the lease, because it has accepted an order of term {seen}: etcd was created again (`tailwater manager raise-terms`), or \
          another manager holds a lease elsewhere"
     )
 }

@@ -1,5 +1,5 @@
-//! Decides whether the candidate is close enough to the primary for the write pause to begin. What the
-//! candidate lacks when writes stop, it must execute during the pause.
+//! Decides whether the candidate is close enough to the primary for the write pause to begin. During the
+//! pause, the candidate must execute the transactions that it lacks when writes stop.
 
 /// If the lag of the candidate is at most this many milliseconds, the pause may begin at once. Pausing writes
 /// takes longer than such a lag.

@@ -65,9 +65,9 @@ impl SwitchoverProcedure {
         for server in &mut servers {
             if server.feed != ReplicationKind::Native && !self.choice.is_rejected(&server.name) {
                 // The ackers could not continue from the server's own GTIDs.
-                server.reached = Err(
-                    "it is the target of a channel, and its binlog has the server's own GTIDs".to_owned(),
-                );
+                server.reached =
+                    Err("the server is the target of a channel, and its binlog has the server's own GTIDs"
+                        .to_owned());
             }
         }
         self.choice.servers = servers;

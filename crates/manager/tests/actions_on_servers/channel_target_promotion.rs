@@ -71,7 +71,7 @@ impl ChannelControl for Channel {
 }
 
 /// The last server of the cluster becomes a channel target, which has all rows and no GTIDs. The old primary
-/// replaces the relay's log.
+/// plays the role of the relay's log.
 pub async fn a_channel_target_becomes_primary(cluster: &mut Cluster) -> Result<()> {
     let (target, log) = (&cluster.log, &cluster.primary);
     let all = executed(&mut connect(log).await?).await?;
@@ -97,7 +97,7 @@ pub async fn a_channel_target_becomes_primary(cluster: &mut Cluster) -> Result<(
     let actor = ServerExecutor::new(setup);
     let look = async || match actor.execute(&RunAction::ProbeCandidates, LeaseToken(7)).await {
         ActionOutcome::Candidates(servers) => servers.into_iter().next().context("no server was probed"),
-        other => anyhow::bail!("wrong outcome of the probe: {other:?}"),
+        other => anyhow::bail!("the probe has the wrong outcome: {other:?}"),
     };
     let db3 = || "db3".to_owned();
     let what = all.subtract(&GtidSet::empty(all.flavour()))?.to_string();
@@ -107,7 +107,7 @@ pub async fn a_channel_target_becomes_primary(cluster: &mut Cluster) -> Result<(
     let seen = look().await?;
     ensure!(
         seen.feed == ReplicationKind::Channel && seen.received.is_none(),
-        "wrong state of the channel target: {seen:?}"
+        "the probe returned the wrong state of the channel target: {seen:?}"
     );
     fails(&actor, supply.clone(), "does not report").await?;
     *channel.brought.lock().unwrap() = Some(GtidSet::empty(all.flavour()));
@@ -149,7 +149,7 @@ pub async fn a_channel_target_becomes_primary(cluster: &mut Cluster) -> Result<(
     read_from(&mut connect(log).await?, &address(target), PATIENCE).await?;
     target.sql("INSERT INTO shop.t VALUES (21)").await?;
     let arrived = async || Ok(rows(log).await? == rows(target).await?);
-    cluster.wait(log, "the row that the new primary wrote", arrived).await?;
+    cluster.wait(log, "the server has the row that the new primary wrote", arrived).await?;
     // The new primary's own transaction must come after all earlier transactions.
     let now = executed(&mut connect(target).await?).await?;
     ensure!(

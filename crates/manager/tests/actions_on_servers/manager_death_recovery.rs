@@ -215,12 +215,16 @@ impl Trial {
     async fn commits(&self, on: &Server, not_on: &Server, id: u32) -> Result<()> {
         let mut app = client(on).await?;
         let insert = format!("INSERT INTO shop.t VALUES ({id})");
-        tokio::time::timeout(PATIENCE, app.execute(&insert)).await.context("the commit waits for ever")??;
+        tokio::time::timeout(PATIENCE, app.execute(&insert))
+            .await
+            .context("the commit did not end in time")??;
         ensure!(client(not_on).await?.execute("INSERT INTO shop.t VALUES (0)").await.is_err());
         for other in [not_on, &self.cluster.log] {
             let wanted = rows(on).await?;
             self.cluster
-                .wait(other, "the same rows as on the primary", async || Ok(rows(other).await? == wanted))
+                .wait(other, "the server has the same rows as the primary", async || {
+                    Ok(rows(other).await? == wanted)
+                })
                 .await?;
         }
         Ok(())
@@ -251,7 +255,9 @@ async fn drive<M: RunMachine>(
         }
         let answer = match act {
             RunAction::CheckLease => ActionOutcome::LeaseHeld(token),
-            RunAction::ConfirmFailure => ActionOutcome::FailureConfirmed("it was killed".to_owned()),
+            RunAction::ConfirmFailure => {
+                ActionOutcome::FailureConfirmed("the test killed the primary".to_owned())
+            }
             act => actor.execute(&act, token).await,
         };
         next.extend(machine.answer(1, number, answer));
@@ -304,21 +310,24 @@ async fn a_manager_that_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) 
                 undone += 1;
                 let waits = semi_sync_source::verify_waiting(&mut connect(&cluster.primary).await?, 1).await;
                 waits.with_context(|| {
-                    format!("wrong state after the recovery; the manager died after {last:?}: {audit}")
+                    format!("the servers are in the wrong state after the recovery; the manager died after {last:?}: {audit}")
                 })?;
                 let committed = trial.commits(&cluster.primary, &cluster.replica, id).await;
                 committed.with_context(|| {
                     format!(
-                        "wrong state after the recovery; the manager died after {last:?}. audit record of that manager: {stored}; audit record of the recovery: {audit}"
+                        "the servers are in the wrong state after the recovery; the manager died after {last:?}. audit record of that manager: {stored}; audit record of the recovery: {audit}"
                     )
                 })?;
             }
             Some(RunOutcome::Promoted { server, left }) => {
-                ensure!(server == "db2" && left.is_empty(), "wrong remaining actions; audit record: {audit}");
+                ensure!(
+                    server == "db2" && left.is_empty(),
+                    "the audit record lists the wrong remaining actions: {audit}"
+                );
                 let committed = trial.commits(&cluster.replica, &cluster.primary, id).await;
                 committed.with_context(|| {
                     format!(
-                        "wrong state after the recovery; the manager died after {last:?}. audit record of that manager: {stored}; audit record of the recovery: {audit}"
+                        "the servers are in the wrong state after the recovery; the manager died after {last:?}. audit record of that manager: {stored}; audit record of the recovery: {audit}"
                     )
                 })?;
                 ensure!(
@@ -328,11 +337,11 @@ async fn a_manager_that_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) 
                 return Ok(());
             }
             _ => bail!(
-                "wrong state after the recovery; the manager died after {last:?}. audit record of that manager: {stored}; audit record of the recovery: {audit}"
+                "the servers are in the wrong state after the recovery; the manager died after {last:?}. audit record of that manager: {stored}; audit record of the recovery: {audit}"
             ),
         }
     }
-    bail!("no server becomes primary")
+    bail!("no server became the primary in time")
 }
 
 async fn a_manager_that_dies_in_a_failover_leaves_a_primary(kind: ServerKind) -> Result<()> {
@@ -363,7 +372,7 @@ async fn a_manager_that_dies_in_a_failover_leaves_a_primary(kind: ServerKind) ->
                 undone += 1;
                 ensure!(
                     !is_writable(&mut client(&cluster.replica).await?).await?,
-                    "wrong state after the recovery; the manager died after {last:?}: {audit}"
+                    "the servers are in the wrong state after the recovery; the manager died after {last:?}: {audit}"
                 );
                 // The replica and the log replicate from their previous source again.
                 for server in [&cluster.replica, &cluster.log] {
@@ -378,12 +387,15 @@ async fn a_manager_that_dies_in_a_failover_leaves_a_primary(kind: ServerKind) ->
                 }
             }
             Some(RunOutcome::Promoted { server, left }) => {
-                ensure!(server == "db2" && left.is_empty(), "wrong remaining actions; audit record: {audit}");
+                ensure!(
+                    server == "db2" && left.is_empty(),
+                    "the audit record lists the wrong remaining actions: {audit}"
+                );
                 let mut app = client(&cluster.replica).await?;
                 let commits = app.execute("INSERT INTO shop.t VALUES (7)");
-                tokio::time::timeout(PATIENCE, commits).await.context("the commit waits for ever")??;
+                tokio::time::timeout(PATIENCE, commits).await.context("the commit did not end in time")??;
                 cluster
-                    .wait(&cluster.log, "the same rows as on the primary", async || {
+                    .wait(&cluster.log, "the server has the same rows as the primary", async || {
                         Ok(rows(&cluster.log).await? == "1,7")
                     })
                     .await?;
@@ -394,9 +406,9 @@ async fn a_manager_that_dies_in_a_failover_leaves_a_primary(kind: ServerKind) ->
                 return Ok(());
             }
             _ => bail!(
-                "wrong state after the recovery; the manager died after {last:?}. audit record of that manager: {stored}; audit record of the recovery: {audit}"
+                "the servers are in the wrong state after the recovery; the manager died after {last:?}. audit record of that manager: {stored}; audit record of the recovery: {audit}"
             ),
         }
     }
-    bail!("no server becomes primary")
+    bail!("no server became the primary in time")
 }

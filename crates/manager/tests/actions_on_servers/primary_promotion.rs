@@ -84,7 +84,7 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
     cluster.insert(2).await?;
     let has = executed(&mut connect(&cluster.primary).await?).await?;
     cluster
-        .wait(&cluster.log, "the new row on the server that replaces the log", async || {
+        .wait(&cluster.log, "the server that replaces the log has the new row", async || {
             Ok(rows(&cluster.log).await? == "1,2")
         })
         .await?;
@@ -96,13 +96,13 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
     };
     ensure!(
         seen.iter().map(|one| one.name.as_str()).eq(["db2", "db3"]),
-        "wrong state of the servers: {seen:?}"
+        "the probe returned the wrong state of the servers: {seen:?}"
     );
     let received = seen[0].received.clone().context("the received transactions are unknown")?;
     let what = has.subtract(&received)?.to_string();
     ensure!(
         !received.is_subset_of(seen[0].executed.as_ref().context("the executed transactions are unknown")?),
-        "wrong state of the servers: {seen:?}"
+        "the probe returned the wrong state of the servers: {seen:?}"
     );
 
     // A server whose account lacks a privilege cannot be used. This is reported before anything is changed.
@@ -114,7 +114,10 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
         bail!("the probe returned no servers")
     };
     let names_grant = lacking[0].reached.as_ref().is_err_and(|reason| reason.contains("run: GRANT"));
-    ensure!(names_grant && lacking[1].reached.is_ok(), "wrong state of the servers: {lacking:?}");
+    ensure!(
+        names_grant && lacking[1].reached.is_ok(),
+        "the probe returned the wrong state of the servers: {lacking:?}"
+    );
 
     // A server is excluded if semi-sync is not loaded and the account lacks the privilege to load it.
     if kind.flavour() == Flavour::MySql {
@@ -126,13 +129,13 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
         };
         ensure!(
             seen[0].semi_sync_unavailable.is_none() && seen[1].reached.is_ok(),
-            "wrong state of the servers: {seen:?}"
+            "the probe returned the wrong state of the servers: {seen:?}"
         );
         let lack = seen[1].semi_sync_unavailable.as_ref().context("semi-sync can be loaded")?;
         let says = ["TW-SES-0019", "run: GRANT INSERT ON mysql.plugin TO 'leader'@'%'"];
         ensure!(
             says.iter().all(|text| lack.contains(text)),
-            "wrong reason why the server cannot become a semi-sync source: {lack}"
+            "the probe returned the wrong reason why the server cannot become a semi-sync source: {lack}"
         );
         cluster.log.sql("SET SESSION sql_log_bin = 0; GRANT INSERT ON mysql.plugin TO leader@'%'").await?;
     }
@@ -145,7 +148,10 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
     }
     let mut replica = connect(&cluster.replica).await?;
     let channel = status(&mut replica).await?.context("the server has no replication channel")?;
-    ensure!(address(&cluster.log).is_source_of(&channel), "wrong replication status: {channel:?}");
+    ensure!(
+        address(&cluster.log).is_source_of(&channel),
+        "the server has the wrong replication status: {channel:?}"
+    );
     // After a drain that exceeds its time limit, the replica replicates as before, because another server may
     // be chosen.
     let mut locker = Connection::connect(&cluster.replica.connect_options()).await?;
@@ -177,7 +183,7 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
         does(&actor, RunAction::DisableSemiSyncSource { server: server() }).await?;
         ensure!(verify_waiting(&mut replica, 1).await.is_err());
         let channel = status(&mut replica).await?.context("the server has no replication channel")?;
-        ensure!(channel.sql_running, "wrong replication status: {channel:?}");
+        ensure!(channel.sql_running, "the server has the wrong replication status: {channel:?}");
     }
 
     // The server becomes writable. Its replication source is removed. A commit waits for its ACK, and its
@@ -194,7 +200,7 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
     let waits = statement(kind, "Rpl_semi_sync_source_wait_sessions", "Rpl_semi_sync_master_wait_sessions");
     let question = format!("SHOW GLOBAL STATUS LIKE '{waits}'");
     let is_waiting_now = async || Ok(cluster.replica.sql(&question).await? == [format!("{waits}\t1")]);
-    cluster.wait(&cluster.replica, "a session that waits for an ACK", is_waiting_now).await?;
+    cluster.wait(&cluster.replica, "a session waits for an ACK", is_waiting_now).await?;
     let hasty = self::actor(&cluster, Duration::from_secs(1));
     fails(&hasty, RunAction::MakeReadOnly { server: server() }, "").await?;
     ensure!(!commit.is_finished());
@@ -203,7 +209,7 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
     read_from(&mut log, &address(&cluster.replica), PATIENCE).await?;
     commit.await??;
     cluster
-        .wait(&cluster.log, "the new row on the server that replaces the log", async || {
+        .wait(&cluster.log, "the server that replaces the log has the new row", async || {
             Ok(rows(&cluster.log).await? == "1,2,3")
         })
         .await?;
@@ -215,7 +221,10 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
     cluster.replica.start_again().await?;
     let mut replica = connect(&cluster.replica).await?;
     let kept = verify_waiting(&mut replica, 1).await;
-    ensure!(kept.is_ok() == (kind.flavour() == Flavour::MySql), "wrong settings after the restart: {kept:?}");
+    ensure!(
+        kept.is_ok() == (kind.flavour() == Flavour::MySql),
+        "the server has the wrong settings after the restart: {kept:?}"
+    );
     // The old connection is broken, so the action must open another one.
     does(&actor, RunAction::MakeReadOnly { server: server() }).await?;
     cluster.replica.kill().await?;
@@ -225,6 +234,9 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
 async fn make_source(actor: &ServerExecutor, kind: ServerKind) -> Result<()> {
     let note = does(actor, RunAction::EnableSemiSyncSource { server: server(), acks: 1 }).await?;
     // Only MariaDB needs a change of the option file by the operator.
-    ensure!(note.is_some() == (kind.flavour() == Flavour::MariaDb), "wrong note for the operator: {note:?}");
+    ensure!(
+        note.is_some() == (kind.flavour() == Flavour::MariaDb),
+        "the operator got the wrong note: {note:?}"
+    );
     Ok(())
 }

@@ -36,7 +36,10 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
     ensure!(rows(&cluster.replica).await? == "1", "a replica with a stopped applier was not drained");
     let channel =
         replication_setup::status(&mut connection).await?.context("the server has no replication channel")?;
-    ensure!(!channel.sql_running && channel.uses_gtids, "wrong replication status: {channel:?}");
+    ensure!(
+        !channel.sql_running && channel.uses_gtids,
+        "the server has the wrong replication status: {channel:?}"
+    );
     // A second drain changes nothing.
     drain(&mut connection, PATIENCE).await?;
 
@@ -49,7 +52,10 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
     ensure!(rows(&cluster.replica).await? == "1,2", "a replica with both threads stopped was not drained");
     let channel =
         replication_setup::status(&mut connection).await?.context("the server has no replication channel")?;
-    ensure!(!channel.sql_running && channel.uses_gtids, "wrong replication status: {channel:?}");
+    ensure!(
+        !channel.sql_running && channel.uses_gtids,
+        "the server has the wrong replication status: {channel:?}"
+    );
 
     // The replica has a configured delay. In the first case its receiver runs; in the second case its
     // receiver is stopped.
@@ -73,7 +79,10 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
         let channel = replication_setup::status(&mut connection)
             .await?
             .context("the server has no replication channel")?;
-        ensure!(channel.delay_seconds == 3600 && channel.uses_gtids, "wrong replication status: {channel:?}");
+        ensure!(
+            channel.delay_seconds == 3600 && channel.uses_gtids,
+            "the server has the wrong replication status: {channel:?}"
+        );
     }
 
     // The applier stops with an error, first on a replica without a configured delay, then on a replica with
@@ -95,7 +104,7 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
                 .context("the drain did not report the duplicate key")?;
             ensure!(
                 matches!(&error, ManagerError::ActionFailed { reason, .. } if reason.contains("1062")),
-                "wrong error: {error}"
+                "the action failed with the wrong error: {error}"
             );
         }
         cluster
@@ -119,7 +128,10 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
         .await
         .err()
         .context("the drain did not exceed its time limit")?;
-    ensure!(matches!(&error, ManagerError::ActionTimeout { .. }), "wrong error: {error}");
+    ensure!(
+        matches!(&error, ManagerError::ActionTimeout { .. }),
+        "the action failed with the wrong error: {error}"
+    );
     locker.execute("UNLOCK TABLES").await?;
     let mut connection = connect(&cluster.replica).await?;
     drain(&mut connection, PATIENCE).await?;

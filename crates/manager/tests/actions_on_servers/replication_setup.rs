@@ -22,7 +22,7 @@ pub async fn a_replica_changes_its_source(cluster: &Cluster) -> Result<()> {
         .context("the change of source was not refused")?;
     ensure!(
         matches!(&error, ManagerError::ActionFailed { reason, .. } if reason.contains("drain the server first")),
-        "wrong error: {error}"
+        "the action failed with the wrong error: {error}"
     );
     cluster.receive(12).await?;
     drain(&mut replica, PATIENCE).await?;
@@ -31,7 +31,7 @@ pub async fn a_replica_changes_its_source(cluster: &Cluster) -> Result<()> {
     for _ in 0..2 {
         read_from(&mut replica, &log, PATIENCE).await?;
         let channel = status(&mut replica).await?.context("the server has no replication channel")?;
-        ensure!(log.is_source_of(&channel), "wrong replication status: {channel:?}");
+        ensure!(log.is_source_of(&channel), "the server has the wrong replication status: {channel:?}");
     }
     let has = executed(&mut connect(&cluster.primary).await?).await?;
     wait_executed(&mut replica, &has, PATIENCE).await?;
@@ -44,7 +44,7 @@ pub async fn a_replica_changes_its_source(cluster: &Cluster) -> Result<()> {
     let text = error.map(|error| error.to_string()).unwrap_or_default();
     ensure!(
         text.contains("1045") || text.contains("Access denied"),
-        "wrong error for the refused login: {text}"
+        "the refused login has the wrong error: {text}"
     );
 
     // The replica's source is removed, and the replica becomes a primary. The old primary becomes its

@@ -204,7 +204,7 @@ async fn writes_are_paused_in_bounded_time_or_not_at_all(kind: ServerKind) -> Re
     let answer = hold(&actor, Duration::from_millis(200), Duration::from_millis(10)).await;
     ensure!(
         matches!(&answer, ActionOutcome::Failed(reason) if reason.contains("1 commits wait for ACKs")),
-        "wrong outcome of the action: {answer:?}"
+        "the action has the wrong outcome: {answer:?}"
     );
     ensure!(is_writable(&mut connect(&cluster.primary).await?).await? && !commit.is_finished());
     // A pause whose manager has disappeared can be undone too.
@@ -242,7 +242,10 @@ async fn a_late_action_has_no_effect_after_its_undo_action(kind: ServerKind) -> 
     let late = begins_late(&actor, act, &links[0]).await;
     release(&actor).await?;
     let answer = late.await?;
-    ensure!(!matches!(answer, ActionOutcome::WritesPaused(_)), "wrong outcome of the action: {answer:?}");
+    ensure!(
+        !matches!(answer, ActionOutcome::WritesPaused(_)),
+        "the action has the wrong outcome: {answer:?}"
+    );
     client(&cluster.primary).await?.execute("INSERT INTO shop.t VALUES (1)").await?;
 
     // The statement that makes the candidate writable is delayed on the network.
@@ -325,7 +328,7 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     let answer = actor.execute(&RunAction::MakeWritable { server: server() }, LeaseToken(7)).await;
     ensure!(
         matches!(&answer, ActionOutcome::Failed(reason) if reason.contains("after a restart")),
-        "wrong outcome of the action: {answer:?}"
+        "the action has the wrong outcome: {answer:?}"
     );
     does(&actor, RunAction::PersistSemiSyncSource { server: server(), acks: 1 }).await?;
     does(&actor, RunAction::MakeWritable { server: server() }).await?;
@@ -339,7 +342,7 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     let answer = actor.execute(&demote(&less), LeaseToken(7)).await;
     ensure!(
         matches!(&answer, ActionOutcome::Failed(reason) if reason.contains("rejoin")),
-        "wrong outcome of the action: {answer:?}"
+        "the action has the wrong outcome: {answer:?}"
     );
     for _ in 0..2 {
         does(&actor, demote(&position)).await?;
@@ -351,10 +354,10 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     let channel = status(&mut old).await?.context("the server has no replication channel")?;
     ensure!(
         address(&cluster.log).is_source_of(&channel) && !is_writable(&mut old).await?,
-        "wrong replication status: {channel:?}"
+        "the server has the wrong replication status: {channel:?}"
     );
     let is_there = async || Ok(rows(&cluster.primary).await? == "1,3,4");
-    cluster.wait(&cluster.primary, "the row that the new primary wrote", is_there).await?;
+    cluster.wait(&cluster.primary, "the server has the row that the new primary wrote", is_there).await?;
     // A manager that dies may leave the replication stopped, with its source configured. The next demotion
     // starts it.
     cluster.primary.sql(statement(kind, "STOP REPLICA", "STOP SLAVE")).await?;
@@ -363,6 +366,9 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     let channel = status(&mut connect(&cluster.primary).await?)
         .await?
         .context("the server has no replication channel")?;
-    ensure!(channel.io != IoState::Stopped && channel.sql_running, "wrong replication status: {channel:?}");
+    ensure!(
+        channel.io != IoState::Stopped && channel.sql_running,
+        "the server has the wrong replication status: {channel:?}"
+    );
     Ok(())
 }

@@ -94,7 +94,7 @@ impl Cluster {
 
     pub async fn in_step(&self) -> Result<()> {
         for server in [&self.replica, &self.log] {
-            self.wait(server, "the same rows as on the primary", async || {
+            self.wait(server, "the server has the same rows as the primary", async || {
                 Ok(rows(server).await? == rows(&self.primary).await?)
             })
             .await?;

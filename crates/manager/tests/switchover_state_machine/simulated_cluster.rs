@@ -18,7 +18,7 @@ pub const PAUSE_MS_MAX: u64 = 100;
 
 fn set(last: u64) -> GtidSet {
     let text = if last == 0 { String::new() } else { format!("{OLD}:1-{last}") };
-    GtidSet::parse(Flavour::MySql, &text).expect("a valid GTID set")
+    GtidSet::parse(Flavour::MySql, &text).expect("the text must be a valid GTID set")
 }
 
 /// Returns the last transaction number in a GTID set of the model.
@@ -135,17 +135,19 @@ impl World {
             }
             RunAction::ResumeWrites { .. } => self.old_writable = true,
             RunAction::StopAcker { acker } => {
-                self.ackers.get_mut(acker).expect("the acker is in the model").1 = None;
+                self.ackers.get_mut(acker).expect("the model must have this acker").1 = None;
                 return self.acker(acker, AckerStop::Persistent);
             }
             RunAction::StartAcker { acker } => {
-                let from = &mut self.ackers.get_mut(acker).expect("the acker is in the model").1;
+                let from = &mut self.ackers.get_mut(acker).expect("the model must have this acker").1;
                 from.get_or_insert_with(|| "old".to_owned());
             }
             RunAction::DrainRelayLog { server } => drop(self.detached.insert(server.clone())),
             RunAction::EnableSemiSyncSource { server, acks } => {
-                self.waits_for
-                    .insert(server.clone(), usize::try_from(*acks).expect("the number of ACKs is small"));
+                self.waits_for.insert(
+                    server.clone(),
+                    usize::try_from(*acks).expect("the number of ACKs must fit into the integer type"),
+                );
             }
             RunAction::DisableSemiSyncSource { server } => {
                 self.waits_for.remove(server);
@@ -154,7 +156,7 @@ impl World {
             RunAction::MakeWritable { server } => drop(self.writable.insert(server.clone())),
             RunAction::MakeReadOnly { server } => drop(self.writable.remove(server)),
             RunAction::RepointAcker { acker, server } => {
-                self.ackers.get_mut(acker).expect("the acker is in the model").1 = Some(server.clone());
+                self.ackers.get_mut(acker).expect("the model must have this acker").1 = Some(server.clone());
             }
             _ => {}
         }
@@ -181,7 +183,8 @@ impl World {
             after_sync: true,
             timeout_ms: u64::MAX,
             waits_without_ackers: true,
-            acks_required: u32::try_from(self.acks).expect("the number of ACKs is small"),
+            acks_required: u32::try_from(self.acks)
+                .expect("the number of ACKs must fit into the integer type"),
             unacknowledged: 0,
             survives_restart: true,
         };
@@ -190,8 +193,9 @@ impl World {
 
     fn look(&self) -> Vec<CandidateServer> {
         let errant = if self.errant { "4e11fa47-71ca-11e1-9e33-c80aa9429562:1" } else { "" };
-        let errant = GtidSet::parse(Flavour::MySql, errant).expect("a valid GTID set");
-        let has = |last: u64| Some(set(last).union(&errant).expect("both sets have the same flavour"));
+        let errant = GtidSet::parse(Flavour::MySql, errant).expect("the text must be a valid GTID set");
+        let has =
+            |last: u64| Some(set(last).union(&errant).expect("both GTID sets must have the same flavour"));
         let each = self.servers.iter().map(|(name, executed)| CandidateServer {
             name: name.clone(),
             reached: Ok(()),
@@ -219,13 +223,15 @@ pub fn order(world: &World) -> SwitchoverRequest {
     SwitchoverRequest {
         id: "run".to_owned(),
         primary: "old".to_owned(),
-        origin: GtidOrigin::MySql(MysqlGtid::parse(&format!("{OLD}:1")).expect("a valid GTID").uuid),
+        origin: GtidOrigin::MySql(
+            MysqlGtid::parse(&format!("{OLD}:1")).expect("the text must be a valid GTID").uuid,
+        ),
         version: VERSION,
         region: None,
         ackers: world.ackers.keys().cloned().collect(),
         route_hooks: vec!["routes".to_owned()],
         direct_replicas: vec!["s0".to_owned()],
-        acks_required: u32::try_from(world.acks).expect("the number of ACKs is small"),
+        acks_required: u32::try_from(world.acks).expect("the number of ACKs must fit into the integer type"),
         wanted: None,
         across_regions: false,
         catch_up_ms_max: 1000,
