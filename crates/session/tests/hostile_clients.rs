@@ -45,7 +45,10 @@ async fn a_client_that_stops_during_the_login_is_disconnected() -> Result<()> {
         client.stream.write_all(sent).await?;
         until_closed(&mut client.stream).await?;
         let refusal = served.refusal().await?;
-        ensure!(matches!(refusal, SessionError::LoginTimeout { .. }), "the server recorded an unexpected reason for the refused connection: {refusal}");
+        ensure!(
+            matches!(refusal, SessionError::LoginTimeout { .. }),
+            "the server recorded an unexpected reason for the refused connection: {refusal}"
+        );
         ensure!(refusal.code() == "TW-SES-0024");
     }
     // A client that stops in the middle of the authentication.
