@@ -25,7 +25,7 @@ pub enum SourceDependency {
     },
     /// MariaDB: transactions with the same id committed together, so they do not conflict.
     CommitGroup(u64),
-    /// The source logged no such information.
+    /// The source logged nothing about parallel execution.
     None,
 }
 

@@ -161,7 +161,10 @@ fn read_head(part: &[u8]) -> Result<(u64, &[u8]), WireError> {
     }
     let algorithm = (head & 0x70) >> 4;
     if algorithm != 0 {
-        return Err(WireError::unsupported(WHAT, format!("compression algorithm {algorithm}")));
+        return Err(WireError::unsupported(
+            WHAT,
+            format!("its compression algorithm {algorithm} is unknown"),
+        ));
     }
     let length_bytes = usize::from(head & 0x0f);
     if !(1..=4).contains(&length_bytes) {

@@ -94,7 +94,7 @@ impl EventBuilder {
     pub fn gtid(&mut self, gtid: &GtidEvent) -> Result<Vec<u8>, WireError> {
         match &gtid.gtid {
             Some(named) if !named.tag.is_empty() => {
-                Err(WireError::unsupported("gtid event", "writing a tagged GTID"))
+                Err(WireError::unsupported("gtid event", "a GTID with a tag cannot be written"))
             }
             Some(_) => self.event(EventType::GTID, 0, &gtid.to_body()),
             None => self.event(EventType::ANONYMOUS_GTID, 0, &gtid.to_body()),

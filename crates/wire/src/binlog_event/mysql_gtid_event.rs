@@ -225,7 +225,7 @@ fn checked_tag(tag: &[u8]) -> Result<String, WireError> {
         tag.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'_');
     match std::str::from_utf8(tag) {
         Ok(text) if first_fits && rest_fits => Ok(text.to_owned()),
-        _ => Err(WireError::malformed(WHAT_TAGGED, format!("tag \"{}\"", tag.escape_ascii()))),
+        _ => Err(WireError::malformed(WHAT_TAGGED, format!("\"{}\" is not a tag", tag.escape_ascii()))),
     }
 }
 

@@ -22,7 +22,10 @@ impl<'a> SerializedMessage<'a> {
         let mut cursor = ByteCursor::new(what, bytes);
         let version = uint(&mut cursor)?;
         if version != 1 {
-            return Err(WireError::unsupported(what, format!("serialization version {version}")));
+            return Err(WireError::unsupported(
+                what,
+                format!("its serialization version {version} is unknown"),
+            ));
         }
         // The stated size covers the whole message, from the version on.
         let size = uint(&mut cursor)?;

@@ -126,7 +126,7 @@ impl<'a> RowsEvent<'a> {
         };
         let column_count = cursor.lenenc_int()?;
         if column_count > COLUMNS_MAX {
-            return Err(WireError::malformed(WHAT, format!("{column_count} columns")));
+            return Err(WireError::malformed(WHAT, format!("the event states {column_count} columns")));
         }
         let column_count = column_count as usize;
         let columns_present = cursor.bytes(column_count.div_ceil(8))?;

@@ -62,7 +62,12 @@ impl<'a> TransactionPayload<'a> {
                     compression = Some(match value.lenenc_int()? {
                         0 => PayloadCompression::Zstd,
                         255 => PayloadCompression::None,
-                        other => return Err(WireError::unsupported(WHAT, format!("compression {other}"))),
+                        other => {
+                            return Err(WireError::unsupported(
+                                WHAT,
+                                format!("its compression type {other} is unknown"),
+                            ));
+                        }
                     });
                 }
                 Self::FIELD_UNCOMPRESSED_BYTES => uncompressed_bytes = Some(value.lenenc_int()?),

@@ -138,7 +138,10 @@ impl MariadbGtidList {
             });
         }
         if self.flags > 0xf {
-            return Err(WireError::malformed("mariadb GTID list", format!("flags {:#x}", self.flags)));
+            return Err(WireError::malformed(
+                "mariadb GTID list",
+                format!("the flags {:#x} have more than four bits", self.flags),
+            ));
         }
         let mut out = Vec::with_capacity(6 + 16 * self.gtids.len());
         out.extend_from_slice(&(self.gtids.len() as u32 | u32::from(self.flags) << 28).to_le_bytes());

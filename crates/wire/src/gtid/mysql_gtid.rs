@@ -286,7 +286,9 @@ impl MysqlGtidSet {
                     format!("byte 7 states format 1, but byte 0 states {low}"),
                 ));
             }
-            (format, _) => return Err(WireError::unsupported(WHAT, format!("binary format {format}"))),
+            (format, _) => {
+                return Err(WireError::unsupported(WHAT, format!("its binary format {format} is unknown")));
+            }
         };
         let mut set = SetBuilder::default();
         for _ in 0..origin_count {

@@ -157,7 +157,10 @@ impl AuthSwitchRequest {
             return Err(WireError::malformed("authentication switch request", reason));
         }
         if cursor.is_empty() {
-            return Err(WireError::unsupported("authentication switch request", "mysql_old_password"));
+            return Err(WireError::unsupported(
+                "authentication switch request",
+                "it requests the plugin mysql_old_password",
+            ));
         }
         let plugin = String::from_utf8_lossy(cursor.until_nul()?).into_owned();
         Ok(Self { plugin, auth_data: cursor.rest().to_vec() })

@@ -232,7 +232,9 @@ fn read_time(cursor: &mut ByteCursor<'_>) -> Result<Time, WireError> {
 fn read_micros(cursor: &mut ByteCursor<'_>) -> Result<u32, WireError> {
     match cursor.u32()? {
         micros @ 0..=999_999 => Ok(micros),
-        micros => Err(WireError::malformed(WHAT, format!("{micros} microseconds"))),
+        micros => {
+            Err(WireError::malformed(WHAT, format!("a fraction of a second has {micros} microseconds")))
+        }
     }
 }
 

@@ -56,7 +56,7 @@ impl HandshakeV10 {
         let status = ServerStatus(cursor.u16()?);
         let capabilities = Capabilities(u32::from(capabilities_low) | u32::from(cursor.u16()?) << 16);
         if !capabilities.has(Capabilities::PROTOCOL_41.with(Capabilities::SECURE_CONNECTION)) {
-            return Err(WireError::unsupported("server greeting", "a server older than 4.1"));
+            return Err(WireError::unsupported("server greeting", "the server is older than MySQL 4.1"));
         }
         let auth_data_bytes = usize::from(cursor.u8()?);
         cursor.skip(6)?;
@@ -167,7 +167,7 @@ impl SslRequest {
     fn parse_from(cursor: &mut ByteCursor<'_>) -> Result<Self, WireError> {
         let capabilities = Capabilities(cursor.u32()?);
         if !capabilities.has(Capabilities::PROTOCOL_41) {
-            return Err(WireError::unsupported("client's answer", "a client older than 4.1"));
+            return Err(WireError::unsupported("client's answer", "the client is older than MySQL 4.1"));
         }
         let packet_bytes_max = cursor.u32()?;
         let collation = cursor.u8()?;

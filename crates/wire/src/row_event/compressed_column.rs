@@ -66,7 +66,9 @@ impl<'a> CompressedBytes<'a> {
                 }
                 inflate(cursor.rest(), head & ZLIB_RAW == 0, length as usize)
             }
-            method => Err(WireError::unsupported(WHAT, format!("method {method}"))),
+            method => {
+                Err(WireError::unsupported(WHAT, format!("its compression method {method} is unknown")))
+            }
         }
     }
 }

@@ -172,7 +172,10 @@ impl RowCounter {
                 }
                 let options = self.piece[0];
                 if options & !VALUE_OPTION_PARTIAL_JSON != 0 {
-                    return Err(WireError::unsupported(WHAT, format!("value options {options:#x}")));
+                    return Err(WireError::unsupported(
+                        WHAT,
+                        format!("its value options {options:#x} are unknown"),
+                    ));
                 }
                 self.step = if options == 0 { CounterState::Nulls } else { CounterState::PartialBits };
                 self.piece.clear();

@@ -147,7 +147,10 @@ impl<'a> Image<'a> {
         if after_of_partial {
             let options = cursor.lenenc_int()?;
             if options & !VALUE_OPTION_PARTIAL_JSON != 0 {
-                return Err(WireError::unsupported(WHAT, format!("value options {options:#x}")));
+                return Err(WireError::unsupported(
+                    WHAT,
+                    format!("its value options {options:#x} are unknown"),
+                ));
             }
             if options & VALUE_OPTION_PARTIAL_JSON != 0 {
                 partial = Some(cursor.bytes(table.json_columns().div_ceil(8))?);

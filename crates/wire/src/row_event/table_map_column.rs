@@ -335,7 +335,12 @@ impl ColumnType {
                 };
                 (Self::TypedArray { element }, meta)
             }
-            other => return Err(WireError::unsupported("column type", format!("type {other}"))),
+            other => {
+                return Err(WireError::unsupported(
+                    "column type",
+                    format!("the type byte {other} is unknown"),
+                ));
+            }
         };
         Ok((column_type, meta))
     }

@@ -132,7 +132,7 @@ impl<'a> JsonValue<'a> {
     fn new(tag: u8, data: &'a [u8]) -> Result<Self, WireError> {
         match tag {
             tag::SMALL_OBJECT..=tag::STRING | tag::OPAQUE => Ok(Self { tag, data }),
-            other => Err(WireError::malformed(WHAT, format!("value type {other:#04x}"))),
+            other => Err(WireError::malformed(WHAT, format!("{other:#04x} is not a value type"))),
         }
     }
 
@@ -155,7 +155,12 @@ impl<'a> JsonValue<'a> {
                 0 => JsonNode::Null,
                 1 => JsonNode::Bool(true),
                 2 => JsonNode::Bool(false),
-                other => return Err(WireError::malformed(WHAT, format!("literal {other}"))),
+                other => {
+                    return Err(WireError::malformed(
+                        WHAT,
+                        format!("{other} is not the number of a literal"),
+                    ));
+                }
             },
             tag::INT16 => JsonNode::Int(i64::from(cursor.u16()? as i16)),
             tag::UINT16 => JsonNode::UInt(u64::from(cursor.u16()?)),

@@ -105,7 +105,7 @@ fn read<'a>(cursor: &mut ByteCursor<'a>) -> Result<JsonDiff<'a>, WireError> {
         0 => JsonDiffOperation::Replace,
         1 => JsonDiffOperation::Insert,
         2 => JsonDiffOperation::Remove,
-        other => return Err(WireError::malformed(WHAT, format!("diff operation {other}"))),
+        other => return Err(WireError::malformed(WHAT, format!("{other} is not a diff operation"))),
     };
     let path = cursor.lenenc_bytes()?;
     let value = match operation {
