@@ -8,8 +8,8 @@ use anyhow::{Result, ensure};
 use tailwater_capture::resume_position::StartPolicy;
 use tailwater_sandbox::ServerKind;
 
+use crate::capture_test_helpers::contents;
 use crate::capture_test_source::{Running, Source, compare, run, wait_until_acknowledged};
-use crate::capture_under_test::contents;
 
 /// The source may purge binlog files that the log has, but not files that the log lacks.
 async fn purged(kind: ServerKind) -> Result<()> {
