@@ -99,7 +99,7 @@ fn newest_that_fit(selected: &[(u64, u64)], since_us: u64, bytes_max: u64) -> (u
     for (commit_us, bytes) in selected.iter().rev() {
         match left.checked_sub(*bytes) {
             Some(rest) => left = rest,
-            // All transactions of that time are left out.
+            // Leave out all transactions with this commit time.
             None => return (commit_us.saturating_add(1), true),
         }
     }

@@ -28,7 +28,7 @@ const WRITE_INTERVAL: Duration = Duration::from_secs(5);
 /// A reader whose position the log stores.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PersistentReader {
-    /// The name under which it was registered.
+    /// The name under which the reader was registered.
     pub name: String,
     /// The reader needs nothing before this position.
     pub position: LogPosition,

@@ -47,7 +47,7 @@ pub trait LogHistory {
 /// Where the stream of a dump request starts, or why it does not start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartDecision {
-    /// The stream starts here.
+    /// The stream starts at this position.
     Begin(StreamStart),
     /// The client is ahead of the log. It gets this error if the log does not catch up soon.
     Wait(ClientError),
