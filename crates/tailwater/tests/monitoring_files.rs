@@ -41,10 +41,10 @@ pub fn alert_rules() -> Vec<AlertRule> {
     rules
 }
 
-/// A duration in minutes, rounded up.
+/// Converts a duration in the notation of Prometheus to minutes, rounded up.
 fn minutes(text: &str) -> u32 {
     let (number, unit) = text.split_at(text.len() - 1);
-    let number: u32 = number.parse().expect("a duration");
+    let number: u32 = number.parse().expect("the duration begins with a number");
     match unit {
         "h" => number * 60,
         "m" => number,
@@ -59,7 +59,7 @@ fn promtool() -> Option<PathBuf> {
 fn run_promtool(program: &Path, arguments: &[&str]) -> Result<()> {
     let output = Command::new(program).args(arguments).output()?;
     let text = [output.stdout, output.stderr].concat();
-    ensure!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&text));
+    ensure!(output.status.success(), "promtool {arguments:?} failed: {}", String::from_utf8_lossy(&text));
     Ok(())
 }
 
@@ -73,15 +73,24 @@ fn promtool_accepts_the_rules() -> Result<()> {
 #[test]
 fn each_rule_says_what_is_wrong_and_what_to_do() {
     let rules = alert_rules();
-    assert!(rules.len() > 20, "{}", rules.len());
+    assert!(rules.len() > 20, "only {} rules were found", rules.len());
     for rule in &rules {
         let text = |key: &str| rule.texts.get(key).map(String::as_str).unwrap_or_default();
-        assert!(rule.name.starts_with("Tailwater") && !rule.expression.is_empty(), "{rule:?}");
-        assert!(text("labels").contains("critical") || text("labels").contains("warning"), "{rule:?}");
-        assert!(!text("summary").is_empty(), "{rule:?}");
+        assert!(
+            rule.name.starts_with("Tailwater") && !rule.expression.is_empty(),
+            "the rule has another prefix in its name, or no expression: {rule:?}"
+        );
+        assert!(
+            text("labels").contains("critical") || text("labels").contains("warning"),
+            "the rule has no severity: {rule:?}"
+        );
+        assert!(!text("summary").is_empty(), "the rule has no summary: {rule:?}");
         let names_an_action =
             ["Run `", "run `", "See ", "Look at", "Find ", "Set ", "Start ", "Free ", "It tries again"];
-        assert!(names_an_action.iter().any(|words| text("description").contains(words)), "{rule:?}");
+        assert!(
+            names_an_action.iter().any(|words| text("description").contains(words)),
+            "the description of the rule names no action: {rule:?}"
+        );
         for page in text("description").split([' ', ';', ',']).filter(|word| word.starts_with("docs/")) {
             let page = page.trim_end_matches(['.', ':', '"']).trim_end_matches('.');
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
@@ -101,13 +110,13 @@ fn each_rule_is_documented() {
         let found = rows.iter().filter(|row| {
             row.starts_with(&format!("| `{}` |", rule.name)) && row.ends_with(&format!("| {severity} |"))
         });
-        assert_eq!(found.count(), 1, "{}", rule.name);
+        assert_eq!(found.count(), 1, "the page does not list {} once with its severity", rule.name);
     }
     assert_eq!(rows.len(), rules.len(), "the page has alerts without a rule");
 }
 
-/// The samples of a fault: the series, its value without the fault (`_` for none) and with it. The series
-/// have the label `instance` in addition.
+/// The samples of a fault: each series, its value without the fault (`_` for no sample), and its value during
+/// the fault. The test adds the label `instance` to each series.
 struct Case {
     alert: &'static str,
     series: &'static [(&'static str, &'static str, &'static str)],
@@ -117,7 +126,7 @@ const fn case(alert: &'static str, series: &'static [(&'static str, &'static str
     Case { alert, series }
 }
 
-/// One or more cases for each rule. While the fault lasts, the rule fires and no other.
+/// One or more cases for each rule. During the fault of a case, only the rule of the case fires.
 const CASES: &[Case] = &[
     case("TailwaterDown", &[("up{job=\"tailwater\"}", "1", "0")]),
     case("TailwaterNoLeader", &[("tailwater_manager_leader{cluster=\"c\"}", "1", "0")]),
@@ -181,7 +190,7 @@ const CASES: &[Case] = &[
         "TailwaterSemiSyncDegraded",
         &[
             ("tailwater_capture_semi_sync_alarms{source=\"c\",code=\"TW-RELAY-0101\"}", "_", "1"),
-            // Fewer ackers do not matter while no commit waits for any.
+            // The lower number of ackers fires no other alert, because no commit waits for ACKs.
             ("tailwater_capture_semi_sync_in_force{source=\"c\"}", "1", "0"),
             ("tailwater_capture_semi_sync_ackers{source=\"c\"}", "2", "1"),
             ("tailwater_capture_semi_sync_acks_needed{source=\"c\"}", "1", "1"),
@@ -231,7 +240,7 @@ const CASES: &[Case] = &[
         &[
             ("tailwater_backup_age_max_seconds{backup=\"b\"}", "3600", "3600"),
             ("tailwater_backup_dumps{backup=\"b\"}", "1", "1"),
-            // The time of promtool begins at 0.
+            // The clock of promtool starts at 0, so the time of an old backup is negative.
             ("tailwater_backup_newest_timestamp_seconds{backup=\"b\"}", "10000", "-10000"),
         ],
     ),
@@ -248,11 +257,12 @@ const CASES: &[Case] = &[
     case("TailwaterResultUnreadable", &[("tailwater_check_readable{check=\"d\"}", "1", "0")]),
 ];
 
-/// For how many minutes there is no fault at first.
+/// How many minutes of a test come before its fault.
 const HEALTHY_MINUTES: u32 = 10;
 
 impl Case {
-    /// The test of promtool: nothing fires before the fault; the rule alone after its time; nothing at last.
+    /// Returns the promtool test of this case. Before the fault no rule fires. After the time of the rule
+    /// only this rule fires. After the fault no rule fires.
     fn test(&self, minutes: u32) -> String {
         let (begin, end) = (HEALTHY_MINUTES, HEALTHY_MINUTES + minutes + 4);
         let mut test = "  - interval: 1m\n    input_series:\n".to_owned();
@@ -261,7 +271,8 @@ impl Case {
                 Some(labeled) => format!("{labeled},instance=\"relay1\"}}"),
                 None => format!("{series}{{instance=\"relay1\"}}"),
             };
-            // `1x4` are five samples, and `_x4` is no sample for four minutes.
+            // In the notation of promtool, `1x4` means five samples, and `_x4` means no sample for four
+            // minutes.
             let first = match *healthy {
                 "_" => format!("_x{}", begin + 1),
                 value => format!("{value}x{begin}"),
@@ -294,7 +305,7 @@ fn each_rule_fires_for_its_fault_alone() -> Result<()> {
     let Some(promtool) = promtool() else { return Ok(()) };
     let rules = alert_rules();
     let mut covered: BTreeSet<_> = CASES.iter().map(|case| case.alert).collect();
-    // Its histogram is below.
+    // This rule needs a histogram, so its test is added below.
     covered.insert("TailwaterLogSyncSlow");
     let all: BTreeSet<_> = rules.iter().map(|rule| rule.name.as_str()).collect();
     ensure!(covered == all, "rules without a case, or cases without a rule: {:?}", &covered ^ &all);
@@ -306,7 +317,7 @@ fn each_rule_fires_for_its_fault_alone() -> Result<()> {
         let rule = rules.iter().find(|rule| rule.name == case.alert).context("the case has no rule")?;
         test += &case.test(rule.minutes);
     }
-    // All syncs are fast at first; then only half of them; then all again.
+    // First all syncs are fast, then only half of them, then all again.
     test += "  - interval: 1m\n    input_series:\n";
     for (bound, before, after) in
         [("0.05", 100, 50), ("0.1", 100, 50), ("0.25", 100, 100), ("+Inf", 100, 100)]
@@ -334,7 +345,7 @@ fn each_rule_fires_for_its_fault_alone() -> Result<()> {
     run_promtool(&promtool, &["test", "rules", &path.display().to_string()])
 }
 
-/// The names of all samples, each with the labels that it may have.
+/// Returns the names of all samples, each with the labels that it may have.
 fn known_samples() -> BTreeMap<String, BTreeSet<&'static str>> {
     let mut known = BTreeMap::new();
     known.insert("up".to_owned(), BTreeSet::new());
@@ -379,7 +390,11 @@ fn check_expression(expression: &str) -> Result<usize> {
 fn expressions_use_metrics_that_exist() -> Result<()> {
     for rule in alert_rules() {
         let found = check_expression(&rule.expression)?;
-        ensure!(found > 0 || rule.name == "TailwaterDown", "{}", rule.expression);
+        ensure!(
+            found > 0 || rule.name == "TailwaterDown",
+            "the expression uses no metric: {}",
+            rule.expression
+        );
     }
     ensure!(check_expression("tailwater_capture_stat").is_err());
     ensure!(check_expression("tailwater_capture_state{server=\"db1\"}").is_err());
@@ -387,17 +402,20 @@ fn expressions_use_metrics_that_exist() -> Result<()> {
     let panels = dashboard["panels"].as_array().context("the dashboard has no panels")?;
     let mut expressions = 0;
     for panel in panels.iter().filter(|panel| panel["type"] != "row") {
-        let targets = panel["targets"].as_array().context("a panel without queries")?;
-        ensure!(!targets.is_empty() && panel["title"].is_string(), "{panel:#}");
+        let targets = panel["targets"].as_array().context("a panel has no queries")?;
+        ensure!(
+            !targets.is_empty() && panel["title"].is_string(),
+            "a panel has no query or no title: {panel:#}"
+        );
         for target in targets {
-            let expression = target["expr"].as_str().context("a query without an expression")?;
+            let expression = target["expr"].as_str().context("a query has no expression")?;
             expressions += check_expression(expression)?;
         }
     }
     for variable in dashboard["templating"]["list"].as_array().into_iter().flatten() {
         expressions += check_expression(variable["definition"].as_str().unwrap_or_default())?;
     }
-    ensure!(expressions > 40, "{expressions}");
+    ensure!(expressions > 40, "only {expressions} expressions were found");
     let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64()).collect();
     ensure!(ids.len() == panels.len(), "two panels have the same id");
     Ok(())

@@ -140,7 +140,7 @@ fn labels(mut rest: &str) -> Result<(BTreeMap<&str, String>, &str)> {
         let mut value = String::new();
         let mut characters = after.char_indices();
         let end = loop {
-            match characters.next().context("the quotes are not closed")? {
+            match characters.next().context("the quotes of a label value are not closed")? {
                 (at, '"') => break at,
                 (_, '\\') => match characters.next() {
                     Some((_, escaped @ ('\\' | '"' | 'n'))) => value.extend(['\\', escaped]),
@@ -153,7 +153,12 @@ fn labels(mut rest: &str) -> Result<(BTreeMap<&str, String>, &str)> {
         let after = &after[end + 1..];
         match after.strip_prefix(',') {
             Some(more) => rest = more,
-            None => return Ok((labels, after.strip_prefix('}').context("the brace is not closed")?)),
+            None => {
+                return Ok((
+                    labels,
+                    after.strip_prefix('}').context("the brace after the labels is not closed")?,
+                ));
+            }
         }
     }
 }

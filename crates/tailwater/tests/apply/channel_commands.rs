@@ -77,7 +77,7 @@ fn channel_commands_need_a_daemon() -> Result<()> {
         .run("channel stop -c tailwater.toml other")?
         .exits(1)
         .stderr_has(&["unknown channel \"other\"", "replica"]);
-    shell.run("channel set -c tailwater.toml replica")?.exits(1).stderr_has(&["nothing to set"]);
+    shell.run("channel set -c tailwater.toml replica")?.exits(1).stderr_has(&["no setting was given"]);
     shell.run("channel start -c tailwater.toml replica --until-gtid 0-1-1 --until-time @1")?.exits(2);
     shell.run("channel start -c tailwater.toml replica --idempotent-once --until-time @1")?.exits(2);
     shell
@@ -172,12 +172,12 @@ async fn stop_and_start(shell: &Shell, trial: &Trial, target: &Server) -> Result
     shell.run("channel stop -c tailwater.toml replica")?.exits(0).says(&[
         "stopped",
         " - ",
-        "an operator stopped it",
+        "an operator stopped the channel",
     ]);
     let stopped = status(shell)?;
     ensure!(
         stopped["lag_seconds"].is_null() && stopped["stopped_because"].is_string(),
-        "a stopped channel must have no lag, and a reason: {stopped}"
+        "the stopped channel has a lag, or no reason for its stop: {stopped}"
     );
     trial.primary.sql("INSERT INTO shop.t VALUES (2)").await?;
     let second = newest_gtid(trial).await?;
@@ -191,7 +191,7 @@ async fn stop_and_start(shell: &Shell, trial: &Trial, target: &Server) -> Result
     );
     let because = stopped["stopped_because"].as_str().unwrap_or_default();
     ensure!(
-        because == "it has reached its until condition",
+        because == "the channel has reached its until condition",
         "the channel gives another reason for its stop: {stopped}"
     );
     shell
@@ -229,7 +229,7 @@ async fn fail_and_skip(shell: &Shell, trial: &Trial, target: &Server) -> Result<
     // The lag of a failed channel is unknown; it is not reported as 0 s.
     ensure!(
         failed["lag_seconds"].is_null() && failed["stopped_because"].is_null(),
-        "a failed channel must have no lag and no reason for a stop: {failed}"
+        "the failed channel has a lag, or a reason for a stop: {failed}"
     );
     let text = shell.run("channel list -c tailwater.toml")?.exits(0);
     text.says(&[

@@ -30,9 +30,11 @@ fn a_row_that_is_missing_on_the_target_is_reported() -> Result<()> {
     let shell = Shell::new()?;
     shell.write("mine.test", SCRIPT)?;
     let lines = shell.run("trial suites --script mine.test --output json")?.exits(0).json()?;
-    let [report] = lines.as_slice() else { anyhow::bail!("expected one line of output: {lines:?}") };
-    // The trial compares the servers before the view is dropped, and at the end. The script drops the table
-    // too soon after the view for a third comparison.
+    let [report] = lines.as_slice() else {
+        anyhow::bail!("the trial did not print exactly one line: {lines:?}")
+    };
+    // The trial compares the servers before the view is dropped, and at the end. It makes no third comparison
+    // before the table is dropped, because the script drops the table too soon after the view.
     ensure!(
         report["differences"].as_array().is_some_and(Vec::is_empty),
         "the trial reports a difference between equal servers: {report}"

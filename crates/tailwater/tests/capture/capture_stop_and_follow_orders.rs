@@ -148,7 +148,7 @@ async fn daemon_follows_acker_orders(kind: ServerKind) -> Result<()> {
     ensure!(cluster.kill_and_run().await? == report);
     match cluster.acker.start(LeaseToken(2)).await {
         Err(AckerError::Refused(reason)) if reason.starts_with("TW-RELAY-0015: ") => {}
-        other => bail!("unexpected answer: {other:?}"),
+        other => bail!("the order to start was not refused with TW-RELAY-0015: {other:?}"),
     }
     // The daemon answers this second order, so the capture has had time to react to the first order.
     cluster.acker.stop(LeaseToken(3)).await.map_err(display)?;
@@ -178,7 +178,7 @@ async fn daemon_follows_acker_orders(kind: ServerKind) -> Result<()> {
     cluster.second.enable_semi_sync_source().await?;
     match cluster.acker.follow(LeaseToken(5), "db3").await {
         Err(AckerError::Refused(reason)) if reason.starts_with("TW-RELAY-0016: ") => {}
-        other => bail!("unexpected answer: {other:?}"),
+        other => bail!("the order to follow db3 was not refused with TW-RELAY-0016: {other:?}"),
     }
     cluster.acker.follow(LeaseToken(5), "db2").await.map_err(display)?;
     cluster.second.sql("INSERT INTO shop.t VALUES (2)").await?;

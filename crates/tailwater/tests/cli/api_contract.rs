@@ -1,5 +1,6 @@
-//! The API keeps to its OpenAPI document, whatever it is sent. Schemathesis, which is not part of this
-//! project, generates valid and invalid requests from the document, as an operator, and checks each response.
+//! For every request, the responses of the HTTP API conform to its OpenAPI document. The external tool
+//! Schemathesis generates valid and invalid requests from the document, sends them as an operator, and checks
+//! each response.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -13,11 +14,11 @@ use crate::shell_session::Shell;
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 const OPERATOR: &str = "operator-0123456789abcdef";
-/// The greatest memory of the daemon, which is a debug build, in MiB.
+/// Maximum memory of the daemon, which is a debug build, in MiB.
 const RSS_MIB_MAX: u64 = 400;
 
-/// The checks. `positive_data_acceptance` is not among them: a GTID or a server that does not exist is
-/// refused, although the document allows every text.
+/// The checks of Schemathesis. The check `positive_data_acceptance` is left out: the daemon refuses a GTID or
+/// a server that does not exist, although the document allows every text.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
 response_headers_conformance,response_schema_conformance,negative_data_rejection,unsupported_method,\
 allow_header_conformance,ignored_auth";
@@ -73,17 +74,25 @@ async fn requests_of_all_kinds_are_answered_as_documented() -> Result<()> {
     );
     ensure!(text.contains("generated"), "schemathesis has sent no requests: {text}");
 
-    // The daemon still works, and its memory is bounded.
+    // The daemon still answers, and its memory is bounded.
     let http = Http { port: port.number() };
     ensure!(http.ask("GET", "/healthz")?.0 == 200, "the daemon is not healthy: {}", trial.relay_log_tail());
-    let pid = trial.relay().context("the daemon does not run")?.pid();
+    let pid = trial.relay().context("the daemon is not running")?.pid();
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .context("the process status has no VmHWM")?;
     let peak_kib: u64 = peak.trim().trim_end_matches(" kB").parse()?;
-    ensure!(peak_kib >> 10 <= RSS_MIB_MAX, "TAILWATER_SEED={seed}: the daemon took {} MiB", peak_kib >> 10);
+    ensure!(
+        peak_kib >> 10 <= RSS_MIB_MAX,
+        "TAILWATER_SEED={seed}: the daemon used {} MiB of memory",
+        peak_kib >> 10
+    );
 
-    // After all orders the channel can be started again, and applies. The requests may have let it apply a
-    // part of the log already: its target must be empty to begin at the log's oldest entry.
+    // After all these requests, the channel can be started again, and applies transactions. The requests may
+    // have made the channel apply a part of the log. So the test empties the target, because the channel
+    // begins at the log's oldest entry.
     let toml = "-c tailwater.toml";
     shell.run(&format!("channel stop reports {toml}"))?.exits(0);
     target.sql("SET sql_log_bin = 0; DROP DATABASE IF EXISTS shop").await?;

@@ -86,10 +86,14 @@ impl CheckedSetup {
     fn faults(&self, more: &str, exit_code: i32) -> Result<Vec<[String; 4]>> {
         let report = self.report(more, exit_code)?;
         let lines = report["checks"].as_array().context("checks")?;
-        ensure!((report["ok"] == true) == (exit_code == 0), "{report:#}");
+        ensure!(
+            (report["ok"] == true) == (exit_code == 0),
+            "`ok` of the report does not fit exit code {exit_code}: {report:#}"
+        );
         let text = |line: &Value, key: &str| line[key].as_str().unwrap_or_default().to_owned();
         let faults = lines.iter().filter(|line| line["level"] != "ok");
-        let faults = faults.inspect(|line| assert!(line["remedy"].is_string(), "no remedy: {line:#}"));
+        let faults =
+            faults.inspect(|line| assert!(line["remedy"].is_string(), "a fault has no remedy: {line:#}"));
         Ok(faults.map(|line| ["level", "object", "check", "text"].map(|key| text(line, key))).collect())
     }
 
@@ -121,16 +125,16 @@ async fn each_fault_has_its_line(kind: ServerKind) -> Result<()> {
     let report = setup.report("", 0)?;
     let of_servers = |line: &&Value| line["object"] != "this machine" && line["level"] != "ok";
     let lines = report["checks"].as_array().context("checks")?;
-    ensure!(lines.iter().filter(of_servers).count() == 0, "{report:#}");
-    ensure!(lines.len() > 15, "{report:#}");
-    ensure!(std::fs::read_dir(setup.shell.path())?.count() == 2, "the check left files");
+    ensure!(lines.iter().filter(of_servers).count() == 0, "the report has faults of the servers: {report:#}");
+    ensure!(lines.len() > 15, "the report has too few checks: {report:#}");
+    ensure!(std::fs::read_dir(setup.shell.path())?.count() == 2, "the check has created files");
     let screen = setup.shell.run("config check --connect -c tailwater.toml")?.exits(0);
     screen.says(&["source orders\n", "channel reports\n", "this machine\n", "fdatasync takes"]);
 
     faults_of_accounts(&setup, kind).await?;
     faults_of_the_machine(&setup)?;
-    // The faults of the source come last. Settings that were changed at run time are lost at a restart, which
-    // is a fault, too.
+    // The faults of the source are tested last. They change settings of the source at run time, and from then
+    // on the check also reports that a restart would lose these settings.
     faults_of_the_source(&setup, kind).await
 }
 
@@ -167,14 +171,17 @@ async fn faults_of_the_source(setup: &CheckedSetup, kind: ServerKind) -> Result<
                 && fault[1] == "source orders"
                 && fault[2] == check
                 && fault[3].contains(text)),
-            "{variable}: {report:#?}"
+            "the wrong value of {variable} is not reported: {report:#?}"
         );
         setup.source.sql(&set(right)).await?;
     }
     if kind.flavour() == Flavour::MySql {
         setup.source.sql("SET GLOBAL gtid_mode = ON_PERMISSIVE").await?;
         let faults = setup.faults("", 0)?;
-        ensure!(faults.iter().any(|fault| fault[2] == "GTIDs"), "{faults:#?}");
+        ensure!(
+            faults.iter().any(|fault| fault[2] == "GTIDs"),
+            "gtid_mode = ON_PERMISSIVE is not reported: {faults:#?}"
+        );
         setup.source.sql("SET GLOBAL gtid_mode = ON").await?;
     }
     Ok(())
@@ -185,7 +192,7 @@ async fn faults_of_accounts(setup: &CheckedSetup, kind: ServerKind) -> Result<()
     let without_target = setup.faults("--set channel.reports.port=1", 3)?;
     ensure!(
         without_target.iter().any(|fault| fault[1] == unreachable.1 && fault[3].contains(unreachable.3)),
-        "{without_target:#?}"
+        "the unreachable target is not reported: {without_target:#?}"
     );
     setup.shell.write("wrong.cnf", "[client]\npassword = secret4711\n")?;
     let wrong = setup
@@ -195,16 +202,22 @@ async fn faults_of_accounts(setup: &CheckedSetup, kind: ServerKind) -> Result<()
     let same = setup.faults("--set source.orders.server_id=1", 3)?;
     ensure!(
         same.iter().any(|fault| fault[2] == "server_id" && fault[3].contains("source orders")),
-        "{same:#?}"
+        "the server_id that equals the source's is not reported: {same:#?}"
     );
     let encrypted = setup.report("--set source.orders.tls=off", 0)?;
-    ensure!(encrypted.to_string().contains("stays on this machine"), "{encrypted:#}");
+    ensure!(
+        encrypted.to_string().contains("stays on this machine"),
+        "the connection without TLS is not reported as local: {encrypted:#}"
+    );
 
     setup.source.sql("SET sql_log_bin = 0; REVOKE REPLICATION SLAVE ON *.* FROM tailwater").await?;
     let missing = setup.faults("", 3)?;
     let privileges = missing.iter().find(|fault| fault[1] == "source orders" && fault[2] == "privileges");
-    let text = &privileges.context("privileges")?[3];
-    ensure!(text.contains("GRANT REPLICATION SLAVE ON *.* TO"), "{text}");
+    let text = &privileges.context("the missing privilege is not reported")?[3];
+    ensure!(
+        text.contains("GRANT REPLICATION SLAVE ON *.* TO"),
+        "the report does not contain the GRANT statement: {text}"
+    );
     setup.source.sql("SET sql_log_bin = 0; GRANT REPLICATION SLAVE ON *.* TO tailwater").await?;
 
     setup.target.sql("SET sql_log_bin = 0; REVOKE INSERT ON *.* FROM applier").await?;
@@ -217,7 +230,7 @@ async fn faults_of_accounts(setup: &CheckedSetup, kind: ServerKind) -> Result<()
     let missing = setup.faults("", 3)?;
     ensure!(
         missing.iter().any(|fault| fault[1] == "channel reports" && fault[3].contains("schema `tailwater`")),
-        "{missing:#?}"
+        "the missing schema of the channel is not reported: {missing:#?}"
     );
     setup.target.sql("SET sql_log_bin = 0; GRANT CREATE ON *.* TO applier").await?;
     let apply = if kind.flavour() == Flavour::MySql { "REPLICATION_APPLIER" } else { "BINLOG REPLAY" };
@@ -253,14 +266,21 @@ fn faults_of_the_machine(setup: &CheckedSetup) -> Result<()> {
     unwritable.exits(3).says(&["log directory", "cannot be written"]);
     let words = "tailwater config check --connect -c tailwater.toml --output json";
     let limited = setup.shell.bash(&format!("ulimit -n 50; {words}"))?.exits(0).text();
-    ensure!(limited.contains("the limit is 50 open files"), "{limited}");
+    ensure!(
+        limited.contains("the limit is 50 open files"),
+        "the low limit of open files is not reported: {limited}"
+    );
     if SlowSync::is_possible() {
         let (name, library) = SlowSync::compile(setup.shell.path(), Duration::from_millis(20))?.environment();
         let line = format!("env {}={} {words}", name.display(), library.display());
         let slow = setup
             .shell
             .bash(&line.replace("tailwater config", &format!("{} config", crate::shell_session::PROGRAM)))?;
-        ensure!(slow.text().contains("with semi-sync each commit"), "{}", slow.text());
+        ensure!(
+            slow.text().contains("with semi-sync each commit"),
+            "the slow disk is not reported: {}",
+            slow.text()
+        );
         let clock = SteppedClock::compile(setup.shell.path())?;
         clock.set_offset_ms(-7_000)?;
         let environment: Vec<_> = clock
@@ -274,7 +294,11 @@ fn faults_of_the_machine(setup: &CheckedSetup) -> Result<()> {
             crate::shell_session::PROGRAM
         );
         let ahead = setup.shell.bash(&line)?.exits(0);
-        ensure!(ahead.text().contains("s ahead of the clock of this machine"), "{}", ahead.text());
+        ensure!(
+            ahead.text().contains("s ahead of the clock of this machine"),
+            "the wrong clock is not reported: {}",
+            ahead.text()
+        );
     }
     Ok(())
 }

@@ -22,11 +22,20 @@ fn settings_in_force_name_their_source() -> Result<()> {
     ]);
     let sections = shell.run(&format!("{words} --output json"))?.exits(0).json()?;
     let log = &sections[0];
-    ensure!(log["section"] == "[log]", "{log:#}");
+    ensure!(log["section"] == "[log]", "the first section is not [log]: {log:#}");
     let directory = &log["settings"][0];
-    ensure!(directory["name"] == "log.directory" && directory["value"] == "elsewhere", "{directory:#}");
-    ensure!(directory["variable"] == "TAILWATER_LOG_DIRECTORY", "{directory:#}");
-    ensure!(directory["origin"]["from"] == "flag", "{directory:#}");
+    ensure!(
+        directory["name"] == "log.directory" && directory["value"] == "elsewhere",
+        "the value of --set is not shown for log.directory: {directory:#}"
+    );
+    ensure!(
+        directory["variable"] == "TAILWATER_LOG_DIRECTORY",
+        "the environment variable of log.directory is wrong: {directory:#}"
+    );
+    ensure!(
+        directory["origin"]["from"] == "flag",
+        "--set is not shown as the origin of log.directory: {directory:#}"
+    );
     // Every command obeys `--set`. So `status` looks for a daemon in the folder `elsewhere`, and finds none.
     shell.run("status -c tailwater.toml --set log.directory=elsewhere")?.exits(1).stderr_has(&["elsewhere"]);
     shell.set("TAILWATER_LOG_DIRECTROY", "x".into());

@@ -15,7 +15,7 @@ use crate::cli::http_listener::follower;
 use crate::notify_socket::Notifications;
 use crate::shell_session::{PROGRAM, Shell};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Number of transactions that are written during the reloads.
@@ -74,7 +74,7 @@ async fn reloads_under_load_lose_no_transaction(kind: ServerKind) -> Result<()> 
                 let said = String::from_utf8_lossy(&output.stdout).into_owned();
                 ensure!(
                     said == "applied        channel.reports.workers\n",
-                    "{said}{}",
+                    "the reload did not report the changed number of workers: {said}{}",
                     String::from_utf8_lossy(&output.stderr)
                 );
             }
@@ -93,34 +93,39 @@ async fn reloads_under_load_lose_no_transaction(kind: ServerKind) -> Result<()> 
     ensure!(count(&target, "t", TRANSACTIONS).await?, "transactions are missing on the target");
     runs_with_three_workers(&shell)?;
 
-    // SIGHUP: filters and a retention are applied, an address and a new section need a restart.
+    // On SIGHUP, the daemon applies the new filters and the new retention. The new [http] section needs a
+    // restart.
     let changed =
         text.replace("exclude = []", "exclude = [\"shop.u\"]").replace("workers = 2", "workers = 3");
     let changed = changed.replace("[log]", "[log]\nretention_hours_max = 900")
         + "\n[messages]\nlevel = \"debug\"\n"
         + "\n[http]\nlisten = \"127.0.0.1:0\"\n";
     std::fs::write(&file, &changed)?;
-    let pid = trial.relay().context("the daemon")?.pid().to_string();
+    let pid = trial.relay().context("the daemon is not running")?.pid().to_string();
     ensure!(std::process::Command::new("kill").args(["-HUP", &pid]).status()?.success());
     let messages = notifications.until("RELOADING=1")?;
-    ensure!(messages.last().is_some_and(|last| last.contains("MONOTONIC_USEC=")), "{messages:?}");
+    ensure!(
+        messages.last().is_some_and(|last| last.contains("MONOTONIC_USEC=")),
+        "the message RELOADING=1 has no time: {messages:?}"
+    );
     notifications.until("READY=1")?;
     trial.primary.sql("INSERT INTO shop.u VALUES (1); INSERT INTO shop.t VALUES (100000)").await?;
     ensure!(count(&target, "t", TRANSACTIONS + 1).await?, "the channel does not continue");
     ensure!(target.sql("SELECT COUNT(*) FROM shop.u").await? == ["0"], "the filter is not applied");
-    // What needs a restart is named again; what was applied is not.
+    // The second reload names again the section that needs a restart. It does not name the settings that the
+    // first reload has applied.
     let again = shell
         .run("config reload -c tailwater.toml --output json")?
         .exits(0)
         .json()?
         .pop()
-        .context("a report")?;
+        .context("`config reload` printed nothing")?;
     ensure!(
         again["applied"] == serde_json::json!([]) && again["needs_restart"] == serde_json::json!(["http"]),
-        "{again:#}"
+        "the second reload reports other settings: {again:#}"
     );
 
-    // A file that is refused changes nothing.
+    // A configuration file that is refused changes nothing.
     std::fs::write(&file, changed.replace("workers = 3", "workers = 3000"))?;
     let refused = shell.run("config reload -c tailwater.toml")?.exits(1);
     refused.stderr_has(&["TW-CFG-0003", "workers must be 1 to 64"]);
@@ -141,12 +146,12 @@ fn runs_with_three_workers(shell: &Shell) -> Result<()> {
         if channels[0]["workers"] == 3 && channels[0]["state"] == "running" {
             return Ok(());
         }
-        ensure!(began.elapsed() < PATIENCE, "{channels:?}");
+        ensure!(began.elapsed() < PATIENCE, "the channel does not run with three workers: {channels:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Whether a table of the target gets that many rows.
+/// Waits until a table of the target has this number of rows. Returns false if that takes too long.
 async fn count(target: &tailwater_sandbox::Server, table: &str, rows: u32) -> Result<bool> {
     let began = Instant::now();
     while began.elapsed() < PATIENCE {

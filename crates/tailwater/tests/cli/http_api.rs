@@ -22,7 +22,7 @@ pub const OPERATOR: &str = "operator-0123456789abcdef";
 pub struct ApiDaemon {
     pub shell: Shell,
     pub http: Http,
-    /// Absent between two runs.
+    /// The process of the daemon; absent while the daemon is stopped.
     pub process: Option<ChildProcess>,
 }
 
@@ -129,8 +129,14 @@ fn every_operation_checks_the_role_of_the_caller() -> Result<()> {
     ensure!(daemon.ask("GET", "/healthz", None, "")?.0 == 200);
     ensure!(daemon.ask("GET", "/primary/orders", None, "")?.0 == 503);
     for path in ["/metrics", "/status"] {
-        ensure!(daemon.ask("GET", path, None, "")?.0 == 401, "{path} without a token");
-        ensure!(daemon.ask("GET", path, Some(READER), "")?.0 == 200, "{path} as a reader");
+        ensure!(
+            daemon.ask("GET", path, None, "")?.0 == 401,
+            "a request for {path} without a token is not refused"
+        );
+        ensure!(
+            daemon.ask("GET", path, Some(READER), "")?.0 == 200,
+            "a request for {path} with the reader's token is refused"
+        );
     }
     let (code, body) = daemon.ask("GET", "/api/v1/channels?show_values=true", Some(READER), "")?;
     ensure!(code == 403, "a reader must not see row values: {code} {body}");
@@ -153,9 +159,12 @@ fn changes_of_known_callers_are_in_the_audit_log() -> Result<()> {
         .collect();
     ensure!(
         seen == [(Some("operator"), Some(200), Some("{\"token\":7}")), (Some("reader"), Some(403), Some("")),],
-        "{text}"
+        "the audit log has other entries: {text}"
     );
-    ensure!(entries[0]["path"] == "/api/v1/captures/orders/stop" && entries[0]["peer"].is_string(), "{text}");
+    ensure!(
+        entries[0]["path"] == "/api/v1/captures/orders/stop" && entries[0]["peer"].is_string(),
+        "the audit log lacks the path or the client's address: {text}"
+    );
     ensure!(!text.contains(READER) && !text.contains(OPERATOR), "the audit log has a token: {text}");
     Ok(())
 }
@@ -213,11 +222,11 @@ fn slow_clients_and_event_streams_do_not_delay_others() -> Result<()> {
             stream.write_all(events.as_bytes())?;
             let mut lines = BufReader::new(stream).lines();
             let status = lines.next().context("the connection was closed")??;
-            ensure!(status.contains("200"), "{status}");
+            ensure!(status.contains("200"), "the request for events got another status than 200: {status}");
             lines
                 .by_ref()
                 .find(|line| line.as_ref().is_ok_and(|line| line == "event: change"))
-                .context("no event")??;
+                .context("the stream ended without an event")??;
             Ok(lines)
         })
         .collect::<Result<_>>()?;
@@ -261,7 +270,7 @@ fn status_of(request: &str, port: u16) -> Result<u16> {
     line.split(' ')
         .nth(1)
         .and_then(|code| code.parse().ok())
-        .with_context(|| format!("no status in {line:?}"))
+        .with_context(|| format!("the first line has no status code: {line:?}"))
 }
 
 /// Allows this process and its children as many open files as the system allows.
@@ -297,7 +306,10 @@ async fn the_listener_offers_tls() -> Result<()> {
     };
     let status = relay(format!("https://localhost:{}", daemon.http.port))?.status().await;
     let status = status.map_err(|error| anyhow!("{}", error.message))?;
-    ensure!(status.server_id == 4201 && !status.is_streaming, "{status:?}");
+    ensure!(
+        status.server_id == 4201 && !status.is_streaming,
+        "the state of the capture is wrong: {status:?}"
+    );
     // A client without TLS gets no answer.
     ensure!(daemon.ask("GET", "/healthz", None, "").is_err());
     Ok(())

@@ -192,7 +192,7 @@ async fn a_relay_accepts_orders_over_http() -> Result<()> {
     ensure!(right.status().await.is_err_and(|unreached| unreached.failure == ProbeFailure::Refused));
     let refused = |answer: Result<(), AckerError>| match answer {
         Err(AckerError::Refused(reason)) => Ok(reason),
-        other => Err(anyhow!("unexpected answer: {other:?}")),
+        other => Err(anyhow!("the order was not refused: {other:?}")),
     };
     refused(right.stop(LeaseToken(1)).await.map(drop))?;
     trial.start_relay()?;

@@ -10,7 +10,7 @@ use tailwater_wire::Flavour;
 
 use crate::shell_session::{Ran, Shell};
 
-/// Time limit of each wait; reached only on a failure.
+/// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
@@ -40,11 +40,11 @@ async fn started(kind: ServerKind, id: u32) -> Result<Server> {
     Ok(Server::start(spec).await?)
 }
 
-/// Ends the daemon that `init` started, also if the test fails.
+/// Ends the daemon that `init` has started, even if the test fails.
 struct StartedDaemon(String);
 
 impl StartedDaemon {
-    /// The daemon whose process `init` printed.
+    /// Returns the daemon whose process id `init` has printed.
     fn of(ran: &Ran) -> Result<Self> {
         let text = ran.text();
         let (_, rest) = text.split_once("runs as process ").with_context(|| text.clone())?;
@@ -95,15 +95,16 @@ async fn from_nothing_to_a_daemon_that_captures(kind: ServerKind) -> Result<()> 
         .sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY); INSERT INTO shop.t VALUES (1)")
         .await?;
     let status = status(&shell)?;
-    ensure!(status["sources"][0]["state"] == "streaming", "{status:#}");
-    ensure!(status["sources"][0]["semi_sync_in_force"] == true, "{status:#}");
+    ensure!(status["sources"][0]["state"] == "streaming", "the source is not streaming: {status:#}");
+    ensure!(status["sources"][0]["semi_sync_in_force"] == true, "semi-sync is not in force: {status:#}");
     ensure!(
         status["clusters"][0]["servers"].as_array().is_some_and(|servers| servers.len() == 2),
-        "{status:#}"
+        "the cluster does not have two servers: {status:#}"
     );
     shell.run("log ls log")?.exits(0).says(&["orders"]);
 
-    // Again: everything is there. A different wish is refused, and with --overwrite the present file is kept.
+    // A repeated `init` has nothing to do. If the wishes differ, it is refused. With --overwrite it keeps the
+    // old file.
     shell
         .run(&format!("{init} --yes"))?
         .exits(0)
@@ -123,11 +124,11 @@ async fn from_nothing_to_a_daemon_that_captures(kind: ServerKind) -> Result<()> 
 fn check_files(shell: &Shell, ran: &Ran) -> Result<()> {
     for (file, mode) in [("orders.cnf", 0o600), ("orders.repl.password", 0o600), ("tailwater.toml", 0o640)] {
         let permissions = std::fs::metadata(shell.path().join(file)).context(file)?.permissions();
-        ensure!(permissions.mode() & 0o777 == mode, "{file}: {:o}", permissions.mode());
+        ensure!(permissions.mode() & 0o777 == mode, "{file} has the wrong mode {:o}", permissions.mode());
     }
     let secret = std::fs::read_to_string(shell.path().join("orders.cnf"))?;
-    let password = secret.split('"').nth(1).context("a password")?;
-    ensure!(password.len() > 20, "{password}");
+    let password = secret.split('"').nth(1).context("orders.cnf has no password")?;
+    ensure!(password.len() > 20, "the generated password is too short: {password}");
     ensure!(!ran.text().contains(password) && !ran.errors().contains(password), "the password is printed");
     let messages = std::fs::read_to_string(shell.path().join("tailwater.messages"))?;
     ensure!(!messages.contains(password), "the password is logged");
@@ -137,8 +138,11 @@ fn check_files(shell: &Shell, ran: &Ran) -> Result<()> {
 fn status(shell: &Shell) -> Result<Value> {
     let began = Instant::now();
     loop {
-        let status =
-            shell.run("status -c tailwater.toml --output json")?.json()?.pop().context("a status")?;
+        let status = shell
+            .run("status -c tailwater.toml --output json")?
+            .json()?
+            .pop()
+            .context("`tailwater status` printed nothing")?;
         let servers = status["clusters"][0]["servers"].as_array().map_or(0, Vec::len);
         if (status["sources"][0]["semi_sync_in_force"] == true && servers == 2) || began.elapsed() > PATIENCE
         {

@@ -73,7 +73,7 @@ impl SlowDump {
 
     fn jobs(&self) -> Result<Vec<Value>> {
         let (code, jobs) = self.daemon.ask("GET", "/api/v1/jobs", Some(READER), "")?;
-        ensure!(code == 200, "a reader may list jobs: {code} {jobs}");
+        ensure!(code == 200, "a reader's request for the list of jobs failed: {code} {jobs}");
         Ok(jobs.as_array().context("the jobs are not a list")?.clone())
     }
 
@@ -87,14 +87,14 @@ impl SlowDump {
                 return Ok(job.clone());
             }
             let log = || std::fs::read_to_string(self.folder("relay.log")).unwrap_or_default();
-            ensure!(started.elapsed() < PATIENCE, "no job is as expected: {jobs:?}\n{}", log());
+            ensure!(started.elapsed() < PATIENCE, "no job satisfies the condition: {jobs:?}\n{}", log());
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 }
 
 fn id_of(job: &Value) -> Result<u64> {
-    job["id"].as_u64().with_context(|| format!("a job without a number: {job}"))
+    job["id"].as_u64().with_context(|| format!("a job has no number: {job}"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -119,7 +119,7 @@ async fn cancelled_and_resumed(kind: ServerKind) -> Result<()> {
             && job["subject"] == subject.as_str()
             && job["progress"]["phase"] == "dumping"
             && job["progress"]["rows_total"].as_u64().is_some_and(|rows| rows > 0),
-        "{job}"
+        "the running dump is not listed correctly: {job}"
     );
     let (_, snapshot) = setup.daemon.ask("GET", "/api/v1/snapshot", Some(READER), "")?;
     ensure!(snapshot["jobs"][0]["id"] == id, "the snapshot does not list the job: {}", snapshot["jobs"]);
@@ -128,34 +128,50 @@ async fn cancelled_and_resumed(kind: ServerKind) -> Result<()> {
     shell.run(&format!("job show {id} -c tailwater.toml"))?.exits(0).says(&["dumping", " rows", &subject]);
 
     let cancel = format!("/api/v1/jobs/{id}/cancel");
-    ensure!(setup.daemon.ask("POST", &cancel, Some(READER), "")?.0 == 403, "a reader must not cancel jobs");
+    ensure!(
+        setup.daemon.ask("POST", &cancel, Some(READER), "")?.0 == 403,
+        "a reader's request to cancel a job was not refused"
+    );
     ensure!(setup.until(|job| job["id"] == id)?["cancellation"].is_null());
     let (code, answer) = setup.daemon.ask("POST", &cancel, Some(OPERATOR), "")?;
-    ensure!(code == 200 && answer["cancellation"]["by"] == "operator", "{code} {answer}");
+    ensure!(
+        code == 200 && answer["cancellation"]["by"] == "operator",
+        "the operator's request to cancel the job failed: {code} {answer}"
+    );
     let output = child.wait_with_output()?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.code() == Some(1)
             && errors.contains("cancelled by operator")
             && errors.contains("TW-BULK-0011"),
-        "the cancelled dump must end as after Ctrl-C, and tell who has cancelled it: {errors}"
+        "the cancelled dump did not end with TW-BULK-0011 and the name of the operator: {errors}"
     );
     let job = setup.until(|job| job["id"] == id && job["state"] != "running")?;
     let message = job["message"].as_str().unwrap_or_default();
     ensure!(
         job["state"] == "cancelled" && message.contains("by operator") && message.contains("--resume"),
-        "{job}"
+        "the job is not listed as cancelled by the operator: {job}"
     );
     let refused = shell.run(&format!("job cancel {id} -c tailwater.toml"))?.exits(1);
     refused.stderr_has(&["TW-JOB-0002", "cancelled"]);
 
     setup.link.set_bandwidth(None);
     let resumed = setup.command(setup.link.port(), "dump dump --resume").output()?;
-    ensure!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
+    ensure!(
+        resumed.status.success(),
+        "the resumed dump failed: {}",
+        String::from_utf8_lossy(&resumed.stderr)
+    );
     let job = setup.until(|job| job["id"] == id + 1 && job["state"] == "finished")?;
-    ensure!(job["code"].is_null() && job["ended_ms"].is_u64(), "{job}");
+    ensure!(
+        job["code"].is_null() && job["ended_ms"].is_u64(),
+        "the finished job has an error code or no end: {job}"
+    );
     let listed = shell.run("job list --output json -c tailwater.toml")?.exits(0).json()?;
-    ensure!(listed.iter().filter_map(|job| job["id"].as_u64()).eq([id + 1, id]), "{listed:?}");
+    ensure!(
+        listed.iter().filter_map(|job| job["id"].as_u64()).eq([id + 1, id]),
+        "the list of jobs is not the resumed and the cancelled dump: {listed:?}"
+    );
 
     let audit = std::fs::read_to_string(setup.folder("log/audit.log"))?;
     ensure!(!audit.contains("/progress"), "reports of progress are in the audit log: {audit}");
@@ -170,57 +186,71 @@ async fn cancelled_and_resumed(kind: ServerKind) -> Result<()> {
 async fn a_failed_load_is_listed_with_its_code() -> Result<()> {
     let Some(setup) = SlowDump::start(ServerKind::Mariadb118).await? else { return Ok(()) };
     let dumped = setup.command(setup.server.port(), "dump dump").output()?;
-    ensure!(dumped.status.success(), "{}", String::from_utf8_lossy(&dumped.stderr));
-    // The tables exist already.
+    ensure!(dumped.status.success(), "the dump failed: {}", String::from_utf8_lossy(&dumped.stderr));
+    // The tables of the dump already exist on the server, so the load is refused.
     let refused = setup.command(setup.server.port(), "load dump").output()?;
-    ensure!(refused.status.code() == Some(4), "{}", String::from_utf8_lossy(&refused.stderr));
+    ensure!(
+        refused.status.code() == Some(4),
+        "the load did not end with exit code 4: {}",
+        String::from_utf8_lossy(&refused.stderr)
+    );
     let job = setup.until(|job| job["kind"] == "load" && job["state"] == "failed")?;
     let code = job["code"].as_str().unwrap_or_default();
-    ensure!(code.starts_with("TW-BULK-") && job["message"].is_string(), "{job}");
+    ensure!(
+        code.starts_with("TW-BULK-") && job["message"].is_string(),
+        "the failed job has no error code or message: {job}"
+    );
     Ok(())
 }
 
-/// The list survives a restart of the daemon, and a command that runs meanwhile continues to report. When the
-/// command is killed, its job is lost.
+/// The list of jobs survives a restart of the daemon. A command that runs during the restart continues to
+/// report. If the command is killed, its job is listed as lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_survives_a_restart_of_the_daemon_and_is_lost_after_a_kill() -> Result<()> {
     let Some(mut setup) = SlowDump::start(ServerKind::Mariadb118).await? else { return Ok(()) };
     let (mut child, job) = setup.start_dump("dump")?;
     let (id, rows) = (id_of(&job)?, job["progress"]["rows"].as_u64());
-    let process = setup.daemon.process.take().context("the daemon runs")?;
+    let process = setup.daemon.process.take().context("the daemon is not running")?;
     process.terminate(PATIENCE).await?;
     setup.daemon.run()?;
     let job = setup.until(|job| job["id"] == id && job["progress"]["rows"].as_u64() > rows)?;
-    ensure!(job["state"] == "running", "{job}");
+    ensure!(job["state"] == "running", "the job is not listed as running after the restart: {job}");
     child.kill()?;
     child.wait()?;
     let job = setup.until(|job| job["id"] == id && job["state"] != "running")?;
     let message = job["message"].as_str().unwrap_or_default();
-    ensure!(job["state"] == "lost" && message.contains(&format!("process {}", child.id())), "{job}");
-    let process = setup.daemon.process.take().context("the daemon runs")?;
+    ensure!(
+        job["state"] == "lost" && message.contains(&format!("process {}", child.id())),
+        "the job of the killed command is not listed as lost: {job}"
+    );
+    let process = setup.daemon.process.take().context("the daemon is not running")?;
     process.kill().await?;
     setup.daemon.run()?;
     let job = setup.until(|job| job["id"] == id)?;
-    ensure!(job["state"] == "lost", "{job}");
+    ensure!(job["state"] == "lost", "the job is not listed as lost after the second restart: {job}");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_that_hangs_does_not_hold_up_a_dump() -> Result<()> {
     let Some(mut setup) = SlowDump::start(ServerKind::Mysql97).await? else { return Ok(()) };
-    // It stays stopped until the dump has ended.
-    setup.daemon.process.as_mut().context("the daemon runs")?.pause()?;
+    // The daemon is frozen until the dump has ended.
+    setup.daemon.process.as_mut().context("the daemon is not running")?.pause()?;
     let dumped = setup.command(setup.server.port(), "dump dump").output()?;
-    ensure!(dumped.status.success(), "{}", String::from_utf8_lossy(&dumped.stderr));
-    setup.daemon.process.as_mut().context("the daemon runs")?.resume()?;
+    ensure!(
+        dumped.status.success(),
+        "the dump failed while the daemon was frozen: {}",
+        String::from_utf8_lossy(&dumped.stderr)
+    );
+    setup.daemon.process.as_mut().context("the daemon is not running")?.resume()?;
     // Without a daemon, the dump succeeds with one warning.
-    let process = setup.daemon.process.take().context("the daemon runs")?;
+    let process = setup.daemon.process.take().context("the daemon is not running")?;
     process.terminate(PATIENCE).await?;
     let dumped = setup.command(setup.server.port(), "dump again").output()?;
     let errors = String::from_utf8_lossy(&dumped.stderr);
     ensure!(
         dumped.status.success() && errors.matches("TW-CTL-0001").count() == 1,
-        "the dump without a daemon must succeed with one warning: {errors}"
+        "the dump without a daemon failed, or did not print exactly one warning: {errors}"
     );
     ensure!(Path::new(&setup.folder("again")).join("journal.jsonl").exists());
     Ok(())
@@ -231,11 +261,17 @@ fn hostile_requests_about_jobs_are_refused() -> Result<()> {
     let daemon = ApiDaemon::start("")?;
     let good = json!({"kind": "dump", "subject": "x".repeat(5_000)}).to_string();
     let (code, registered) = daemon.ask("POST", "/api/v1/jobs", Some(OPERATOR), &good)?;
-    ensure!(code == 201 && registered["id"] == 1, "{code} {registered}");
+    ensure!(code == 201 && registered["id"] == 1, "the job was not registered: {code} {registered}");
     let (_, job) = daemon.ask("GET", "/api/v1/jobs/1", Some(READER), "")?;
-    // A program on another machine has no process here.
-    ensure!(job["subject"].as_str().is_some_and(|text| text.len() < 1_100), "{job}");
-    ensure!(job["user"] == "operator" && job["process"].is_null(), "{job}");
+    // The request came over TCP, so the daemon does not know the process of the job.
+    ensure!(
+        job["subject"].as_str().is_some_and(|text| text.len() < 1_100),
+        "the long subject was not cut: {job}"
+    );
+    ensure!(
+        job["user"] == "operator" && job["process"].is_null(),
+        "the job has another user, or a process: {job}"
+    );
     let long = json!({"progress": {"phase": "x".repeat(70_000)}}).to_string();
     let many = json!({"progress": {"phase": "x"}, "log": vec!["line\u{1b}[2J"; 2_000]}).to_string();
     let end = r#"{"outcome":"finished"}"#;
@@ -267,7 +303,11 @@ fn hostile_requests_about_jobs_are_refused() -> Result<()> {
         );
     }
     let (_, job) = daemon.ask("GET", "/api/v1/jobs/1", Some(READER), "")?;
-    ensure!(job["log"].as_array().is_some_and(|lines| lines.len() == 50), "{}", job["log"]);
+    ensure!(
+        job["log"].as_array().is_some_and(|lines| lines.len() == 50),
+        "the job's log does not have 50 lines: {}",
+        job["log"]
+    );
     daemon.shell.run("job show 1 -c tailwater.toml")?.exits(0).stdout_lacks(&["\u{1b}"]);
     daemon.shell.run("job show 2 -c tailwater.toml")?.exits(1).stderr_has(&["TW-JOB-0001", "job list"]);
     Ok(())

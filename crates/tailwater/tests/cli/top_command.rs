@@ -108,12 +108,12 @@ impl Top {
         self.shows_if(texts, |_| true)
     }
 
-    /// Waits until a line of the screen ends with this text. A prompt may come before it.
+    /// Waits until a line of the screen ends with this text. A shell prompt may come before the text.
     fn shows_line(&self, text: &str) -> Result<String> {
         self.shows_if(&[text], |screen| screen.lines().any(|line| line.ends_with(text)))
     }
 
-    /// Presses keys, and waits for the texts.
+    /// Presses keys, and waits until the screen contains the texts.
     fn press(&self, keys: &[&str], texts: &[&str]) -> Result<String> {
         self.0.press(keys)?;
         self.shows(texts)
@@ -137,19 +137,19 @@ async fn top_in_a_terminal(kind: ServerKind) -> Result<()> {
     top.command("")?;
     screens_with_writes(&top, &shell)?;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "errors of the load: {:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload failed: {:?}", report.errors);
 
     failed_channel(&top, &trial, &target).await?;
     replica.kill().await?;
     let clusters = top.press(&["3"], &["CLUSTER primary", "NO ANSWER", "! server db2"])?;
-    ensure!(clusters.contains("what to do"), "no remedy:\n{clusters}");
+    ensure!(clusters.contains("what to do"), "the screen shows no remedy:\n{clusters}");
 
     silence_of_the_daemon(&top, &mut trial).await?;
     end_of_the_program(&top, &shell)?;
     loss_of_the_terminal(top, &shell)
 }
 
-/// The screens while clients write.
+/// Checks every screen while clients write.
 fn screens_with_writes(top: &Top, shell: &Shell) -> Result<()> {
     let writes = |screen: &str| {
         let source = words(screen, "primary");
@@ -178,15 +178,18 @@ fn screens_with_writes(top: &Top, shell: &Shell) -> Result<()> {
     top.press(&["p"], &["p pause"])?;
     let once = shell.run("top -c tailwater.toml --once")?.exits(0);
     let once = once.says(&["[1 Overview]", "primary", "streaming", "in force", "db2", "LOG DISK"]).text();
-    ensure!(!once.contains('\x1b') && !too_wide(&once), "colours, or a line is too wide: {once}");
+    ensure!(
+        !once.contains('\x1b') && !too_wide(&once),
+        "the output has colours, or a line is too wide: {once}"
+    );
     let rate = words(&once, "primary").iter().filter(|word| word.ends_with("iB") || **word == "B").count();
-    ensure!(rate == 1, "no write rate: {once}");
+    ensure!(rate == 1, "the output has no write rate: {once}");
     let ascii = shell.run("top -c tailwater.toml --once --screen trends --ascii")?.exits(0);
-    ensure!(ascii.text().is_ascii(), "not ASCII: {}", ascii.text());
+    ensure!(ascii.text().is_ascii(), "the output has characters that are not ASCII: {}", ascii.text());
     Ok(())
 }
 
-/// The target lacks a table: the channel fails, and the screens say what to do.
+/// The target lacks a table, so the channel fails. The screens then say what to do.
 async fn failed_channel(top: &Top, trial: &Trial, target: &Server) -> Result<()> {
     trial.primary.sql("CREATE DATABASE lost; CREATE TABLE lost.t (name VARCHAR(40) PRIMARY KEY)").await?;
     let mut tries = 0;
@@ -205,14 +208,14 @@ async fn failed_channel(top: &Top, trial: &Trial, target: &Server) -> Result<()>
 
 /// The daemon hangs, resumes, is killed, and starts again.
 async fn silence_of_the_daemon(top: &Top, trial: &mut Trial) -> Result<()> {
-    trial.relay().ok_or_else(|| anyhow!("no relay"))?.pause()?;
+    trial.relay().ok_or_else(|| anyhow!("the daemon is not running"))?.pause()?;
     top.press(
         &["1"],
         &["NO ANSWER for", "No answer from the daemon since", "it may hang", "below is its last state"],
     )?;
     // The keyboard still works.
     top.press(&["2"], &["[2 Channels]", "NO ANSWER for"])?;
-    trial.relay().ok_or_else(|| anyhow!("no relay"))?.resume()?;
+    trial.relay().ok_or_else(|| anyhow!("the daemon is not running"))?.resume()?;
     top.shows_if(&["[2 Channels]"], |screen| !screen.contains("NO ANSWER"))?;
     trial.kill_relay().await?;
     top.press(
@@ -224,14 +227,14 @@ async fn silence_of_the_daemon(top: &Top, trial: &mut Trial) -> Result<()> {
     Ok(())
 }
 
-/// The terminal is as before, whatever ends the program; and all sizes work.
+/// The program works at all sizes of the terminal. However the program ends, it restores the terminal.
 fn end_of_the_program(top: &Top, shell: &Shell) -> Result<()> {
     for (columns, lines, text) in [(10, 3, "[1 Overvie"), (200, 50, "ACKERS"), (80, 24, "SEMI-SYNC\n")] {
         top.0.resize(columns, lines)?;
         top.shows_if(&[text], |screen| screen.lines().count() == usize::from(lines))?;
     }
     let is_restored = |mark: &str| -> Result<()> {
-        // Keys that are typed earlier would go to the program.
+        // The program must have ended, because otherwise it would receive the keys.
         top.shows_if(&[], |screen| !screen.contains("Overview"))?;
         top.0.type_text(&format!("stty -a > {mark}.stty; echo {mark}=$?"))?;
         top.0.press(&["Enter"])?;
@@ -273,7 +276,7 @@ fn loss_of_the_terminal(top: Top, shell: &Shell) -> Result<()> {
     drop(top);
     let started = Instant::now();
     while runs() {
-        ensure!(started.elapsed() < PATIENCE, "the program runs on without a terminal: {pid}");
+        ensure!(started.elapsed() < PATIENCE, "the program keeps running without a terminal: {pid}");
         std::thread::sleep(Duration::from_millis(50));
     }
     Ok(())

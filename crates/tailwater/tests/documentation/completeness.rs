@@ -45,16 +45,17 @@ fn everything_that_a_user_can_name_is_documented() -> Result<()> {
     Ok(())
 }
 
-/// Each metric has a row in the page of metrics.
+/// Returns the metrics that do not have exactly one row in the page of metrics.
 fn missing_metrics() -> Result<Vec<String>> {
     let page = page("metrics.md")?;
     let families = METRIC_GROUPS.iter().flat_map(|group| group.families);
     let names: Vec<_> = families.map(|family| family.sample_name()).collect();
-    ensure!(names.len() > 50, "{names:?}");
+    ensure!(names.len() > 50, "only these metrics were found: {names:?}");
     Ok(names.into_iter().filter(|name| page.matches(&format!("| `{name}` |")).count() != 1).collect())
 }
 
-/// Each key of the default configuration, which has all of them, is in its section of the page.
+/// Returns the configuration keys and sections that the page of the configuration does not contain. The
+/// default configuration has all keys.
 fn missing_keys() -> Result<Vec<String>> {
     let page = page("config.md")?;
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -76,7 +77,7 @@ fn missing_keys() -> Result<Vec<String>> {
     Ok(missing)
 }
 
-/// Each code that the sources of the program have is a row of a table of the reference.
+/// Returns the error codes in the sources of the program that no table of the reference contains.
 fn missing_codes() -> Result<Vec<String>> {
     let mut pages = String::new();
     for path in files_below(&workspace().join("docs/reference"), "md")? {
@@ -108,7 +109,8 @@ fn is_code(text: &str) -> bool {
     is_area && number.len() == 4 && number.chars().all(|c| c.is_ascii_digit())
 }
 
-/// Each path of the OpenAPI document, with its method, and each other path is in its page.
+/// Returns the paths of the OpenAPI document, with their methods, and the parts of other paths that their
+/// page does not contain.
 fn missing_paths() -> Result<Vec<String>> {
     let document = serde_json::to_value(tailwater_http_api::openapi::document())?;
     let paths = document["paths"].as_object().context("the OpenAPI document has no paths")?;
@@ -137,8 +139,9 @@ fn missing_paths() -> Result<Vec<String>> {
     Ok(missing)
 }
 
-/// The requests in the first column of the page's table. A parameter of a path is written in capital letters,
-/// and is in braces in the result. In one row, later words replace the end of the row's path.
+/// Returns the requests in the first column of the page's table. A parameter of a path is in capital letters
+/// in the page, and in braces in the result. If a row has more than one word, each further word replaces the
+/// end of the path.
 fn documented_requests(page: &str) -> BTreeSet<String> {
     let mut requests = BTreeSet::new();
     for row in page.lines().filter(|line| line.starts_with("| `")) {

@@ -1,5 +1,5 @@
-//! Runs the code blocks of docs/first-hour.md as they stand, one after the other in one shell, and compares
-//! their output with the page.
+//! Runs the code blocks of docs/first-hour.md unchanged, one after the other in one shell, and compares their
+//! output with the page.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,9 +11,9 @@ use tailwater_sandbox::{ChildProcess, ReservedPort, ServerKind};
 use super::markdown::{CodeBlock, code_blocks, workspace};
 use crate::shell_session::PROGRAM;
 
-/// Time limit of the page; reached only on a failure.
+/// Time limit for all blocks of the page. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Starts a line of output that tells which block begins.
+/// Start of the line that is printed before the output of each block.
 const MARK: &str = "@@ block at line ";
 
 /// Returns the blocks that a reader with this server pastes, and the output that the page shows.
@@ -84,7 +84,7 @@ fn compare(block: &CodeBlock, printed: &str) -> Result<()> {
 /// Returns a script that runs the blocks, and prints a line with the block's position before each block.
 fn script(blocks: &[CodeBlock]) -> String {
     let blocks = blocks.iter().filter(|block| block.language == "sh");
-    // A reader sees an error; the script ends at it.
+    // A reader stops at a command that fails, and so does the script.
     let start = "set -eo pipefail\n".to_owned();
     blocks.fold(start, |script, block| script + &format!("echo '{MARK}{}'\n{}", block.line, block.text))
 }
@@ -99,7 +99,10 @@ async fn follow_the_page(kind: ServerKind) -> Result<()> {
     let Some(install) = tailwater_sandbox::require(kind) else { return Ok(()) };
     let page = std::fs::read_to_string(workspace().join("docs/first-hour.md"))?;
     let blocks = blocks_for(&page, kind.client());
-    ensure!(blocks.iter().filter(|block| block.language == "sh").count() >= 12, "{blocks:#?}");
+    ensure!(
+        blocks.iter().filter(|block| block.language == "sh").count() >= 12,
+        "the page has too few shell blocks: {blocks:#?}"
+    );
 
     let folder = tempfile::tempdir()?;
     let programs = install.write_wrappers(folder.path())?;
@@ -120,14 +123,16 @@ async fn follow_the_page(kind: ServerKind) -> Result<()> {
         format!("{output}\ntailwater.log:\n{log}")
     };
     let status = ended.with_context(logs)?;
-    ensure!(status.success(), "{status}: {}", logs());
+    ensure!(status.success(), "the script of the page ended with {status}: {}", logs());
 
     let mut last = 0;
     for block in blocks {
         match block.language.as_str() {
             "sh" => last = block.line,
-            // Before the first block that runs there is a diagram.
-            "text" if last > 0 => compare(&block, printed_by(last, &output).context("no output")?)?,
+            // The text before the first shell block is a diagram, not an output.
+            "text" if last > 0 => {
+                compare(&block, printed_by(last, &output).context("the block has printed nothing")?)?
+            }
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Each fault of a cluster with two relays fires its alerts, and no other, in a real Prometheus that scrapes
+//! Each fault of a cluster with two relays fires its alerts, and no other alerts. A real Prometheus scrapes
 //! both daemons. The alerts end with the fault.
 
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ use crate::shell_session::Shell;
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How many times in a row the alerts must be the expected ones.
+/// How many times in a row the firing alerts must be the expected ones.
 const CONFIRMATIONS: u32 = 6;
 
 /// Prometheus with the alert rules of docs/monitoring, which fire within seconds.
@@ -45,19 +45,19 @@ impl Alerts {
         Ok(Self { prometheus, _folder: folder })
     }
 
-    /// The alerts that Prometheus knows: firing ones, and others.
+    /// Returns all alerts of Prometheus, whether they fire or not.
     fn all(&self) -> Result<Vec<Value>> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.prometheus.port()))?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(b"GET /api/v1/alerts HTTP/1.0\r\nHost: x\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
-        let (_, body) = answer.split_once("\r\n\r\n").context("no body")?;
+        let (_, body) = answer.split_once("\r\n\r\n").context("the response has no body")?;
         let body: Value = serde_json::from_str(body)?;
         body["data"]["alerts"].as_array().cloned().with_context(|| body.to_string())
     }
 
-    /// Waits until exactly these alerts fire, and stay the only ones.
+    /// Waits until exactly these alerts fire, and no other alert fires for some time.
     async fn until(&self, fault: &str, expected: &[&str]) -> Result<()> {
         let expected: BTreeSet<_> = expected.iter().map(|name| format!("Tailwater{name}")).collect();
         let (started, mut confirmations) = (Instant::now(), 0);
@@ -71,7 +71,10 @@ impl Alerts {
             for alert in firing {
                 for text in ["summary", "description"] {
                     let text = alert["annotations"][text].as_str().unwrap_or_default();
-                    ensure!(!text.is_empty() && !text.contains("<no value>"), "{alert:#}");
+                    ensure!(
+                        !text.is_empty() && !text.contains("<no value>"),
+                        "the alert has an empty or incomplete text: {alert:#}"
+                    );
                 }
             }
             ensure!(
@@ -94,8 +97,8 @@ fn names_of(names: &BTreeSet<String>) -> String {
     }
 }
 
-/// The rules with short times. That of a disk that fills is left out, because other programs of this machine
-/// may fill its disk.
+/// Returns the alert rules with short times. The rule about a disk that is filling is left out, because other
+/// programs of this machine may fill its disk.
 fn fast_rules() -> String {
     let mut rules = String::new();
     let mut is_left_out = false;
@@ -110,7 +113,8 @@ fn fast_rules() -> String {
             true => "        for: 2s".to_owned(),
             false => line.replace("[5m]", "[10s]").replace("[15m]", "[10s]"),
         };
-        // A lag of seconds; a disk that is slower, and one that is fuller, than that of any test.
+        // A lag of a few seconds must fire. The limits of slow and full disks are so far off that only the
+        // faults of this test exceed them.
         let line = line.replace("_delay_seconds > 60", "_delay_seconds > 3");
         rules += &line.replace("))) > 0.1", "))) > 0.9").replace("5 * 2^30", "200 * 2^20");
         rules.push('\n');
@@ -131,11 +135,15 @@ impl LogDisk {
             Command::new("mount").args(["-t", "tmpfs", "-o", "size=1g", "tmpfs"]).arg(log).output()?;
         let disk = mounted.status.success().then(|| Self(log.to_owned()));
         let copied = Command::new("cp").arg("-a").arg(copy.join(".")).arg(log).output()?;
-        ensure!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+        ensure!(
+            copied.status.success(),
+            "the log cannot be copied: {}",
+            String::from_utf8_lossy(&copied.stderr)
+        );
         Ok(disk)
     }
 
-    /// Leaves three of a hundred parts free.
+    /// Fills the file system until 3 % of it are free.
     fn fill(&self) -> Result<()> {
         let space = rustix::fs::statvfs(&self.0)?;
         let used = (space.f_blocks - space.f_bfree) * space.f_frsize;
@@ -145,14 +153,19 @@ impl LogDisk {
     fn resize(&self, size: &str) -> Result<()> {
         let remount = format!("remount,size={size}");
         let output = Command::new("mount").args(["-o", &remount]).arg(&self.0).output()?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            output.status.success(),
+            "the file system cannot be resized: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         Ok(())
     }
 }
 
 impl Drop for LogDisk {
     fn drop(&mut self) {
-        // The daemon that writes there may not have ended yet.
+        // The daemon that writes to the file system may not have ended yet. The option -l unmounts the file
+        // system anyway.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
@@ -244,7 +257,7 @@ async fn alerts_follow_faults(kind: ServerKind) -> Result<()> {
     let alerts = Alerts::start(&prometheus, &ports, Some(&pair.shell.path().join("token")))?;
     let Pair { shell, trial, follower, second, load, etcd: (etcd, _folder), ports: _ports, .. } = pair;
     let report = load.finish().await;
-    ensure!(report.errors.is_empty(), "{:?}", report.errors);
+    ensure!(report.errors.is_empty(), "clients of the test workload failed: {:?}", report.errors);
     let writer = Writer::start(&trial.primary).await?;
     let mut faults = Faults { shell, trial, follower, second, etcd, target, writer, alerts, kind };
     faults.backup_and_check().await?;
@@ -259,7 +272,8 @@ async fn alerts_follow_faults(kind: ServerKind) -> Result<()> {
 }
 
 impl Faults {
-    /// There is no backup and no result of a check; then both; then an old backup, and drift.
+    /// First there is no backup and no check result, then there are both. Later the backup is too old, and
+    /// the check finds drift.
     async fn backup_and_check(&self) -> Result<()> {
         let shell = &self.shell;
         self.alerts.until("no backup, no check", &["BackupTooOld", "ResultUnreadable"]).await?;
@@ -303,7 +317,7 @@ impl Faults {
         Ok(())
     }
 
-    /// An operator pauses failovers; etcd does not answer.
+    /// An operator pauses failovers. Later etcd does not answer.
     async fn manager(&mut self) -> Result<()> {
         let shell = &self.shell;
         shell.run("manager pause -c tailwater.toml")?.exits(0);
@@ -316,8 +330,8 @@ impl Faults {
         self.alerts.until("etcd answers", &[]).await
     }
 
-    /// A client switches semi-sync off. A restart switches it on again: after a statement that does, it would
-    /// not be known whether semi-sync survives a restart.
+    /// A client disables semi-sync. A restart of the primary enables it again. A statement would not do,
+    /// because then it would be unknown whether semi-sync survives a restart.
     async fn semi_sync(&mut self) -> Result<()> {
         let side = if self.kind.flavour() == Flavour::MySql { "source" } else { "master" };
         self.trial.primary.sql(&format!("SET GLOBAL rpl_semi_sync_{side}_enabled = 0")).await?;
@@ -389,7 +403,7 @@ impl Faults {
         }
         second.start()?;
         self.alerts.until("a disk with free space", &[]).await?;
-        // Nothing may be written to the full disk.
+        // The client must write nothing to the log while its disk is full.
         self.writer.pause();
         disk.fill()?;
         self.alerts.until("a full disk", &["LogDiskLow"]).await?;
@@ -413,7 +427,7 @@ async fn rewound_primary(kind: ServerKind) -> Result<()> {
     let (Some(_), Some(prometheus)) = (require(kind), Prometheus::require()) else { return Ok(()) };
     let shell = Shell::new()?;
     let (mut trial, port) = daemon(&shell, kind, "").await?;
-    // With another server, a capture that refuses its source waits for orders.
+    // The cluster has a second server. So a capture that refuses its source waits for orders of the manager.
     let beside = follower(kind, 12, "beside").await?;
     trial.add_channel(&member("db2", &beside))?;
     trial.start_relay()?;
@@ -453,6 +467,10 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
         std::fs::remove_dir_all(to)?;
     }
     let output = Command::new("cp").arg("-a").arg(from).arg(to).output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "the folder cannot be copied: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(())
 }

@@ -94,7 +94,7 @@ async fn a_former_primary_without_an_audit_record_keeps_its_extra_transactions()
     let alone =
         commit_without_acknowledgement(&trial.primary, &shell, "UPDATE shop.t SET v = v + 40").await?;
     trial.primary.kill().await?;
-    ensure!(alone.await?.is_err(), "the commit was acknowledged");
+    ensure!(alone.await?.is_err(), "the client got an OK for a commit without an ACK");
     restart_without_records(&mut trial, &new, &shell).await?;
     until("the automatic rejoin to be refused", async || {
         let log = std::fs::read_to_string(trial.relay_output())?;
@@ -104,9 +104,12 @@ async fn a_former_primary_without_an_audit_record_keeps_its_extra_transactions()
     let old = &trial.primary;
     ensure!(
         old.sql("SELECT GROUP_CONCAT(v ORDER BY id) FROM shop.t").await? == ["41,42"],
-        "the transaction was undone"
+        "the rejoin has undone the transaction"
     );
-    ensure!(old.sql("SELECT @@GLOBAL.read_only").await? == ["0"], "the server was made read-only");
+    ensure!(
+        old.sql("SELECT @@GLOBAL.read_only").await? == ["0"],
+        "the refused rejoin has made the server read-only"
+    );
     shell.run("rejoin -c tailwater.toml primary db1")?.exits(0).says(&["undone: 1 transactions"]);
     follows(&new, old, "first").await?;
     trial.stop_relay().await
@@ -238,9 +241,9 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     let writer =
         commit_without_acknowledgement(&trial.primary, &shell, "UPDATE shop.t SET v = v + 40").await?;
     trial.primary.kill().await?;
-    ensure!(writer.await?.is_err(), "the commit was acknowledged");
+    ensure!(writer.await?.is_err(), "the client got an OK for a commit without an ACK");
     let leader = trial.wait_failed_over(PRIMARY_NAME).await?;
-    ensure!(leader == new.name(), "the new primary is {leader}");
+    ensure!(leader == new.name(), "a wrong server is the new primary: {leader}");
     wait_writable(&new).await?;
     new.sql("INSERT INTO shop.t VALUES (3, 3)").await?;
 
@@ -292,7 +295,7 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
         Flavour::MySql => "SHOW REPLICA STATUS",
         Flavour::MariaDb => "SHOW ALL SLAVES STATUS",
     };
-    ensure!(old.sql(status).await?.is_empty(), "the former primary replicates");
+    ensure!(old.sql(status).await?.is_empty(), "the former primary replicates although it was not rejoined");
 
     // Create a table that no other server has.
     old.sql("SET GLOBAL read_only=0; CREATE TABLE shop.errant (id INT)").await?;

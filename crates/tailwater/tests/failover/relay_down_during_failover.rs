@@ -55,8 +55,9 @@ async fn failed_over_without_second_relay() -> Result<Option<(Pair, Http)>> {
     let mut pair = Pair::start(kind, &program, settings, "", TrialDurability::Reduced, options).await?;
     let http = Http { port: pair.ports.1.number() };
     pair.make_first_active().await?;
-    // A replica that the manager first sees in the probe of the primary that follows the relay's death counts
-    // as an unknown replica with semi-sync. So let the manager see the relay's connection first.
+    // The manager must see the connection of the second relay to the primary before that relay dies. If the
+    // manager sees the connection for the first time in a probe after the death, it counts the relay as an
+    // unknown semi-sync replica.
     tokio::time::sleep(Duration::from_secs(3)).await;
     pair.wait_for_more_commits().await?;
     let load = replace_load(&mut pair, &WorkloadSpec { transactions: Some(0), ..WorkloadSpec::new(1) });

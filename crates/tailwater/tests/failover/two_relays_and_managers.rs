@@ -253,7 +253,7 @@ impl Pair {
 
     /// Makes sure that the first manager holds the lease.
     pub async fn make_first_active(&mut self) -> Result<()> {
-        // Until one of them acts, either of them may get the lease.
+        // Until one of the managers acts, either of them may get the lease.
         let started = Instant::now();
         while !has_lease(&status(&self.shell)?) {
             if !has_lease(&status(&self.second.shell)?) {
@@ -448,7 +448,7 @@ async fn other_manager_knows_the_accepted_data_loss(kind: ServerKind) -> Result<
     )
     .await?;
     pair.trial.primary.kill().await?;
-    ensure!(kept.await?.is_err(), "the commit was acknowledged");
+    ensure!(kept.await?.is_err(), "the client got an OK for a commit without an ACK");
     let ran = pair.shell.run("failover primary --allow-data-loss -c tailwater.toml")?.exits(0);
     ran.says(&["db2 is primary", "may be lost"]);
     pair.second.start()?;
@@ -470,8 +470,14 @@ async fn other_manager_knows_the_accepted_data_loss(kind: ServerKind) -> Result<
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let old = &pair.trial.primary;
-    ensure!(old.sql("SELECT COUNT(*) FROM tw_load.kept").await? == ["1"], "the transaction was undone");
-    ensure!(old.sql("SHOW ALL SLAVES STATUS").await?.is_empty(), "the former primary replicates");
+    ensure!(
+        old.sql("SELECT COUNT(*) FROM tw_load.kept").await? == ["1"],
+        "the rejoin has undone the transaction"
+    );
+    ensure!(
+        old.sql("SHOW ALL SLAVES STATUS").await?.is_empty(),
+        "the former primary replicates although it was not rejoined"
+    );
     Ok(())
 }
 

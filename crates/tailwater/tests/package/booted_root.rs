@@ -26,8 +26,9 @@ pub fn require(image: &Path) -> bool {
         Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         Err(error) => error.to_string(),
     };
-    let line = format!("SKIPPED the test of the unit: needs containers of systemd-nspawn: {missing}");
-    // Not `eprintln!`, whose output the test harness hides for tests that pass.
+    let line = format!("SKIPPED the test of the systemd unit: needs containers of systemd-nspawn: {missing}");
+    // The line is not printed with `eprintln!`, because the test harness hides that output if the test
+    // passes.
     let _ = writeln!(std::io::stderr(), "{line}");
     false
 }
@@ -62,7 +63,7 @@ impl BootedRoot {
         let output = self.output(line)?;
         let (text, errors) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        ensure!(output.status.success(), "{line}: {}: {text}{errors}", output.status);
+        ensure!(output.status.success(), "the command {line} ended with {}: {text}{errors}", output.status);
         Ok(format!("{text}{errors}"))
     }
 

@@ -48,7 +48,8 @@ pub fn require() -> Option<PathBuf> {
     let line = format!("SKIPPED the test of the Debian package: needs {missing}");
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
     assert!(!set("CI") || set("TAILWATER_ALLOW_MISSING_SERVERS"), "{line}");
-    // `eprintln!` is not used, because the test harness hides its output for tests that pass.
+    // The line is not printed with `eprintln!`, because the test harness hides that output if the test
+    // passes.
     let _ = writeln!(std::io::stderr(), "{line}");
     None
 }
@@ -131,7 +132,7 @@ impl CleanRoot {
         let output = self.output(line)?;
         let (text, errors) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        ensure!(output.status.success(), "{line}: {}: {text}{errors}", output.status);
+        ensure!(output.status.success(), "the command {line} ended with {}: {text}{errors}", output.status);
         Ok(format!("{text}{errors}"))
     }
 
@@ -197,6 +198,6 @@ impl CleanRoot {
 fn done(command: &mut Command) -> Result<()> {
     let output = command.output().with_context(|| format!("{command:?}"))?;
     let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{command:?}: {}: {errors}", output.status);
+    ensure!(output.status.success(), "{command:?} ended with {}: {errors}", output.status);
     Ok(())
 }

@@ -109,9 +109,9 @@ fn installed_and_idle(root: &CleanRoot) -> Result<()> {
         "/usr/share/zsh/vendor-completions/_tailwater",
         "/usr/share/fish/vendor_completions.d/tailwater.fish",
     ] {
-        ensure!(root.read(script)?.contains("switchover"), "{script}");
+        ensure!(root.read(script)?.contains("switchover"), "the completion script {script} lacks a command");
     }
-    // The example starts nothing, and the message says why.
+    // The unchanged example configuration is refused, and the message says why.
     let refused = root.output(&format!("tailwater config check -c {CONFIG}"))?;
     let message = String::from_utf8_lossy(&refused.stderr);
     ensure!(

@@ -77,8 +77,11 @@ async fn systemd_starts_watches_upgrades_and_stops_the_daemon() -> Result<()> {
     booted.run("dpkg --purge tailwater")?;
     booted.until_property(UNIT, "ActiveState", |state| state == "inactive")?;
     ensure!(!root.path("/etc/systemd/system/multi-user.target.wants/tailwater.service").is_symlink());
-    ensure!(!root.path("/etc/systemd/system/tailwater.service").is_symlink(), "the unit is not masked");
-    ensure!(root.path("/var/lib/tailwater/log/orders").is_dir(), "the log is kept");
+    ensure!(
+        !root.path("/etc/systemd/system/tailwater.service").is_symlink(),
+        "the purge has left the unit masked"
+    );
+    ensure!(root.path("/var/lib/tailwater/log/orders").is_dir(), "the purge has deleted the log");
     Ok(())
 }
 

@@ -1,5 +1,5 @@
-//! Every view and dialog in light and dark, wide and on a phone: axe-core finds nothing, nothing is cut off,
-//! and a page is small.
+//! Tests every view and dialog in light and dark colours, on a wide screen and on a phone: axe-core finds no
+//! problem, nothing is cut off, and the first page is small.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::ServerKind;
@@ -7,7 +7,7 @@ use tailwater_sandbox::ServerKind;
 use super::browser::Browser;
 use super::page_daemon::{OPERATOR, PageDaemon};
 
-/// Everything that the first page of a browser loads, in bytes.
+/// Maximum size of everything that a browser loads with the first page, in bytes.
 const PAGE_BYTES_MAX: u64 = 200 << 10;
 
 const VIEWS: [(&str, &str); 8] = [
@@ -42,7 +42,7 @@ async fn every_view_is_accessible_in_light_dark_and_on_a_phone() -> Result<()> {
     let loaded = browser.client.execute(loaded, Vec::new()).await?;
     println!("the first page: {bytes} bytes, loaded within {loaded} ms");
 
-    // Something is wrong, so that the pages have every kind of content.
+    // The test causes problems, so that the pages have every kind of content.
     daemon.trial.primary.sql("INSERT INTO shop.orders VALUES (1, 'one')").await?;
     browser
         .until("the target has the row", async || {
@@ -107,7 +107,7 @@ async fn every_view_is_accessible_in_light_dark_and_on_a_phone() -> Result<()> {
 
 async fn accessible(browser: &Browser, what: &str) -> Result<()> {
     let problems = browser.accessibility_problems().await?;
-    ensure!(problems.is_empty(), "{what}: {problems:#?}");
+    ensure!(problems.is_empty(), "{what} has problems: {problems:#?}");
     Ok(())
 }
 

@@ -35,7 +35,7 @@ struct DevTools {
     parameters: Value,
 }
 
-/// The messages of the console since the last time.
+/// The command that returns the messages of the console since its last call.
 #[derive(Debug)]
 struct ConsoleLog;
 
@@ -102,11 +102,12 @@ impl Browser {
         Ok(())
     }
 
-    /// What the console has of errors and warnings, except requests that a test expects to fail.
+    /// Returns the errors and warnings of the console, except failures of requests that a test expects to
+    /// fail.
     async fn complaints(&self) -> Result<Vec<String>> {
         const EXPECTED: [&str; 2] = ["Failed to load resource", "htmx:error: Failed to fetch"];
         let log = self.client.issue_cmd(ConsoleLog).await?;
-        let entries = log.as_array().context("the log is a list")?;
+        let entries = log.as_array().context("the console log is not a list")?;
         let is_complaint = |entry: &&Value| {
             let message = entry["message"].as_str().unwrap_or_default();
             entry["level"] != "INFO" && !EXPECTED.iter().any(|expected| message.contains(expected))
@@ -133,7 +134,8 @@ impl Browser {
         }
     }
 
-    /// Clicks what the selector finds, again if an update of the view has replaced it meanwhile.
+    /// Clicks the element that the selector finds. Clicks again if an update of the view has replaced the
+    /// element.
     pub async fn click(&self, selector: &str) -> Result<()> {
         let started = Instant::now();
         loop {
@@ -146,14 +148,14 @@ impl Browser {
         }
     }
 
-    /// The text of what the selector finds, as it is shown.
+    /// Returns the visible text of the element that the selector finds.
     pub async fn text(&self, selector: &str) -> Result<String> {
         let script = "return document.querySelector(arguments[0])?.innerText ?? ''";
         let text = self.client.execute(script, vec![json!(selector)]).await?;
         Ok(text.as_str().unwrap_or_default().to_owned())
     }
 
-    /// Waits until what the selector finds has this text somewhere.
+    /// Waits until the visible text of the element contains `expected`.
     pub async fn until_text(&self, selector: &str, expected: &str) -> Result<String> {
         self.until(&format!("{selector} has {expected:?}"), async || {
             let text = self.text(selector).await?;
@@ -185,7 +187,7 @@ impl Browser {
             }
             ensure!(
                 started.elapsed() < PATIENCE,
-                "not within {PATIENCE:?}: {what}: {}",
+                "timed out after {PATIENCE:?} while waiting for this: {what}: {}",
                 self.text("body").await?
             );
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -201,7 +203,8 @@ impl Browser {
                 field.clear().await?;
                 field.send_keys(value).await
             };
-            // The dialog may just have been replaced by the one with a failure.
+            // A dialog with an error message may just have replaced the dialog, so the value is entered
+            // again.
             Ok(entered.await.is_ok().then_some(()))
         })
         .await
@@ -253,7 +256,7 @@ impl Browser {
         self.type_text(&char::from(key).to_string()).await
     }
 
-    /// Presses Tab until the focus is on what the selector finds.
+    /// Presses Tab until the focus is on an element that the selector matches.
     pub async fn tab_to(&self, selector: &str) -> Result<()> {
         const TABS_MAX: usize = 120;
         for _ in 0..TABS_MAX {
@@ -281,9 +284,10 @@ impl Browser {
         Ok(self.client.issue_cmd(DevTools { command, parameters }).await?)
     }
 
-    /// The problems that axe-core finds on the present page, one line each.
+    /// Returns the problems that axe-core finds on the present page, one line each.
     pub async fn accessibility_problems(&self) -> Result<Vec<String>> {
-        // The script comes through the debugger, so that the page's policy stays as it is.
+        // The script is executed through DevTools, so that the page's content security policy need not allow
+        // it.
         let axe = std::fs::read_to_string(&self.tools.axe)?;
         self.dev_tools("Runtime.evaluate", json!({ "expression": axe })).await?;
         let script = "const done = arguments[arguments.length - 1]; \
@@ -291,14 +295,14 @@ impl Browser {
              `${one.id}: ${one.help}: ${one.nodes.map((node) => node.html + ' ' + node.failureSummary).join(' | ')}`)), \
              (error) => done([String(error)]))";
         let found = self.client.execute_async(script, Vec::new()).await?;
-        let lines = found.as_array().context("axe-core returns a list")?;
+        let lines = found.as_array().context("axe-core did not return a list")?;
         Ok(lines.iter().map(|line| line.as_str().unwrap_or_default().to_owned()).collect())
     }
 
     /// Stores a picture of the view in the folder that `PAGE_SCREENSHOTS` names, for the documentation.
     pub async fn picture(&self, name: &str) -> Result<()> {
         let Some(folder) = std::env::var_os("PAGE_SCREENSHOTS") else { return Ok(()) };
-        // The whole view, up to a height that a reader of the documentation still sees at once.
+        // The picture shows the whole view, up to a height that fits on a reader's screen.
         let script = "return [innerWidth, outerHeight - innerHeight, document.documentElement.scrollHeight]";
         let sizes = self.client.execute(script, Vec::new()).await?;
         let size = |index: usize| sizes[index].as_u64().unwrap_or_default();

@@ -58,7 +58,7 @@ async fn views_show_the_daemon(browser: &Browser) -> Result<()> {
     }
     browser.click("nav a[href='/channels']").await?;
     browser.until_text("tbody", "running").await?;
-    // A chart has points as soon as the daemon has run for a while, and says its figures as text.
+    // A chart has points after the daemon has run for a while. Its label contains its figures as text.
     browser.go("/logs/primary").await?;
     browser
         .until("the chart shows what was written", async || {
@@ -75,12 +75,12 @@ async fn views_show_the_daemon(browser: &Browser) -> Result<()> {
             Ok(label.contains("last day").then_some(label))
         })
         .await?;
-    // An unknown object is an error that says so.
+    // The page of an unknown channel is an error that names the channel.
     browser.go("/channels/absent").await?;
     browser.until_text("main", "The configuration has no channel \"absent\".").await.map(drop)
 }
 
-/// The view of a log says which transaction was big. Updates of the view keep the answer.
+/// The view of a log lists big transactions on request. The list remains when the view is updated.
 async fn a_log_is_analysed(browser: &Browser, daemon: &PageDaemon) -> Result<()> {
     let big = "CREATE TABLE shop.big (id INT PRIMARY KEY, note LONGTEXT); \
                INSERT INTO shop.big VALUES (1, REPEAT('x', 2000000))";
@@ -89,12 +89,18 @@ async fn a_log_is_analysed(browser: &Browser, daemon: &PageDaemon) -> Result<()>
     browser.until_text("#live", "1.9 MiB").await?;
     browser.click("#analyse").await?;
     let found = browser.until_text("#transactions-result", "Biggest transactions").await?;
-    ensure!(found.contains("shop.big") && found.contains("1.9 MiB"), "{found}");
+    ensure!(
+        found.contains("shop.big") && found.contains("1.9 MiB"),
+        "the list of big transactions lacks shop.big or its size: {found}"
+    );
     let updated = browser.text("#updated").await?;
     browser
         .until("the view is updated", async || Ok((browser.text("#updated").await? != updated).then_some(())))
         .await?;
-    ensure!(browser.text("#transactions-result").await? == found, "an update has removed the answer");
+    ensure!(
+        browser.text("#transactions-result").await? == found,
+        "an update of the view has removed the list of big transactions"
+    );
     Ok(())
 }
 
@@ -159,8 +165,8 @@ async fn channel_actions(browser: &Browser, daemon: &PageDaemon) -> Result<()> {
     browser.until_text("#channel-state", "stopped").await?;
     browser.open_dialog("seek").await?;
     let offered = browser.find("dialog [name=gtids]").await?.prop("value").await?.unwrap_or_default();
-    ensure!(!offered.trim().is_empty(), "the dialog offers the present position");
-    // Without the name, the browser itself refuses to send the form.
+    ensure!(!offered.trim().is_empty(), "the dialog does not offer the present position");
+    // The browser refuses to send the form until the right name is entered.
     browser.enter("confirm", "report").await?;
     browser.submit().await?;
     ensure!(browser.text("dialog").await?.contains("Set the applied position"));
@@ -172,8 +178,8 @@ async fn channel_actions(browser: &Browser, daemon: &PageDaemon) -> Result<()> {
     browser.until_text("#channel-state", "running").await.map(drop)
 }
 
-/// The channel fails at a row that the target already has. It is repaired by tolerating the difference, and
-/// fails again and is repaired by skipping the transaction.
+/// The channel fails at a row that the target already has. Tolerating the difference repairs it. Then it
+/// fails again, and skipping the transaction repairs it.
 async fn a_failed_channel_is_repaired(browser: &Browser, daemon: &PageDaemon) -> Result<()> {
     daemon.target.sql("DELETE FROM shop.orders; DROP TABLE shop.orders").await?;
     daemon.trial.primary.sql("INSERT INTO shop.orders VALUES (2, 'two')").await?;
@@ -182,7 +188,10 @@ async fn a_failed_channel_is_repaired(browser: &Browser, daemon: &PageDaemon) ->
     browser.go("/").await?;
     browser.until_text("#verdict", "problem").await?;
     let problem = browser.until_text(".problems", "What to do:").await?;
-    ensure!(problem.contains("channel reports") && problem.contains("tailwater channel skip"), "{problem}");
+    ensure!(
+        problem.contains("channel reports") && problem.contains("tailwater channel skip"),
+        "the problem lacks the channel or the command that repairs it: {problem}"
+    );
     browser.click(".problems a[href='/channels/reports']").await?;
     browser.until_text("#channel-state", "failed").await?;
 
@@ -211,16 +220,16 @@ async fn a_failed_channel_is_repaired(browser: &Browser, daemon: &PageDaemon) ->
     browser.until_text("#channel-state", "failed").await?;
     browser.open_dialog("skip").await?;
     let gtid = browser.find("dialog [name=gtid]").await?.prop("value").await?.unwrap_or_default();
-    ensure!(!gtid.is_empty(), "the dialog offers the failed transaction");
+    ensure!(!gtid.is_empty(), "the dialog does not offer the failed transaction");
     browser.submit().await?;
     browser.until_done("the transaction is skipped").await?;
     browser.until_text("#channel-state", "running").await?;
     let rows = daemon.target.sql("SELECT note FROM shop.orders WHERE id = 3").await?;
-    ensure!(rows == ["other"], "{rows:?}");
+    ensure!(rows == ["other"], "the skipped transaction was applied: {rows:?}");
     Ok(())
 }
 
-/// A reader sees every view and can change nothing, whatever it sends.
+/// A client with a reader's token sees every view. All its requests for a change are refused.
 #[tokio::test]
 async fn a_reader_changes_nothing() -> Result<()> {
     let Some(daemon) = PageDaemon::start(ServerKind::Mysql97).await? else { return Ok(()) };
@@ -242,27 +251,37 @@ async fn a_reader_changes_nothing() -> Result<()> {
         const headers = JSON.parse(document.body.getAttribute('hx-headers:inherited')); \
         fetch(arguments[0], { method: 'POST', headers }).then((response) => done(response.status))";
     let status = browser.client.execute_async(script, vec![json!("/channels/reports/stop")]).await?;
-    ensure!(status == 403, "a reader's change got {status}");
+    ensure!(status == 403, "a reader's request for a change got status {status}, not 403");
 
-    // An operator's cookie without the header of the page is refused, as from another site.
+    // A request with an operator's cookie but without the header of the page is refused, because another site
+    // could have caused it.
     let operator = daemon.visit(OPERATOR).await?;
     let cookie = operator.client.get_named_cookie("tailwater_session").await?;
     ensure!(
         cookie.http_only() == Some(true) && cookie.same_site().is_some_and(|site| site.is_strict()),
-        "{cookie}"
+        "the cookie of the session is not HttpOnly and SameSite=Strict: {cookie}"
     );
     let headers = format!(
         "Cookie: tailwater_session={}\r\nContent-Type: application/x-www-form-urlencoded\r\n",
         cookie.value()
     );
     let (status, body) = daemon.ask("POST /channels/reports/stop", &headers, "")?;
-    ensure!(status == 403 && body.contains("x-csrf-token"), "{body}");
+    ensure!(
+        status == 403 && body.contains("x-csrf-token"),
+        "the request without the page's header was not refused: {body}"
+    );
     let (status, body) = daemon.ask("GET /channels", "Accept: text/html\r\n", "")?;
-    ensure!(status == 303 && body.to_lowercase().contains("location: /login"), "{body}");
+    ensure!(
+        status == 303 && body.to_lowercase().contains("location: /login"),
+        "a visitor without a session is not sent to the login page: {body}"
+    );
     let (status, head) = daemon.ask("GET /login", "Accept: text/html\r\n", "")?;
     let head = head.to_lowercase();
-    ensure!(status == 200 && head.contains("content-security-policy: default-src 'none'"), "{head}");
-    ensure!(!head.contains("unsafe-"), "{head}");
+    ensure!(
+        status == 200 && head.contains("content-security-policy: default-src 'none'"),
+        "the login page has no strict content security policy: {head}"
+    );
+    ensure!(!head.contains("unsafe-"), "the content security policy allows unsafe sources: {head}");
     operator.go("/channels/reports").await?;
     operator.until_text("#channel-state", "running").await?;
     operator.stop().await?;

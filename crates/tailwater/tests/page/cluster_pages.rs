@@ -64,7 +64,7 @@ async fn a_cluster_is_managed_from_the_page(kind: ServerKind) -> Result<()> {
 }
 
 async fn switch_over_with_the_keyboard(browser: &Browser, daemon: &PageDaemon) -> Result<()> {
-    let primary = daemon.trial.cluster().context("no report")?.primary;
+    let primary = daemon.trial.cluster().context("the daemon does not report the cluster")?.primary;
     let other = if primary == "db2" { "db3" } else { "db2" };
     browser.go("/failovers/primary").await?;
     browser
@@ -95,12 +95,15 @@ async fn switch_over_with_the_keyboard(browser: &Browser, daemon: &PageDaemon) -
     let shown = browser.until_text("#live", &format!("{other} is primary")).await?;
     ensure!(
         shown.contains(&format!("New primary\n{other}")) && shown.contains("No server took writes for"),
-        "{shown}"
+        "the switchover does not show the new primary and the write pause: {shown}"
     );
     daemon.trial.wait_for_primary(other).await?;
     browser.go("/failovers/primary").await?;
     let history = browser.until_text("#live", &format!("{primary} → {other}")).await?;
-    ensure!(history.contains("dry run of a switchover") && history.contains("planned"), "{history}");
+    ensure!(
+        history.contains("dry run of a switchover") && history.contains("planned"),
+        "the history does not list the dry run: {history}"
+    );
     browser.go("/").await?;
     browser.until_text("#live", &format!("primary {other}")).await.map(drop)
 }
@@ -115,7 +118,7 @@ async fn a_refused_failover_says_why(browser: &Browser) -> Result<()> {
     browser.until_text("#live", "nothing was changed").await.map(drop)
 }
 
-/// The primary dies, the overview says so, and an operator fails over.
+/// The primary dies, the overview reports that, and an operator starts a failover.
 async fn the_primary_dies(browser: &Browser, daemon: &mut PageDaemon) -> Result<()> {
     browser.go("/failovers/primary").await?;
     browser.until_text("#readiness", "ready: a failover would promote").await?;
@@ -141,12 +144,12 @@ async fn the_primary_dies(browser: &Browser, daemon: &mut PageDaemon) -> Result<
     Ok(())
 }
 
-/// The last state stays, and the page says that it is old.
+/// After the daemon has died, the page still shows its last state, and says that this state is old.
 async fn the_daemon_dies(browser: &Browser, daemon: PageDaemon) -> Result<()> {
     browser.go("/failovers/primary").await?;
     browser.until_text("#live", "History").await?;
     daemon.stop().await?;
     browser.until_text("#offline", "does not answer").await?;
-    ensure!(browser.text("#live").await?.contains("History"), "the last state has gone");
+    ensure!(browser.text("#live").await?.contains("History"), "the page no longer shows the last state");
     Ok(())
 }

@@ -29,7 +29,7 @@ pub struct PageDaemon {
 }
 
 impl PageDaemon {
-    /// Starts all; `None` if a program is missing.
+    /// Starts the servers, the channel and the daemon. Returns `None` if a program is missing.
     pub async fn start(kind: ServerKind) -> Result<Option<Self>> {
         let (Some(_), Some(tools)) = (require(kind), ChromeDriver::require()) else { return Ok(None) };
         let shell = Shell::new()?;
@@ -78,7 +78,7 @@ impl PageDaemon {
         format!("http://127.0.0.1:{}", self.port.number())
     }
 
-    /// A browser that has logged in with this token.
+    /// Returns a browser that has logged in with this token.
     pub async fn visit(&self, token: &str) -> Result<Browser> {
         let browser = Browser::start(&self.tools, &self.base()).await?;
         browser.log_in(token).await?;
@@ -98,7 +98,11 @@ impl PageDaemon {
         let mut response = Vec::new();
         stream.read_to_end(&mut response)?;
         let response = String::from_utf8_lossy(&response).into_owned();
-        let status = response.split(' ').nth(1).and_then(|code| code.parse().ok()).context("no status")?;
+        let status = response
+            .split(' ')
+            .nth(1)
+            .and_then(|code| code.parse().ok())
+            .context("the response has no status")?;
         Ok((status, response))
     }
 

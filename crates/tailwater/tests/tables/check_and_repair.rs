@@ -90,7 +90,7 @@ async fn killed_check_resumes_and_its_state_is_repaired(kind: ServerKind) -> Res
     let after = std::fs::read_to_string(shell.path().join("state"))?;
     ensure!(
         after.starts_with(&before[..before.rfind('\n').context("the state file has no complete line")?]),
-        "the check started from scratch"
+        "the resumed check has started from scratch"
     );
     ensure!(
         !after.contains("hush") && !format!("{lines:?}").contains("hush"),

@@ -304,7 +304,7 @@ async fn a_dump_of_a_target_names_the_gtids_of_its_data(kind: ServerKind) -> Res
     };
     ensure!(
         gtids("running")?.is_null() && gtids("paused")?.is_string(),
-        "{} {}",
+        "the dump of the running channel has GTIDs, or that of the paused channel has none: {} {}",
         gtids("running")?,
         gtids("paused")?
     );

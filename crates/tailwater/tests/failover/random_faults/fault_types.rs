@@ -1,4 +1,4 @@
-//! The faults that the nemesis injects.
+//! The faults that the random-fault test injects.
 
 use tailwater_lab::fault_trial::TrialDurability;
 use tailwater_sandbox::network_link::{Direction, Link};

@@ -1,4 +1,4 @@
-//! The nemesis runs a whole cluster under load, and injects one fault after another.
+//! Runs a whole cluster under load, and injects one random fault after another.
 //!
 //! The cluster has three servers, and each can be the primary. A daemon captures, serves, manages
 //! (`automatic`, `rejoin`) and reports the primary over HTTP. Clients keep a ledger and are routed to the
