@@ -15,17 +15,18 @@
 //! - The server finds a row by the primary key if the before image contains it, and ignores the rest of the
 //!   image.
 //! - Triggers of the target do not run (MariaDB: unless `slave_run_triggers_for_rbr` enables them);
-//!   `sql_require_primary_key` and `sql_mode` have no effect; AUTO_INCREMENT counters follow; the target
+//!   `sql_require_primary_key` and `sql_mode` have no effect; AUTO_INCREMENT counters advance; the target
 //!   executes foreign key cascades itself.
 //! - On MySQL the account needs `REPLICATION_APPLIER`, and INSERT, UPDATE and DELETE on the tables; without
 //!   these privileges it gets only error 1105, "Unknown error". On MariaDB the account needs only `BINLOG
 //!   REPLAY`.
 //! - A row without columns (`INSERT INTO t VALUES ()` with minimal row images) has no bytes, so an event with
 //!   two such rows would look like an event with one row.
-//! - A MERGE table opens other tables, and the server then loses rows of tables that were mapped before it.
-//!   Therefore a MERGE table gets its own scope
+//! - A MERGE table opens other tables, and the server then loses rows of tables that were mapped before the
+//!   MERGE table. Therefore a MERGE table gets its own scope
 //!   ([`TargetTable::opens_others`](crate::target_table::TargetTable::opens_others)).
-//! - If a table has no key, MySQL looks up all rows of an event at once, so no row may occur twice in it.
+//! - If a table has no key, MySQL looks up all rows of an event at once, so no row may occur twice in an
+//!   event.
 
 mod long_row;
 
@@ -233,8 +234,8 @@ impl BinlogStatementEncoder {
         }
     }
 
-    /// Writes the events in two halves, for MariaDB: it accepts the base64 text in two variables, each as
-    /// long as a packet.
+    /// Writes the events in two halves, for MariaDB. MariaDB accepts the base64 text in two variables, each
+    /// as long as a packet.
     fn write_in_two(&self, out: &mut Vec<Vec<u8>>) -> Option<()> {
         let half_max = half_bytes_max(self.flavour, self.options.packet_bytes_max, self.events.len())?;
         for (index, half) in self.events.chunks(half_max).enumerate() {
@@ -259,8 +260,8 @@ impl BinlogStatementEncoder {
         self.events = events;
     }
 
-    /// Writes a rows event up to its rows; the length field stays empty. Returns the event's start in
-    /// `events`.
+    /// Writes the part of a rows event before its rows. The length field of the event stays empty. Returns
+    /// the event's start in `events`.
     fn put_rows_head(&self, events: &mut Vec<u8>, group: &RowGroup<'_>, table_id: u64, last: bool) -> usize {
         let event_type = self.event_type(group.kind);
         let start = put_header(events, event_type, group);
@@ -290,8 +291,7 @@ impl BinlogStatementEncoder {
             (Flavour::MariaDb, RowsKind::Write) => EventType::WRITE_ROWS_V1,
             (Flavour::MariaDb, RowsKind::Update) => EventType::UPDATE_ROWS_V1,
             (Flavour::MariaDb, RowsKind::Delete) => EventType::DELETE_ROWS_V1,
-            // Only MySQL writes partial updates. On any other flavour, such rows never have the target's
-            // shape.
+            // Only MySQL logs partial updates. A MariaDB target gets them as SQL, never as row events.
             (_, RowsKind::PartialUpdate) => EventType::PARTIAL_UPDATE_ROWS,
         }
     }
@@ -443,7 +443,7 @@ mod tests {
                 rest = after;
                 match BinlogEvent::parse(event, &format).unwrap().body {
                     EventBody::TableMap(body) => {
-                        assert!(!rows_begun, "a table map follows the first rows event");
+                        assert!(!rows_begun, "a scope has a table map after its first rows event");
                         let map = tailwater_wire::row_event::TableMap::parse(body, flavour).unwrap();
                         assert_eq!(map.schema, "s");
                         let known = |(_, other): &(u64, String)| *other == map.table;

@@ -52,8 +52,8 @@ pub enum ApplyError {
         prefix(subject)
     )]
     Rejected {
-        /// The GTID of the transaction. If the target does not show which transaction of a batch failed, the
-        /// GTID of the first transaction of the batch.
+        /// The GTID of the transaction. If the target does not show which transaction of a batch failed, this
+        /// is the GTID of the first transaction of the batch.
         gtid: String,
         /// The operation and its table, or the start of the statement without its values; empty if unknown.
         subject: String,
@@ -148,7 +148,7 @@ pub enum ApplyError {
     },
     /// A statement failed on the source and succeeded on the target.
     #[error(
-        "transaction {gtid}: {statement}failed with error {number} on the source and succeeded on the target, so their data differ; compare the tables that it changes (`tailwater check`), correct the target, and start the channel; if it stops there again, skip the transaction"
+        "transaction {gtid}: {statement}failed with error {number} on the source and succeeded on the target, so their data differ; compare the tables that it changes (`tailwater check`), correct the target, and start the channel; if the channel stops there again, skip the transaction"
     )]
     OutcomeDiffers {
         /// The GTID of the transaction.
@@ -166,8 +166,8 @@ pub enum ApplyError {
         /// What is wrong with the progress, and what to do.
         reason: String,
     },
-    /// The target has applied transactions that the log does not hold durably. The log's disk is slow, or a
-    /// power failure removed the end of the log and the relay has not captured it again yet.
+    /// The target has applied transactions that the log does not hold durably. Either the log's disk is slow,
+    /// or a power failure removed the end of the log and the relay has not captured this part again yet.
     #[error(
         "channel {channel}: the target has applied the log up to {has}, but the log is durable only up to {end}. The channel waits until the log's disk catches up or, after a power failure, until the missing end is captured again from the same source; if the log continues from another server, the channel stops. If the source is lost or the log was recreated: `tailwater channel seek {channel} GTIDS --yes`"
     )]
@@ -259,7 +259,7 @@ pub enum ApplyError {
     },
     /// The log reader stopped in the middle of a transaction that a worker streams from the log. Nothing of
     /// the transaction is committed.
-    #[error("transaction {gtid}: reading it from the log was interrupted")]
+    #[error("transaction {gtid}: reading the transaction from the log was interrupted")]
     ReadInterrupted {
         /// The GTID of the transaction.
         gtid: String,
@@ -352,8 +352,8 @@ pub enum ApplyRetry {
     AfterChange,
 }
 
-/// Returns why a transaction failed. The text has no GTID, and no remedy that is wrong when some rows are
-/// already written.
+/// Returns why a transaction failed. The text contains no GTID. It also contains no remedies that would be
+/// wrong after some rows are written.
 fn cause(error: &ApplyError) -> String {
     match error {
         ApplyError::Session(SessionError::Server { error, .. }) => {
@@ -379,7 +379,9 @@ fn cause(error: &ApplyError) -> String {
             )
         }
         ApplyError::Unsupported { what, reason, .. } => format!("{what} cannot be applied: {reason}"),
-        ApplyError::ReadInterrupted { .. } => "reading it from the log was interrupted".to_owned(),
+        ApplyError::ReadInterrupted { .. } => {
+            "reading the transaction from the log was interrupted".to_owned()
+        }
         error => error.to_string(),
     }
 }
@@ -389,8 +391,8 @@ fn prefix(subject: &str) -> String {
     if subject.is_empty() { String::new() } else { format!("{subject}: ") }
 }
 
-/// Returns the retry class of a server error. Errors that are temporary for every client are retried. So are
-/// the errors of a server that does not accept writes yet.
+/// Returns the retry class of a server error. Errors that are temporary for every client are retried. Errors
+/// of a server that does not accept writes yet are also retried.
 fn retry_class(error: &ServerError) -> ApplyRetry {
     let is_temporary = match error.number {
         // The disk is full: EE_WRITE, EE_DISK_FULL, ER_DISK_FULL, ER_ERROR_ON_WRITE, ER_RECORD_FILE_FULL,
@@ -405,7 +407,7 @@ fn retry_class(error: &ServerError) -> ApplyRetry {
         // ER_ERROR_DURING_COMMIT, ER_LOCK_TABLE_FULL; statement timeouts;
         // ER_TRANSACTION_ROLLBACK_DURING_COMMIT.
         1180 | 1206 | 1969 | 3024 | 3101 => true,
-        // The server reports that a connection of its own to another server broke.
+        // The server reports that its own connection to another server broke.
         2006 | 2013 => true,
         _ => error.retry() == tailwater_session::SessionRetry::Later,
     };

@@ -1,4 +1,5 @@
-//! Replays the log on a target server: in parallel, many source transactions per commit, each exactly once.
+//! Applies the transactions of the log to a target server in parallel. Each commit contains many source
+//! transactions. Each transaction is applied exactly once.
 //!
 //! The modules (all except `channel`, `table_definition_cache` and `source_table_columns` do no I/O and read
 //! no clock):
@@ -6,10 +7,11 @@
 //!   [`source_to_target_table`]: its tables, mapped to those of the target; [`log_position_range`]: its range
 //!   of the log.
 //! - [`transaction_decoder`]: decodes log entries into transactions; [`row_writeset_keys`] computes the keys
-//!   of their rows for the [`writeset`].
+//!   of the changed rows for the [`writeset`].
 //! - [`target_table`]: definitions of the target's tables; [`table_definition_cache`] reads and caches them;
 //!   [`column_matching`] compares them with the source's.
-//! - [`source_table_columns`]: reads from the source what the binlog does not contain about its tables.
+//! - [`source_table_columns`]: reads from the source the details of its tables that the binlog does not
+//!   contain.
 //! - [`replication_filter`]: which tables are excluded or renamed, with numbered versions of these rules.
 //! - [`scheduler`]: which transactions run together, and when.
 //! - [`batch`]: merges the rows of many transactions into few groups; [`binlog_statement`] writes groups as
@@ -18,7 +20,8 @@
 //! - [`channel`]: reads the log, runs the other modules, writes to the target, and stores progress there.
 //! - [`error`]: errors with stable codes.
 
-// The model of a server in the tests names this crate, because the tests of `rejoin` include it too.
+// The server model of the tests uses this crate's name in its paths, because the crate `rejoin` includes the
+// same file in its tests.
 #[cfg(test)]
 extern crate self as tailwater_apply;
 

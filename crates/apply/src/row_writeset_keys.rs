@@ -13,8 +13,8 @@
 //!   key.
 //! - A child row has shared access to its parent's key. It also has shared access to the whole child table,
 //!   so that it conflicts with cascades to that table. A parent row that is deleted, or whose key changes,
-//!   has exclusive access to the child tables to which the change cascades. It has none if the source logs
-//!   cascades.
+//!   has exclusive access to the child tables to which the change cascades. If the source logs cascades, the
+//!   parent row has no access to child tables.
 
 mod index_value_hash;
 
@@ -46,7 +46,7 @@ pub struct RowKeys {
     /// [`TargetTable::is_written_in_order`].
     written_in_order: bool,
     cascades: Vec<IndexId>,
-    /// Number of columns of an image, from the first, that must be parsed to find all key columns.
+    /// The number of columns at the start of an image that must be parsed to find all key columns.
     columns: usize,
     /// The positions of the values in the before image and in the after image of the current row.
     before: ValuePlaces,
@@ -59,7 +59,7 @@ struct KeyRule {
     index: IndexId,
     /// The parts of the key. Empty if the key cannot be computed.
     parts: Vec<PartRule>,
-    /// Whether the index is unique. Otherwise it is only referenced by foreign keys.
+    /// Whether the index is unique. If not, the index is here only because foreign keys reference it.
     unique: bool,
     /// Whether foreign keys of child tables reference the index.
     referenced: bool,

@@ -20,7 +20,7 @@ pub type SourceAnswer<'a> = Pin<Box<dyn Future<Output = Result<SourceTable, Appl
 
 /// Queries the server whose binlog the log contains. Used only for MariaDB sources.
 pub trait SourceCatalogue: fmt::Debug + Send + Sync {
-    /// Reads the columns of a table, then the position of the server's binlog.
+    /// Reads the columns of a table, and afterwards the position of the server's binlog.
     fn table<'a>(&'a self, schema: &'a str, table: &'a str) -> SourceAnswer<'a>;
 }
 
@@ -47,7 +47,7 @@ pub struct SourceColumn {
     /// Number of fractional digits of `time`, `datetime` and `timestamp`.
     pub digits: u8,
     /// Whether the column has the temporal layout from before MySQL 5.6. `None` if the server does not show
-    /// it, as for hidden columns of a system-versioned table.
+    /// the layout, as for hidden columns of a system-versioned table.
     pub old_layout: Option<bool>,
 }
 

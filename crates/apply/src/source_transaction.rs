@@ -1,4 +1,4 @@
-//! A transaction of the source. It is decoded once. The scheduler, the writers and the prefetch share it.
+//! A transaction of the source. It is decoded once, and then shared by the scheduler and the workers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -117,12 +117,12 @@ pub enum ApplyStep {
     Statement(Statement),
 }
 
-/// The positions of rows in an event. One row, the usual case, needs no heap allocation. Such an allocation,
-/// which another thread frees, would cost more than finding the row.
+/// The positions of rows in an event. A single row, which is the usual case, needs no heap allocation.
+/// Another thread would have to free this memory, which would cost more time than finding the row.
 pub type RowPlaces = SmallVec<[RowPlace; 1]>;
 
-/// The key accesses of rows. Up to two accesses need no heap allocation: usually one primary key, or its old
-/// and new value.
+/// The key accesses of a row. Up to two accesses need no heap allocation. Usually these are one primary key,
+/// or its old and its new value.
 pub type Accesses = SmallVec<[Access; 2]>;
 
 /// The changed rows of one rows event.

@@ -23,8 +23,8 @@ use crate::target_table::{TargetColumn, TargetTable};
 #[derive(Debug)]
 pub struct Catalogue {
     flavour: Flavour,
-    /// Whether the server treats names of databases and tables as case-insensitive; `None` until it was
-    /// queried.
+    /// Whether the server treats names of databases and tables as case-insensitive; `None` before the server
+    /// was queried.
     folds_names: Option<bool>,
     tables: FxHashMap<QualifiedName, Arc<TargetTable>>,
     foreign_keys: ForeignKeys,
@@ -56,7 +56,7 @@ impl Catalogue {
     /// Loads a table from the target. Returns `None` if the table does not exist.
     ///
     /// The first load after a table was removed from the cache also reads all foreign keys of the server,
-    /// because cascades cross tables.
+    /// because a cascade reaches other tables.
     ///
     /// # Errors
     /// [`ApplyError::Session`].

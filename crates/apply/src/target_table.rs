@@ -71,7 +71,7 @@ pub struct ForeignKey {
     /// in the child's list [`TargetTable::parents`]; empty in the parent's list.
     pub child_columns: Vec<usize>,
     /// The writeset ID that represents all rows of the child table. A transaction that changes or deletes a
-    /// referenced parent key conflicts with it.
+    /// referenced parent key conflicts with this ID.
     pub child_rows: IndexId,
 }
 
@@ -84,7 +84,8 @@ pub struct TargetTable {
     pub schema: String,
     /// Table name.
     pub table: String,
-    /// Whether the engine is transactional. Only then do the rows and the channel's progress commit together.
+    /// Whether the engine is transactional. Only with a transactional engine, the rows and the channel's
+    /// progress commit together.
     pub transactional: bool,
     /// Storage engine in upper case; for a partitioned table, the engine of its partitions.
     pub engine: String,
@@ -112,10 +113,10 @@ pub struct TargetTable {
 }
 
 impl TargetTable {
-    /// Returns whether the server opens other tables together with this table (MERGE). Such a table must be
-    /// alone in a statement, or the server loses rows. In both flavours, `Rows_log_event::do_apply_event`
-    /// counts the tables below a MERGE table as mapped tables of the statement. The server therefore skips
-    /// the rows of the statement's last mapped tables.
+    /// Returns whether the server opens other tables together with this table, as for a MERGE table. Such a
+    /// table must be alone in a statement, because otherwise the server loses rows. In both flavours,
+    /// `Rows_log_event::do_apply_event` counts the tables below a MERGE table as mapped tables of the
+    /// statement. The server therefore skips the rows of the statement's last mapped tables.
     pub fn opens_others(&self) -> bool {
         self.engine.starts_with("MRG_")
     }

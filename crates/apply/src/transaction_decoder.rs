@@ -1,14 +1,15 @@
-//! Decodes log entries into [`Transaction`](crate::source_transaction::Transaction)s: rows are located,
-//! hashed and bound to the target's tables, without copying them.
+//! Decodes log entries into [`Transaction`](crate::source_transaction::Transaction)s. The decoder locates the
+//! rows, hashes their keys, and finds their target tables. It does not copy the rows.
 //!
 //! The decoder does no I/O: [`TableLookup`] supplies the filter decisions and the target's tables. A table
 //! that is not loaded yet is returned as [`Decoded::NeedsTable`]; the caller loads it from the target and
 //! decodes the entry again.
 //!
-//! The modules: `decoder_state` holds the state of a [`Decoder`]; `log_entry_decoder` decodes an entry with
-//! it, and `streaming_decoder` the events of a transaction, one step at a time; `table_map_cache` caches
-//! table maps; `xa_transaction_detector` recognizes parts of XA transactions of any size; `row_event_decoder`
-//! locates rows; `statement_classifier` and `canonical_xid` parse the text of statements.
+//! The modules: `decoder_state` holds the state of a [`Decoder`]; `log_entry_decoder` decodes a log entry
+//! with this state; `streaming_decoder` decodes the events of a transaction, one step at a time;
+//! `table_map_cache` caches table maps; `xa_transaction_detector` recognizes parts of XA transactions of any
+//! size; `row_event_decoder` locates rows; `statement_classifier` and `canonical_xid` parse the text of
+//! statements.
 
 mod canonical_xid;
 mod decoder_state;

@@ -2,13 +2,13 @@
 //! after that position.
 //!
 //! Transactions are identified by their [`LogSpan`]s. Spans have no gaps: each span starts at the end of the
-//! previous one. So a set of transactions is a set of intervals. If no transaction between them is missing,
-//! the set is a single position.
+//! previous one. So a set of transactions is a set of intervals of the log. If no transaction before the last
+//! applied one is missing, the set is a single position.
 //!
 //! Each worker has its own row on the target. The worker writes to its row all transactions that it knows to
 //! be committed, and the transactions that it is about to commit. It writes the row in the same transaction
 //! as the data. A crash of the target may lose its last commits: those at the end of its redo log. The union
-//! of the remaining rows is exactly the set that the target has ([`AppliedSet::merge`]).
+//! of the remaining rows is exactly the set of the transactions that the target has ([`AppliedSet::merge`]).
 
 use std::collections::BTreeMap;
 
@@ -26,15 +26,15 @@ const INTERVAL_BYTES_MIN: usize = 4;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedSet {
     low: LogPosition,
-    /// The intervals after `low`, from start to end. They are not empty, and touch neither each other nor
-    /// `low`.
+    /// The intervals after `low`: maps the start of each interval to its end. No interval is empty or
+    /// adjacent to another interval or to `low`.
     above: BTreeMap<LogPosition, LogPosition>,
 }
 
 /// The bytes are not an encoded [`AppliedSet`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "progress cannot be read at byte {offset}: {reason}; if no other program wrote to the table, a newer Tailwater wrote it"
+    "the stored progress cannot be decoded at byte {offset}: {reason}; if no other program wrote to the progress table, a newer Tailwater wrote this progress"
 )]
 pub struct ProgressError {
     /// Byte offset of the error.
@@ -148,12 +148,14 @@ impl AppliedSet {
     pub fn decode(bytes: &[u8]) -> Result<Self, ProgressError> {
         let mut cursor = ProgressCursor { bytes, offset: 0 };
         if cursor.byte()? != VERSION {
-            return Err(ProgressError { offset: 0, reason: "unknown version" });
+            return Err(ProgressError { offset: 0, reason: "unknown format version" });
         }
         let low = LogPosition { segment: cursor.number()?, offset: cursor.number()? };
         let count = cursor.number()?;
         if count > (cursor.rest() / INTERVAL_BYTES_MIN) as u64 {
-            return Err(cursor.error("it declares more intervals than its bytes can hold"));
+            return Err(
+                cursor.error("the declared number of intervals is too large for the bytes that follow")
+            );
         }
         let mut applied = Self::new(low);
         let mut last = low;
@@ -164,7 +166,7 @@ impl AppliedSet {
             last = end;
         }
         if cursor.rest() != 0 {
-            return Err(cursor.error("more bytes follow its end"));
+            return Err(cursor.error("more bytes follow the last interval"));
         }
         Ok(applied)
     }
@@ -193,7 +195,7 @@ impl ProgressCursor<'_> {
     }
 
     fn byte(&mut self) -> Result<u8, ProgressError> {
-        let byte = *self.bytes.get(self.offset).ok_or_else(|| self.error("it ends too early"))?;
+        let byte = *self.bytes.get(self.offset).ok_or_else(|| self.error("the bytes end too early"))?;
         self.offset += 1;
         Ok(byte)
     }
@@ -210,7 +212,7 @@ impl ProgressCursor<'_> {
             number |= bits << shift;
             if byte & 0x80 == 0 {
                 if byte == 0 && shift > 0 {
-                    return Err(self.error("a number has unnecessary bytes"));
+                    return Err(self.error("a number is longer than necessary"));
                 }
                 return Ok(number);
             }
@@ -223,7 +225,9 @@ impl ProgressCursor<'_> {
         let segment = last.segment.checked_add(segments);
         let offset = if segments == 0 { last.offset.checked_add(offset) } else { Some(offset) };
         let position = segment.zip(offset).map(|(segment, offset)| LogPosition { segment, offset });
-        position.filter(|position| *position > last).ok_or_else(|| self.error("intervals are out of order"))
+        position
+            .filter(|position| *position > last)
+            .ok_or_else(|| self.error("the intervals are out of order"))
     }
 }
 

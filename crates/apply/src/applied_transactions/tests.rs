@@ -74,13 +74,17 @@ fn the_encoding_has_the_documented_format() {
 #[test]
 fn malformed_progress_is_rejected_with_a_reason() {
     let refused: &[(&[u8], usize, &str)] = &[
-        (&[], 0, "it ends too early"),
-        (&[9, 0, 0, 0], 0, "unknown version"),
-        (&[1, 1, 4, 0, 0], 4, "more bytes follow its end"),
-        (&[1, 1, 4, 1], 4, "it declares more intervals than its bytes can hold"),
-        (&[1, 1, 4, 0xff, 0xff, 0xff, 0xff, 0x0f], 8, "it declares more intervals than its bytes can hold"),
-        (&[1, 1, 4, 1, 0, 0, 0, 4], 6, "intervals are out of order"),
-        (&[1, 1, 0x84, 0x00, 0], 4, "a number has unnecessary bytes"),
+        (&[], 0, "the bytes end too early"),
+        (&[9, 0, 0, 0], 0, "unknown format version"),
+        (&[1, 1, 4, 0, 0], 4, "more bytes follow the last interval"),
+        (&[1, 1, 4, 1], 4, "the declared number of intervals is too large for the bytes that follow"),
+        (
+            &[1, 1, 4, 0xff, 0xff, 0xff, 0xff, 0x0f],
+            8,
+            "the declared number of intervals is too large for the bytes that follow",
+        ),
+        (&[1, 1, 4, 1, 0, 0, 0, 4], 6, "the intervals are out of order"),
+        (&[1, 1, 0x84, 0x00, 0], 4, "a number is longer than necessary"),
         (
             &[1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0],
             12,

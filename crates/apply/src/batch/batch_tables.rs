@@ -40,7 +40,7 @@ pub(super) struct BatchTables<'a> {
 }
 
 impl<'a> BatchTables<'a> {
-    /// Returns the number of a table. Mappings that differ only in their table ID have the same number.
+    /// Returns the number of a table. Table maps that differ only in their table ID get the same number.
     pub fn number(&mut self, mapped: &'a Arc<MappedTable>, options: PlanOptions) -> u32 {
         if let Some(number) = self.by_mapping.get(&Arc::as_ptr(mapped)) {
             return *number;
@@ -74,8 +74,8 @@ impl<'a> BatchTable<'a> {
         // such a table has the same key as the current row, so the rows of the table are not merged.
         let versioned =
             target.flavour == Flavour::MariaDb && target.columns.iter().any(|column| column.stored);
-        // The planner does not compare intermediate values of an AUTO_INCREMENT column that is not in the
-        // key. So the changes of a row are not merged if its table has such a column.
+        // The planner checks the intermediate values of an AUTO_INCREMENT column only if the column is in the
+        // primary key. So the changes of a row are not merged if its table has another AUTO_INCREMENT column.
         let counts_beside = key.as_ref().is_some_and(|key| {
             let mut counted = target.columns.iter().enumerate().filter(|(_, column)| column.auto_increment);
             counted

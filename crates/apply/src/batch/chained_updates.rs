@@ -13,8 +13,8 @@ use tailwater_wire::row_event::Image;
 
 use crate::source_transaction::RowChanges;
 
-/// The rows that the updates of one event have written, as hashes. Equal hashes of different rows only lead
-/// to one more event.
+/// The rows that the updates of one event have written, as hashes. If different rows have equal hashes, the
+/// only effect is one more event.
 #[derive(Debug, Default)]
 pub(super) struct WrittenRows {
     hashes: FxHashSet<u64>,

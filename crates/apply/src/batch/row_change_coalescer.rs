@@ -2,11 +2,11 @@
 //!
 //! Two changes of the same row are merged if no change between them conflicts with the first one. The first
 //! change can then move to just before the second, so that both become one change. The row's other unique
-//! keys may differ between the two, because the merged change accesses all keys of both.
+//! keys may differ between the two changes, because the merged change accesses all keys of both changes.
 //!
 //! A row that is inserted and deleted within a batch is not written, unless its table has an AUTO_INCREMENT
-//! column. If such a table skipped the insert, the target would assign the same number again once clients
-//! write to it.
+//! column. If the insert into such a table were skipped, the target would assign the same number again once
+//! clients write to the target.
 //!
 //! Two changes affect the same row if the bytes of their primary keys are equal. Rows with equal hashes, or
 //! with keys that are equal only in a collation, conflict and keep their order.
@@ -22,9 +22,9 @@ use super::row_group_properties::{RowClass, SlotAddress};
 use crate::source_transaction::RowChanges;
 use crate::writeset::Access;
 
-/// The maximum number of key accesses that a merged change may have in addition to those of the last change
-/// that was merged into it. Without a limit, a row whose unique key changes with every update would collect
-/// all earlier values of that key.
+/// The maximum number of key accesses that a merged change may have in addition to the key accesses of its
+/// last change. Without a limit, a row whose unique key changes with every update would collect all earlier
+/// values of that key.
 const TOUCHED_MAX: usize = 16;
 
 /// The latest pending change of a row. Several changes of the row may be merged into it.

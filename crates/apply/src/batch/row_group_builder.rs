@@ -79,7 +79,7 @@ struct ResolvedRow<'a> {
 /// The result of merging two changes of a row.
 struct MergedChange<'a> {
     outcome: CombinedChange<'a>,
-    /// The full image before both changes, and the rank of the earlier change: see [`RowSlot`].
+    /// The full image before both changes: see [`RowSlot`]. `rank` is the rank of the earlier change.
     old: &'a [u8],
     rank: Option<Rank>,
     /// Key accesses of the earlier change that the later change does not have.

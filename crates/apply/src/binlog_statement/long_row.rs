@@ -1,4 +1,5 @@
-//! Writes the statement for a row that is too long to copy, in pieces, directly from the row's event.
+//! Writes the statement for a row that is too long to copy. The statement is written in pieces, directly from
+//! the row's event.
 
 use std::ops::Range;
 

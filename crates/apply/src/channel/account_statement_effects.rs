@@ -1,10 +1,10 @@
-//! Corrects the effects of statements about accounts or routines. These effects differ from native
-//! replication, because the channel's account runs the statement.
+//! Corrects the effects of statements about accounts or routines. These effects differ from the effects in
+//! native replication, because the channel's account runs the statement.
 //!
-//! A server's replication thread runs the statement as the account in the event, and has all privileges. The
-//! channel runs the statement in a client session with its own account. The server then records the channel's
-//! account as grantor, and does not give the routine's creator the privileges on the routine. The corrections
-//! change only the target, and are not written to its binlog.
+//! A server's replication thread runs the statement as the account in the binlog event, and has all
+//! privileges. The channel runs the statement in a client session with its own account. The server then
+//! records the channel's account as grantor, and does not give the routine's creator the privileges on the
+//! routine. The corrections change only the target, and are not written to its binlog.
 
 use std::sync::Arc;
 
@@ -44,7 +44,8 @@ pub(super) struct AccountEffects {
 }
 
 impl AccountEffects {
-    /// Returns the corrections for a statement that is about to run; `None` if there is nothing to correct.
+    /// Returns the corrections for a statement that is about to run; `None` if the statement needs no
+    /// corrections.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
@@ -97,8 +98,8 @@ impl AccountEffects {
                     rows.rows.iter().map(|row| row.get_str(0).unwrap_or_default().to_owned()).collect(),
                 ),
                 Err(error) => {
-                    // The channel's account may lack the privilege to read schema `mysql`. The grant itself
-                    // still takes effect.
+                    // The channel's account may lack the privilege to read schema `mysql`. The source's
+                    // statement still takes effect without the correction.
                     ignore_refusal(error)?;
                     before.clear();
                     break;

@@ -28,10 +28,10 @@ impl AppliedScan {
     /// Scans the log from the start of the low watermark's segment to the highest applied position. `origin`
     /// is the GTID set that the target had before the channel.
     ///
-    /// A power failure can remove the end of the newest segment. Then there are two cases. The same source
-    /// sends the same bytes to the same positions again. Or the log continues in another segment, and the
-    /// truncated segment ends before transactions that the target has applied from it. Comparing positions
-    /// detects the second case, also for transactions without GTIDs.
+    /// A power failure can remove the end of the newest segment. Then there are two cases. In the first case,
+    /// the same source sends the same bytes to the same positions again. In the second case, the log
+    /// continues in another segment, and the truncated segment lacks transactions that the target has
+    /// applied. Comparing positions detects the second case, also for transactions without GTIDs.
     ///
     /// # Errors
     /// [`ApplyError::Log`].

@@ -9,8 +9,8 @@ use tailwater_wire::gtid::{Gtid, GtidSet};
 use crate::applied_transactions::AppliedSet;
 use crate::log_position_range::LogSpan;
 
-/// When this many transactions are above the low watermark, [`GtidProgress::compact`] removes the redundant
-/// transactions.
+/// When this many transactions are above the low watermark, [`GtidProgress::compact`] removes those that the
+/// applied GTIDs do not need.
 const ABOVE_COMPACT_MIN: usize = 100_000;
 
 /// The applied GTIDs, and the transactions that were read but do not count as applied yet.
@@ -77,9 +77,9 @@ impl GtidProgress {
         self.above.iter().flat_map(|(_, read)| read).map(|read| read.commit_time_us).find(|time| *time > 0)
     }
 
-    /// Removes redundant transactions once the list is long. This happens while an XA transaction is open:
-    /// all later transactions then stay above the low watermark. Of two adjacent applied transactions,
-    /// MariaDB's position needs only the later one in each domain.
+    /// Removes transactions that the applied GTIDs do not need, once the list is long. This happens while an
+    /// XA transaction is open: all later transactions then stay above the low watermark. Of two adjacent
+    /// applied transactions, MariaDB's position needs only the later one in each domain.
     pub(super) fn compact(&mut self, applied: &AppliedSet) {
         if self.above.len() >= ABOVE_COMPACT_MIN {
             self.drop_redundant(applied);

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tailwater_log::LogPosition;
 
-/// A target that does not sync its commits loses commits of at most this period in a crash. So the log and
-/// the intents are kept for this period after they were last needed.
+/// A target that does not sync its commits loses commits of at most this period in a crash. So the log, and
+/// the recorded intents to run DDL statements, are kept for this period after they were last needed.
 pub(super) const TARGET_LOSS_MAX: Duration = Duration::from_secs(60);
 
 /// Low watermarks of the past, each with the time at which it was recorded.

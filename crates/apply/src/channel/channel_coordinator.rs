@@ -111,7 +111,8 @@ struct ChannelRun {
 /// The error that stops the channel. Committed transactions stay committed and recorded.
 pub(super) async fn run(setup: RunSetup) -> Result<RunEnd, Box<RunFailure>> {
     let stop = setup.stop.clone();
-    // Set the reason here too, in case the channel is stopped before it applies anything.
+    // Set the reason for the unpublished GTIDs here too, in case the channel is stopped before it applies
+    // anything.
     let unpublished_reason = "the GTIDs were not set on the target since the channel was last started";
     setup.status.send_modify(|status| status.gtids_unpublished_reason = Some(unpublished_reason.to_owned()));
     let mut run = tokio::select! {
@@ -137,8 +138,8 @@ struct ChannelTakeover {
     claim: Claim,
     record: ChannelRecord,
     flavour: Flavour,
-    /// The target's GTIDs before the takeover. The channel's progress, which is read after the takeover,
-    /// contains the transactions that committed after this.
+    /// The target's GTIDs before the takeover. The channel's progress is read after the takeover, so it also
+    /// contains the transactions that committed after these GTIDs were read.
     target: TargetGtids,
     start: StartPosition,
 }
@@ -209,7 +210,12 @@ impl ChannelRun {
         let filter_version = newest.version;
         status.send_modify(|status| (status.filter_version, status.is_complete) = (filter_version, is_whole));
         let low = start.applied.low();
-        info!(channel = options.name, %low, target = options.target.endpoint.to_string(), "applying");
+        info!(
+            channel = options.name,
+            %low,
+            target = options.target.endpoint.to_string(),
+            "the channel starts to apply"
+        );
         let scheduler = scheduler(&options);
         let watermark = log.register_persistent_reader(&log_reader_name(&options.name), low);
         let shared = Arc::new(ChannelShared {
@@ -300,7 +306,7 @@ impl ChannelRun {
                     Some(Ok(items)) => end = self.accept(items),
                     Some(Err(error)) => return Err(self.drain(error).await),
                     // The reader always reports why it ends. An end without a reason is a bug.
-                    None => return Err(self.drain(self.fault("its reader ended without an error")).await),
+                    None => return Err(self.drain(self.fault("the channel's reader ended without an error")).await),
                 },
                 _ = tick.tick() => self.tick().await?,
                 _ = stall_check.tick(), if several => self.check_oldest_batch(stops),
@@ -312,8 +318,8 @@ impl ChannelRun {
     fn stops_at_once(&self, end: Option<RunEnd>) -> bool {
         match end {
             Some(RunEnd::SingleStepDone | RunEnd::ToleranceDone) => true,
-            // Stop only at a position without gaps, because native replication cannot continue from a
-            // position with gaps.
+            // Stop only when the applied transactions have no gaps, because native replication cannot
+            // continue after gaps.
             Some(RunEnd::StopRequested) => {
                 self.has_returned_batch() || self.shared.applied().gaps().next().is_none()
             }
@@ -321,8 +327,8 @@ impl ChannelRun {
         }
     }
 
-    /// Returns whether a worker has returned a batch without committing it. A worker does that if the run
-    /// stops, or if the log will not make the batch durable.
+    /// Returns whether a worker has returned a batch without committing it. A worker returns a batch if the
+    /// run stops, or if the log will not become durable up to the end of the batch.
     fn has_returned_batch(&self) -> bool {
         self.shared.batch_returned.is_cancelled()
     }
@@ -344,7 +350,7 @@ impl ChannelRun {
         }
     }
 
-    /// Accepts items of the reader. If the last item ends the run, returns why.
+    /// Accepts items from the reader. If the last item ends the run, returns the reason.
     fn accept(&mut self, items: Vec<ReaderItem>) -> Option<RunEnd> {
         let mut skipped = Vec::new();
         let mut end = None;
@@ -433,8 +439,8 @@ impl ChannelRun {
         self.publish_when_idle(low);
     }
 
-    /// If no transaction waits, publishes the position now instead of at the next interval. A caller that
-    /// waits for a transaction then sees that transaction without delay.
+    /// If no transaction waits, publishes the applied position now instead of at the next interval. A caller
+    /// that waits for a transaction then sees that transaction without delay.
     fn publish_when_idle(&self, low: LogPosition) {
         self.status.send_if_modified(|status| {
             let publishes = self.scheduler.is_idle() && status.gtids.len() <= GTIDS_IMMEDIATE_BYTES_MAX;

@@ -12,7 +12,8 @@ use super::shared_channel_state::ChannelShared;
 use crate::error::ApplyError;
 use tailwater_wire::sql_quote::portable_literal;
 
-/// The timeout of one attempt, in seconds. Between two attempts, the channel checks whether it must stop.
+/// The timeout of one attempt to get the lock, in seconds. Between two attempts, the channel checks whether
+/// it must stop.
 const STEP_SECONDS: u32 = 1;
 
 /// The seed of the hash in the lock name. It must not change: all versions of Tailwater must use the same

@@ -86,9 +86,9 @@ pub struct ChannelOptions {
     pub start: ChannelStart,
     /// When the channel stops automatically.
     pub until: Option<UntilCondition>,
-    /// Up to this transaction, the channel tolerates differences of the target. An insert replaces an
-    /// existing row. An update or delete of a missing row is ignored. Each such transaction is recorded on
-    /// the target.
+    /// Up to this transaction, the channel tolerates rows of the target that differ from the source's rows.
+    /// An insert replaces an existing row. An update or delete of a missing row is ignored. Each such
+    /// transaction is recorded on the target.
     pub tolerate_until: Option<Gtid>,
     /// The maximum number of source transactions in one target transaction.
     pub batch_transactions_max: usize,
@@ -114,8 +114,8 @@ pub struct ChannelOptions {
 impl ChannelOptions {
     /// Returns whether workers write their progress with a row event, which updates an existing row. With
     /// `gtid = preserve` they write SQL instead, because the row does not exist on replicas of the target.
-    /// While differences are tolerated they also write SQL, because the target would then ignore a missing
-    /// progress row too.
+    /// While the channel tolerates differences, workers also write SQL, because the target would then ignore
+    /// a missing progress row too.
     pub(super) fn records_progress_by_event(&self) -> bool {
         self.gtid != GtidMode::Preserve && self.tolerate_until.is_none()
     }

@@ -20,7 +20,7 @@ pub(super) enum UnknownInvoker {
     OtherCharset,
 }
 
-/// Returns the account as statements write it: in quotes; a role without a host.
+/// Returns the account in SQL syntax, with quotes. A role has no host part.
 pub(super) fn account_name(invoker: &Invoker<'_>) -> Vec<u8> {
     let mut name = Vec::with_capacity(invoker.user.len() + invoker.host.len() + 5);
     put_identifier(&mut name, invoker.user);
@@ -57,7 +57,7 @@ pub(super) fn with_invoker(
 /// the event contains the account. Returns `None` for any other statement.
 ///
 /// # Errors
-/// As [`with_invoker`].
+/// [`UnknownInvoker`], for the same reasons as [`with_invoker`].
 pub(super) fn with_creator_as_admin(
     text: &[u8],
     invoker: Option<&Invoker<'_>>,
@@ -129,8 +129,8 @@ fn is(token: SqlToken<'_>, known: &[&str]) -> bool {
     matches!(token, SqlToken::Word(word) if known.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes())))
 }
 
-/// Returns where accounts must be written in the rest of a statement. The rest, which `words` returns,
-/// contains only accounts. `before` is the token before the rest.
+/// Returns where accounts must be written in the rest of a statement. `words` returns the tokens of this
+/// rest, which contains only accounts. `before` is the token before the rest.
 fn own_account_places<'a>(mut words: SqlTokenizer<'a>, mut before: SqlToken<'a>) -> Vec<AccountPlace> {
     let mut places = Vec::new();
     while let Some(token) = words.next() {

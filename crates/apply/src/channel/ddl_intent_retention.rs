@@ -1,11 +1,12 @@
-//! Decides how long statement intents are kept: until no crash of the target can undo the statement.
+//! Decides how long the target keeps an intent: the record that a statement which commits implicitly may have
+//! run. The intent is kept until no crash of the target can undo the statement.
 
 use std::time::Instant;
 
 use super::applied_log_retention::TARGET_LOSS_MAX;
 
-/// The recorded intents: the log position of the transaction, and the last time at which its statement may
-/// have completed.
+/// The recorded intents. Each has the log position of its transaction, and the last time at which its
+/// statement may have completed.
 #[derive(Debug)]
 pub(super) struct IntentRetention(Vec<(String, Instant)>);
 

@@ -191,8 +191,8 @@ pub(super) async fn fingerprint(
                 Err(SessionError::Server { error, .. }) if matches!(error.number, 1044 | 1142 | 1227) => {
                     (sum, lacks_numbers) = (None, true);
                 }
-                // A damaged system table is not an error here: the statement may repair that table, or may
-                // not need it.
+                // A damaged system table is not an error here, because the statement may repair this table or
+                // may not need it.
                 Err(SessionError::Server { error, .. })
                     if BROKEN_CATALOGUE_ERRORS.contains(&error.number) =>
                 {

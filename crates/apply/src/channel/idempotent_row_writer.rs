@@ -1,5 +1,5 @@
-//! Writes rows over existing rows, for callers that do not know which changes a server already has. A rejoin
-//! uses it.
+//! Writes rows over existing rows, for callers that do not know which changes a server already has. The
+//! rejoin of a former primary uses this writer.
 
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;

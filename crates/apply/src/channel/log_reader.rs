@@ -46,10 +46,11 @@ const OUTPUT_ITEMS_MAX: usize = 256;
 /// The maximum number of messages that wait for the coordinator.
 const OUTPUT_BATCHES_MAX: usize = 4;
 
-/// The maximum number of entries that the async task reads in succession. If more are available, a separate
-/// thread reads them.
+/// The maximum number of log entries that the async task reads in succession. If more entries are available,
+/// a separate thread reads them.
 const INLINE_ENTRIES_MAX: usize = 64;
-/// The separate thread reads entries longer than this, because decoding them would block other async tasks.
+/// The separate thread reads log entries longer than this, because decoding such an entry would block other
+/// async tasks.
 const INLINE_ENTRY_BYTES_MAX: u64 = 256 << 10;
 
 /// How often the reader reads the clock while a transaction waits for the channel's delay.
@@ -66,7 +67,7 @@ pub(super) enum ReaderItem {
     /// A transaction that is durable in the log and is not applied: the target already has it, or an operator
     /// skips it. `gtid` is `None` if the transaction already counts as applied.
     Skipped { span: LogSpan, gtid: Option<Gtid> },
-    /// A prepared XA transaction. It is applied together with the entry that commits it.
+    /// A prepared XA transaction. It is applied together with the log entry that commits it.
     XaPrepared { span: LogSpan, gtid: Option<Gtid> },
     /// The channel's until condition is reached.
     UntilReached,
@@ -210,7 +211,7 @@ struct ChannelReader {
     /// The start of the next transaction's log span.
     start: LogPosition,
     log: LogReader,
-    /// An entry that the task has read and that the thread must decode.
+    /// A log entry that the async task has read and that the thread must decode.
     deferred: Option<LogEntry>,
     decoder: Decoder,
     target: TargetTables,
@@ -275,8 +276,8 @@ impl ChannelReader {
         Ok(if self.flush().await { ReaderPosition::EndOfLog } else { ReaderPosition::Finished })
     }
 
-    /// Waits for new entries and reads them. Returns when many entries are available without a wait, or when
-    /// an entry is large, so that the thread takes over.
+    /// Waits for new log entries and reads them. Returns when many entries are available without a wait, or
+    /// when an entry is large. The separate thread then reads the entries.
     async fn wait_and_read(&mut self) -> Result<ReaderPosition, ApplyError> {
         let mut unwaited = 0;
         while unwaited < INLINE_ENTRIES_MAX {
@@ -306,7 +307,7 @@ impl ChannelReader {
         Ok(if self.flush().await { ReaderPosition::BeforeEnd } else { ReaderPosition::Finished })
     }
 
-    /// Reads an entry. Returns false if nothing more is to be read.
+    /// Reads a log entry. Returns false if the reader must not read any more entries.
     async fn read(&mut self, entry: LogEntry) -> Result<bool, ApplyError> {
         if !entry.is_transaction() {
             self.read_format(&entry)?;
@@ -318,7 +319,7 @@ impl ChannelReader {
         Ok(self.read_transaction(entry, span).await? && !self.out.is_closed())
     }
 
-    /// Reads the event format from an entry between transactions.
+    /// Reads the event format from a log entry between transactions.
     fn read_format(&mut self, entry: &LogEntry) -> Result<(), ApplyError> {
         let mut event = Vec::new();
         while let Some(header) = self.log.next_event()? {
@@ -330,7 +331,7 @@ impl ChannelReader {
         Ok(())
     }
 
-    /// Reads a transaction. Returns false if nothing more is to be read.
+    /// Reads a transaction. Returns false if the reader must not read any more entries.
     async fn read_transaction(&mut self, entry: LogEntry, span: LogSpan) -> Result<bool, ApplyError> {
         match &self.setup.shared.options.until {
             Some(UntilCondition::TimeUs(time)) if entry.commit_time_us >= *time => {
@@ -424,7 +425,7 @@ impl ChannelReader {
             }
             _ => false,
         };
-        // If the entry has the DDL flag, `forget_defined` already removed the cached definitions when the
+        // If the log entry has the DDL flag, `forget_defined` already removed the cached definitions when the
         // entry was read.
         if defines && !source.entry.flags.contains(EntryFlags::DDL) {
             self.target.forget_sources(|_, _| true);
@@ -574,7 +575,7 @@ impl ChannelReader {
     }
 }
 
-/// Returns the error for a malformed event between transactions.
+/// Returns the error for a malformed event between two transactions of the log.
 fn at(position: LogPosition, error: WireError) -> ApplyError {
     ApplyError::Event { gtid: String::new(), position, error }
 }

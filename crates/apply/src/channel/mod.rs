@@ -115,8 +115,8 @@ pub struct ChannelEdit {
     pub delay_seconds: Option<u64>,
 }
 
-/// The greatest number of workers. A channel with more workers is not faster, because its workers only wait
-/// for each other, and each needs a connection and memory.
+/// The greatest number of workers. A channel with more workers is not faster, because the additional workers
+/// only wait for other workers. Each worker also needs a connection and memory.
 pub const WORKERS_MAX: usize = 64;
 /// The greatest delay, in seconds, as on the servers (`SOURCE_DELAY`).
 pub const DELAY_SECONDS_MAX: u64 = i32::MAX as u64;
@@ -125,7 +125,7 @@ impl ChannelEdit {
     /// Checks that each option is in its range.
     ///
     /// # Errors
-    /// The name of the first option that is not, and its range.
+    /// The name and the range of the first option that is out of its range.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         if self.workers.is_some_and(|workers| !(1..=WORKERS_MAX).contains(&workers)) {
             return Err(("workers", format!("1 to {WORKERS_MAX}")));
@@ -172,8 +172,8 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Starts a channel on the current tokio runtime. The channel applies at once, unless `stopped`.
-    /// `source_time` measures its lag.
+    /// Starts a channel on the current tokio runtime. If `stopped` is false, the channel starts to apply at
+    /// once. `source_time` measures the channel's lag.
     pub fn start(options: ChannelOptions, log: LogHandle, source_time: SourceTime, stopped: bool) -> Self {
         let reason = stopped.then(|| "the channel's configuration has stopped = true".to_owned());
         Self::start_unless_stopped(options, log, source_time, reason)
@@ -243,7 +243,7 @@ impl Channel {
     /// # Errors
     /// [`ApplyError::ChannelClosed`].
     pub async fn pause(&self) -> Result<(), ApplyError> {
-        self.pause_with_reason("an operator stopped it (`tailwater channel stop`)").await
+        self.pause_with_reason("an operator stopped the channel (`tailwater channel stop`)").await
     }
 
     /// Stops the channel like [`Channel::pause`], with a reason that the status shows.
@@ -282,13 +282,13 @@ impl Channel {
         self.send(SupervisorCommand::Filter { filters, from }).await
     }
 
-    /// Starts the channel again and tolerates differences of the target up to the transaction `until`.
-    /// Without `until`, tolerates them up to the transaction that failed; see
+    /// Starts the channel again, and tolerates rows of the target that differ from the source up to the
+    /// transaction `until`. Without `until`, tolerates such rows up to the transaction that failed; see
     /// [`ChannelOptions::tolerate_until`].
     ///
     /// # Errors
     /// [`ApplyError::ChannelClosed`]; [`ApplyError::Start`] if the log does not contain the transaction, or
-    /// if no transaction is given and none failed.
+    /// if `until` is `None` and no transaction failed.
     pub async fn tolerate(&self, until: Option<Gtid>) -> Result<(), ApplyError> {
         self.send(SupervisorCommand::Tolerate(until)).await
     }
@@ -345,7 +345,7 @@ impl Drop for Supervisor {
     /// If the supervisor panics, the status must not show a running channel.
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let what = "its supervisor has panicked".to_owned();
+            let what = "the channel's supervisor has panicked".to_owned();
             let error = ApplyError::InternalFault { channel: self.options.name.clone(), what };
             self.set_fault(ChannelState::Failed, &error);
         }
@@ -407,7 +407,7 @@ impl Supervisor {
             Ok(RunEnd::ToleranceDone) => {
                 info!(
                     channel = self.options.name,
-                    "end of the tolerated range: differences of the target stop the channel again"
+                    "end of the tolerated range: rows of the target that differ from the source stop the channel again"
                 );
                 self.options.tolerate_until = None;
                 None
@@ -419,7 +419,7 @@ impl Supervisor {
             Ok(end @ (RunEnd::UntilReached | RunEnd::LogClosed)) => {
                 let reason = match end {
                     RunEnd::LogClosed => "the log of the channel was closed",
-                    _ => "it has reached its until condition",
+                    _ => "the channel has reached its until condition",
                 };
                 info!(channel = self.options.name, "the channel has stopped: {reason}");
                 self.should_run = false;
@@ -440,8 +440,8 @@ impl Supervisor {
         None
     }
 
-    /// Classifies a failure. Returns how long to wait before a retry; `None` for a retry without a wait, or
-    /// for no retry.
+    /// Classifies a failure. Returns how long the channel must wait before a retry. Returns `None` if it
+    /// retries at once or does not retry.
     async fn handle_failure(
         &mut self,
         mut failure: Box<channel_coordinator::RunFailure>,
@@ -492,7 +492,8 @@ impl Supervisor {
     }
 
     /// Waits until the log has synced the newest transactions, because an operator may name the GTID of one
-    /// of them. Waits at most [`DURABLE_WAIT_MAX`], so that the caller gets an answer.
+    /// of these transactions. Waits at most [`DURABLE_WAIT_MAX`], so that the operator gets an answer in
+    /// time.
     async fn wait_for_durable_log(&self) -> Result<(), ApplyError> {
         match tokio::time::timeout(DURABLE_WAIT_MAX, self.log.wait_until_written_is_durable()).await {
             Ok(settled) => settled.map(drop).map_err(ApplyError::from),
@@ -513,14 +514,14 @@ impl Supervisor {
                 let failed = self.status.borrow().state == ChannelState::Failed;
                 let refused = self.refused_gtid.clone().filter(|_| failed);
                 let until = until.or(refused).ok_or_else(|| ApplyError::Start {
-                    reason: "it has not failed at a transaction, so a GTID must be given".to_owned(),
+                    reason: "the channel has not failed at a transaction, so a GTID must be given".to_owned(),
                 })?;
                 self.wait_for_durable_log().await?;
                 blocking(|| target_gtid_queries::position_of(&self.log, &until))?;
                 warn!(
                     channel = self.options.name,
                     %until,
-                    "the channel tolerates differences of the target up to this transaction"
+                    "the channel tolerates rows of the target that differ from the source, up to this transaction"
                 );
                 self.options.tolerate_until = Some(until);
                 self.should_run = true;

@@ -9,8 +9,8 @@ use crate::error::ApplyError;
 /// Statements are joined up to this many bytes. A longer statement is sent alone.
 const JOINED_BYTES_MAX: usize = 1 << 20;
 
-/// How many bytes of a statement are searched for the start of its values, to leave the values out of an
-/// error message.
+/// The start of a statement's values is searched in this many bytes, because error messages must not contain
+/// the values.
 const SHOWN_BYTES_MAX: usize = 1000;
 
 /// Statements to run on the target, in this order.
@@ -25,7 +25,7 @@ struct Packet {
     text: Vec<u8>,
     statements: usize,
     /// The number of rows that the statement must match. Such a statement is sent alone, because only the
-    /// last statement of a packet reports its rows.
+    /// last statement of a packet reports its number of rows.
     rows: Option<u64>,
 }
 
@@ -51,7 +51,8 @@ impl Packets {
         }
     }
 
-    /// Adds to the count of changes. In a nontransactional table, a server logs each change separately.
+    /// Adds `changes` to the number of changes in these packets. A server logs each change of a
+    /// nontransactional table as a separate transaction.
     pub(crate) fn count_changes(&mut self, changes: usize) {
         self.changes += changes;
     }

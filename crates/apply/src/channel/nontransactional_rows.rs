@@ -5,8 +5,8 @@ use tailwater_session::SessionError;
 use crate::error::ApplyError;
 use crate::target_table::TargetTable;
 
-/// Counts the current transaction's rows of nontransactional tables that were sent to the target or wait to
-/// be sent.
+/// Counts the rows of nontransactional tables in the current transaction: the rows that were sent to the
+/// target, and the rows that still wait to be sent.
 #[derive(Debug, Default)]
 pub(super) struct NontransactionalRows {
     /// Number of rows in statements that were not sent to the target yet.

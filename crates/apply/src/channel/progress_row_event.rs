@@ -1,5 +1,5 @@
-//! The progress row of a worker. A row event that is sent together with the events of the data changes this
-//! row, so one statement writes both.
+//! The progress row of a worker. A row event changes this row. It is sent together with the row events of the
+//! data, so one statement writes the data and the progress.
 //!
 //! A separate statement would cost the target as much as the rows of a small transaction, and would need one
 //! more round trip (ADR 028). The key of the row contains the incarnation of the channel to which the worker
@@ -76,8 +76,8 @@ impl ProgressRow {
         image
     }
 
-    /// Returns the row group that writes `image`. This group has the flags of `before`, the group in front of
-    /// it, so that the server opens the tables of both groups together.
+    /// Returns the row group that writes `image`. This group has the same flags as the previous group
+    /// `before`, so that the server opens the tables of both groups together.
     pub(super) fn group<'a>(&'a self, image: &'a [u8], before: Option<&RowGroup<'_>>) -> RowGroup<'a> {
         RowGroup {
             table: &self.table,

@@ -6,15 +6,15 @@
 //! exactly the set of applied transactions. This holds even if the target loses its newest commits in a crash
 //! (`innodb_flush_log_at_trx_commit=0`), because it loses the data together with the progress.
 //!
-//! Opening the store takes the channel over. The takeover waits until running transactions have committed,
-//! and no earlier process can commit after it. If a connection breaks during a commit, the channel takes
-//! itself over again and then reads whether the commit succeeded. Workers update their row by a [row
+//! Opening the store takes the channel over. The takeover waits until running transactions have committed.
+//! After the takeover, no earlier process can commit. If a connection breaks during a commit, the channel
+//! takes itself over again and then reads whether the commit succeeded. Workers update their row by a [row
 //! event](super::progress_row_event). The key of the row contains the channel's incarnation, so after a
 //! takeover an earlier worker finds no row. If an SQL statement writes the progress, the row has incarnation
 //! 0. The statement then checks that no other process has taken the channel over.
 //!
-//! The target logs the progress if it logs the data, so that replicas of the target have the progress too. It
-//! never logs the other tables.
+//! The target logs the progress if it logs the data, so that replicas of the target have the progress too.
+//! The target never logs changes of the other tables in schema `tailwater`.
 
 use std::collections::HashMap;
 
@@ -109,8 +109,8 @@ pub(super) const STATEMENTS_ROW: usize = 1_000_000;
 /// statements overwrites its own row with the transactions that were applied earlier.
 const SKIPPED_ROW: usize = STATEMENTS_ROW + 1;
 
-/// The statements that may have run. The key is the log position of the transaction, and the value is the
-/// fingerprint from before the statement.
+/// The statements that commit implicitly and may have run. The key is the log position of the transaction.
+/// The value is the fingerprint from before the statement.
 pub(super) type Intents = HashMap<String, String>;
 
 /// What the target has recorded about a channel, at the time of the takeover.
@@ -209,8 +209,8 @@ impl Claim {
     }
 }
 
-/// Returns whether a [`Claim`]'s statement failed because of a takeover: it tried to write NULL into a NOT
-/// NULL column.
+/// Returns whether a statement of a [`Claim`] failed because of a takeover. Such a statement tries to write
+/// NULL into a NOT NULL column.
 pub(super) fn is_taken_over(error: &ServerError) -> bool {
     let columns = ["'applied'", "'fingerprint'", "'incarnation'"];
     error.number == 1048 && columns.iter().any(|column| error.message.expose().contains(column))
@@ -297,7 +297,7 @@ impl ChannelStore {
     }
 
     /// Moves the workers' rows to the claim's incarnation. The update waits for running transactions that
-    /// have changed such a row. After it, a worker of an earlier incarnation finds no row.
+    /// have changed such a row. After the update, a worker of an earlier incarnation finds no row.
     async fn claim_worker_rows(&mut self, claim: &Claim) -> Result<(), ApplyError> {
         let incarnation = claim.incarnation;
         let sql = format!(
@@ -433,9 +433,9 @@ impl ChannelStore {
         }
     }
 
-    /// Deletes the intents. A seek deletes them, because the statements may have to run again after the seek.
-    /// A channel that starts from scratch keeps them, because a crash may have removed all its other records
-    /// from the target.
+    /// Deletes the intents (the records of statements that may have run). A seek deletes them, because the
+    /// statements may have to run again after the seek. A channel that starts from scratch keeps the intents,
+    /// because a crash may have removed all its other records from the target.
     pub(super) async fn delete_intents(&mut self) -> Result<(), ApplyError> {
         let name = portable_literal(&self.channel);
         self.connection.execute(&format!("DELETE FROM tailwater.apply_intent WHERE channel={name}")).await?;
@@ -469,7 +469,9 @@ impl ChannelStore {
     /// [`ApplyError::Start`] if the channel has never run; [`ApplyError::Session`].
     pub(super) async fn skip(&mut self, gtid: &str) -> Result<(), ApplyError> {
         if !self.has_progress {
-            let reason = "it has never run, so it has no start position yet; start it first".to_owned();
+            let reason =
+                "the channel has never run, so it has no start position yet; start the channel first"
+                    .to_owned();
             return Err(ApplyError::Start { reason });
         }
         self.connection
@@ -488,7 +490,8 @@ impl ChannelStore {
     }
 }
 
-/// Returns the intents of `channel`: its last statements that commit implicitly, which may have run.
+/// Returns the intents of `channel`: the records of the last statements that commit implicitly and may have
+/// run.
 ///
 /// # Errors
 /// [`SessionError`] if the connection fails.
@@ -527,7 +530,7 @@ async fn prepare_tables(
             .await?
     {
         create(connection, LOCAL_TABLES).await?;
-        // Tables that the target logs are created only once the start position is known, because that
+        // Tables that the target logs are created only after the start position is known, because the start
         // position depends on the target's GTIDs.
         if mode == GtidMode::Log || has_progress {
             create(connection, REPLICATED_TABLES).await?;
@@ -585,14 +588,15 @@ async fn migrate_to_incarnations(connection: &mut Connection, mode: GtidMode) ->
 }
 
 /// Stores the version of the tables. TRUNCATE is logged as a statement, so it also works on a replica of the
-/// target whose table has a different row.
+/// target whose version table has a different row.
 async fn write_schema_version(connection: &mut Connection) -> Result<(), SessionError> {
     connection.execute("TRUNCATE TABLE tailwater.apply_version").await?;
     connection.execute(&format!("REPLACE INTO tailwater.apply_version VALUES ({SCHEMA_VERSION})")).await?;
     Ok(())
 }
 
-/// Returns whether all these tables exist. An account that may not create them can still use them.
+/// Returns whether all these tables exist. An account without the privilege to create the tables can still
+/// use existing tables.
 async fn has_tables(connection: &mut Connection, tables: &[&str]) -> Result<bool, SessionError> {
     let names: Vec<String> = tables.iter().map(|table| portable_literal(table)).collect();
     let sql = format!(
@@ -604,7 +608,7 @@ async fn has_tables(connection: &mut Connection, tables: &[&str]) -> Result<bool
 }
 
 /// Returns the statement that records whether the target logs the channel's changes. A dump of the target
-/// needs to know this: without logging, the target's binlog and GTIDs lack commits.
+/// needs this record: if the target does not log the changes, its binlog and GTIDs lack commits.
 fn unlogged_statement(name: &str, mode: GtidMode) -> String {
     match mode {
         GtidMode::Log => format!("INSERT IGNORE INTO tailwater.apply_unlogged VALUES ({name})"),

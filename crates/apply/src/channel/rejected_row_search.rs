@@ -18,8 +18,8 @@ const NO_SUCH_TABLE: u16 = 1146;
 /// The maximum length of a key in a message, in characters.
 const KEY_CHARACTERS_MAX: usize = 200;
 
-/// Returns the error with the table and key of the rejected row, if applying the rows again finds that row.
-/// Otherwise returns the error with only the transaction.
+/// Applies the rows again to find the rejected row. If this row is found, returns the error with its table
+/// and key. Otherwise returns the error with only the transaction.
 pub(super) async fn diagnose(
     options: &ChannelOptions,
     transaction: &Transaction,

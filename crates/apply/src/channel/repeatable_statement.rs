@@ -1,5 +1,5 @@
-//! Recognizes statements that can run twice. If such a statement may have run before a crash, it is run
-//! again.
+//! Recognizes statements that can run twice without harm. If such a statement may have run before a crash,
+//! the channel runs it again.
 
 use super::sql_tokenizer::{SqlToken, SqlTokenizer};
 use crate::transaction_decoder::statement_classifier::wrapped;
@@ -47,8 +47,8 @@ pub(super) fn rerun_result(text: &[u8]) -> Option<RerunResult> {
 
 /// The errors after which a statement may have taken effect: `EE_WRITE`, `EE_DISK_FULL`, `ER_DISK_FULL`,
 /// `ER_ERROR_ON_WRITE`, `ER_SERVER_SHUTDOWN`, `ER_QUERY_INTERRUPTED`, `ER_BINLOG_LOGGING_IMPOSSIBLE`,
-/// `ER_CONNECTION_KILLED`, `ER_STATEMENT_TIMEOUT`, `ER_QUERY_TIMEOUT`. Most of them come from writing the
-/// binlog, after the statement itself has run.
+/// `ER_CONNECTION_KILLED`, `ER_STATEMENT_TIMEOUT`, `ER_QUERY_TIMEOUT`. Most of these errors occur when the
+/// server writes the binlog, after the statement itself has run.
 const UNCERTAIN_ERRORS: [u16; 10] = [3, 20, 1021, 1026, 1053, 1317, 1598, 1927, 1969, 3024];
 
 /// Returns whether a statement that failed with this error may have taken effect.

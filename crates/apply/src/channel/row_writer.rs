@@ -19,7 +19,7 @@ use crate::source_transaction::RowChanges;
 /// lower.
 const STATEMENT_BYTES_MAX: usize = 1 << 20;
 
-/// Rows of at least this many bytes are copied only where a copy cannot be avoided.
+/// Rows of at least this many bytes are copied only if a copy cannot be avoided.
 pub(super) const LONG_ROW_BYTES: usize = 4 << 20;
 
 /// Connects to the target, with a session that is set up to apply rows.
@@ -153,7 +153,7 @@ impl RowWriter {
     /// Returns a writer that overwrites existing rows: an insert replaces an existing row, and a delete of a
     /// missing row is ignored. No triggers run for tables that are the same as on the source.
     ///
-    /// MariaDB has this setting only for the whole server. So nothing may replicate to that server meanwhile,
+    /// MariaDB has this mode only as a global variable. So no replication to that server may run meanwhile,
     /// and the caller must restore `slave_exec_mode` afterwards.
     ///
     /// # Errors
@@ -166,7 +166,7 @@ impl RowWriter {
         };
         writer.connection.execute(setting).await?;
         writer.plan = PlanOptions { net_change: false, cut_images: false };
-        // Rows of tables that differ from the source's are written as SQL.
+        // The rows of a table whose columns differ from the source's table are written as SQL.
         writer.sql =
             dml_statement::SqlWriter::new(writer.connection.server().flavour, writer.sizes).tolerant(true);
         Ok(writer)
@@ -221,7 +221,7 @@ impl RowWriter {
     /// As [`RowWriter::push_rows`] and [`Packets::run`].
     pub(super) async fn run_rows(&mut self, changes: &RowChanges) -> Result<(), ApplyError> {
         let by_event = !self.tolerant && changes.table.same_shape;
-        // Do not shorten the images of rows that are written as SQL: a shortened image may be a copy.
+        // Do not shorten the images of rows that are written as SQL, because shortening may copy a long row.
         let options = PlanOptions { cut_images: self.plan.cut_images && by_event, ..self.plan };
         let mut plan = batch::plan([changes], options).map_err(ApplyError::rows)?;
         self.drop_blackhole_changes(&mut plan)?;
@@ -294,7 +294,7 @@ impl RowWriter {
         self.sql.forget_history();
     }
 
-    /// Adds the statements that make `changes`.
+    /// Adds the statements that apply `changes`.
     ///
     /// # Errors
     /// [`ApplyError::TooLarge`]; [`ApplyError::Event`] for malformed rows.
@@ -308,9 +308,9 @@ impl RowWriter {
         self.push_groups(&plan.groups, packets)
     }
 
-    /// Removes updates and deletes of BLACKHOLE tables from the plan: such a table has no rows to change. If
-    /// the target logs what the channel applies, such a change is an error: only the server's own replication
-    /// can apply it.
+    /// Removes updates and deletes of BLACKHOLE tables from the plan, because such a table has no rows to
+    /// change. If the target logs what the channel applies, such a change is an error: only the server's own
+    /// replication can apply it.
     fn drop_blackhole_changes(&self, plan: &mut batch::BatchPlan<'_>) -> Result<(), ApplyError> {
         let is_blackhole_change = |group: &batch::RowGroup<'_>| {
             group.kind != RowsKind::Write && group.table.target.engine == "BLACKHOLE"
@@ -332,8 +332,8 @@ impl RowWriter {
         Ok(())
     }
 
-    /// Does the same as [`RowWriter::push_rows`], and then adds the change of the progress row: to the
-    /// statement of the rows, unless the rows need several statements.
+    /// Does the same as [`RowWriter::push_rows`], and then adds the change of the progress row. If the rows
+    /// fit into one statement, the change is part of that statement.
     ///
     /// # Errors
     /// As [`RowWriter::push_rows`].

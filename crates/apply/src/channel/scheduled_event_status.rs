@@ -3,8 +3,8 @@
 //!
 //! A server's replication thread creates each event with the status `DISABLE ON REPLICA`. A client session
 //! cannot do that, so the channel writes the status into the `CREATE EVENT` or `ALTER EVENT` statement. A
-//! separate statement after it would not be enough: the event could run before that statement, and a crash in
-//! between would leave the event enabled.
+//! separate statement after the CREATE EVENT would not be enough: the event could run before this second
+//! statement. A crash between the two statements would leave the event enabled.
 
 use std::ops::Range;
 
@@ -40,8 +40,8 @@ pub(super) fn disabled_event(text: &[u8], status: &str, invoker: Option<&Invoker
     let definer = definer.iter().map(|(place, clause)| (*place..*place, clause.as_slice()));
     for (place, clause) in definer.chain([(places.status, status.as_bytes())]) {
         changed.extend_from_slice(text.get(rest..place.start)?);
-        // If the new clause is inserted and replaces no old clause, there may be no space between it and the
-        // words around it.
+        // If the new clause does not replace an old clause, the words around it may have no space next to the
+        // new clause.
         if changed.last().is_some_and(|byte| !byte.is_ascii_whitespace()) {
             changed.push(b' ');
         }

@@ -22,7 +22,7 @@ pub(super) struct ChannelShared {
     pub(super) claim: Claim,
     /// The log spans whose transactions are known to be committed.
     pub(super) applied: Mutex<AppliedSet>,
-    /// The newest batch that has committed, among the batches that commit in turn.
+    /// The newest committed batch, among the batches that commit in turn (in the order of their IDs).
     pub(super) turn: watch::Sender<BatchId>,
     /// Batches newer than this batch must release their locks. In source order they roll back until their
     /// turn. In independent order they commit the part that waits for nothing, and return the rest.

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct SourceTime(Arc<dyn Fn() -> u64 + Send + Sync>);
 
 impl SourceTime {
-    /// Returns the clock that reads the time with this function, in microseconds since 1970.
+    /// Returns a clock whose time comes from the function `now_us`, in microseconds since 1970.
     pub fn new(now_us: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self(Arc::new(now_us))
     }
@@ -20,12 +20,14 @@ impl SourceTime {
         (self.0)()
     }
 
-    /// Returns the time since `time_us`, in microseconds since 1970; 0 if that is in the future.
+    /// Returns the duration since `time_us`, which is in microseconds since 1970. Returns 0 if `time_us` is
+    /// in the future.
     pub(super) fn since(&self, time_us: u64) -> Duration {
         Duration::from_micros(self.now_us().saturating_sub(time_us))
     }
 
-    /// Returns the time until `time_us`, in microseconds since 1970; 0 if that has passed.
+    /// Returns the duration until `time_us`, which is in microseconds since 1970. Returns 0 if `time_us` has
+    /// passed.
     pub(super) fn until(&self, time_us: u64) -> Duration {
         Duration::from_micros(time_us.saturating_sub(self.now_us()))
     }

@@ -1,9 +1,9 @@
 //! Runs the source's statements on the target, each with the session settings that it had on the source.
 //!
-//! The source's settings can change the meaning of Tailwater's own statements, for example if literals are in
-//! UCS-2, or of `BEGIN` under `sql_mode=ORACLE`. So Tailwater restores its own settings before its own
-//! statements. Only the statements that set the source's settings themselves may run under the settings of an
-//! earlier statement. They are written so that they work under any settings.
+//! The source's settings can change the meaning of Tailwater's own statements. For example, literals may be
+//! in UCS-2, and `BEGIN` has another meaning under `sql_mode=ORACLE`. So Tailwater restores its own settings
+//! before its own statements. Only the statements that set the source's settings may run under the settings
+//! of an earlier statement, because they work under any settings.
 
 use std::sync::Arc;
 
@@ -46,13 +46,13 @@ const UNKNOWN_DATABASE: u16 = 1049;
 const INTERRUPTIONS: [u16; 8] = [1053, 1184, 1158, 1160, 1317, 1927, 1969, 3024];
 
 /// The errors that a concurrent transaction causes: `ER_LOCK_WAIT_TIMEOUT`, `ER_LOCK_DEADLOCK`,
-/// `ER_XA_RBDEADLOCK`. On the target that transaction need not exist.
+/// `ER_XA_RBDEADLOCK`. The target may not have this concurrent transaction.
 const CONFLICT_ERRORS: [u16; 3] = [1205, 1213, 1614];
 
 /// The error `ER_BAD_TABLE_ERROR`, and MariaDB's `ER_UNKNOWN_SEQUENCES` and `ER_UNKNOWN_VIEW`.
 const UNKNOWN_TABLES: [u16; 3] = [1051, 4091, 4092];
 
-/// Returns whether an error is about the neutral database. Such an error means that the target lacks the
+/// Returns whether an error names [`NEUTRAL_DATABASE`]. Such an error means that the target lacks the
 /// statement's own database.
 fn is_about_neutral_database(error: &ServerError) -> bool {
     error.message.expose().to_ascii_lowercase().contains(NEUTRAL_DATABASE)
@@ -90,7 +90,7 @@ pub(super) struct SourceSession {
     pub(super) writer: RowWriter,
     /// The current database of the session, if known.
     database: Option<Vec<u8>>,
-    /// Whether the session has the settings of a source's statement.
+    /// Whether the session has the settings of a statement from the source.
     has_source_settings: bool,
     /// The value of `default_table_encryption`, if the server has this variable.
     default_encryption: Option<u8>,
@@ -119,7 +119,8 @@ impl SourceSession {
         })
     }
 
-    /// Restores the session's own settings, if it has the settings of a source's statement.
+    /// Restores Tailwater's own session settings, if the session has the settings of a statement from the
+    /// source.
     pub(super) async fn restore_own_settings(&mut self) -> Result<(), ApplyError> {
         if std::mem::take(&mut self.has_source_settings) {
             self.writer.set_up_sql().await?;
@@ -280,8 +281,8 @@ impl SourceSession {
         returned
     }
 
-    /// Makes the account corrections for a statement that ran before a crash. The crash may have come before
-    /// the corrections.
+    /// Makes the account corrections for a statement that ran before a crash, because the crash may have
+    /// prevented the corrections.
     ///
     /// # Errors
     /// As [`SourceSession::run`].
@@ -303,8 +304,8 @@ impl SourceSession {
         }
     }
 
-    /// Runs a statement. Returns the target's error as a value. An error of the connection makes the call
-    /// fail.
+    /// Runs a statement. The inner result is the target's result, including its error. The outer result is an
+    /// error only if the connection fails.
     async fn execute(&mut self, text: &[u8]) -> Result<Result<(), ServerError>, ApplyError> {
         match self.writer.connection.execute_bytes(text).await {
             Ok(_) => Ok(Ok(())),

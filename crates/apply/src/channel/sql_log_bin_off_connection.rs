@@ -1,4 +1,5 @@
-//! Opens a separate connection for corrections that change only the target.
+//! Opens a separate connection without binary logging, for corrections of privileges and grantors that change
+//! only the target.
 
 use std::sync::Arc;
 

@@ -94,8 +94,8 @@ impl StartContext<'_> {
     async fn start(&self, store: &mut ChannelStore, claim: &Claim) -> Result<StartPosition, ApplyError> {
         let (low, origin) = match self.options.start {
             ChannelStart::Oldest => (LogPosition::ZERO, GtidSet::empty(self.source.flavour)),
-            // An earlier start was interrupted, and the channel may have written to the target's binlog after
-            // that.
+            // An earlier start of the channel was interrupted after it had stored its origin. The channel may
+            // have written to the target's binlog since then, so use the stored origin.
             ChannelStart::Target if !self.record.source.is_empty() => {
                 let has = self.parse_gtids(&self.record.origin_gtids)?;
                 (target_gtid_queries::start_after(self.log, &has)?, has)
@@ -179,13 +179,15 @@ fn misplaced_message(place: &LogPosition) -> String {
 
 fn ahead_of_channel_message(channel: &str, beyond: &str, has: &str) -> String {
     format!(
-        "the target has {beyond}, which the channel has not applied. If native replication ran there since: `tailwater \
-         channel seek {channel} '{has}'`. If the target crashed with innodb_flush_log_at_trx_commit other than 1, its binlog has more \
-         than its tables: copy it again, or seek to the transactions that the tables have and continue with gtid = \"log\""
+        "the target has {beyond}, which the channel has not applied. If native replication has applied these transactions: \
+         `tailwater channel seek {channel} '{has}'`. If the target crashed with innodb_flush_log_at_trx_commit other than 1, its \
+         binlog has more transactions than its tables: copy the source to the target again, or seek to the transactions that \
+         the tables have and continue with gtid = \"log\""
     )
 }
 
-/// Returns the source of the log. Waits until enough is captured to know the GTIDs before the log.
+/// Returns the source of the log. Waits until the relay has captured enough to know the GTIDs before the
+/// start of the log.
 async fn wait_for_source(log: &LogHandle) -> Result<SourceIdentity, ApplyError> {
     let mut durable = log.subscribe();
     loop {
@@ -193,7 +195,8 @@ async fn wait_for_source(log: &LogHandle) -> Result<SourceIdentity, ApplyError> 
         if let Some(source) = log.source() {
             let first = log.segments().first().map(|segment| segment.number);
             let before = first.map(|first| log.gtids_before(first)).transpose()?.flatten();
-            // If the log starts in the middle of a binlog file, the GTIDs before the log never become known.
+            // If the log starts in the middle of a binlog file, the GTIDs before the start of the log never
+            // become known.
             if before.is_some() || log.last_transaction().is_some() {
                 return Ok(source);
             }

@@ -1,10 +1,10 @@
 //! Runs the source's statements, each with its session settings. Before a statement that commits implicitly
-//! (DDL), it records an intent.
+//! (DDL), it records on the target the intent to run the statement.
 //!
 //! One connection runs the statements of all workers, because temporary tables belong to a connection. Within
-//! that connection, the source's thread ID identifies them. The connection holds a server lock (`GET_LOCK`)
-//! with the channel's name. A process that takes the channel over waits for this lock, and so for the end of
-//! an earlier statement. Then it decides whether that statement has run.
+//! that connection, the source's thread ID identifies the temporary tables. The connection holds a server
+//! lock (`GET_LOCK`) with the channel's name. A process that takes the channel over waits for this lock, and
+//! so for the end of an earlier statement. Then the process decides whether that statement has run.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -38,8 +38,8 @@ use tailwater_wire::sql_quote::portable_literal;
 /// Collected rows are sent once they have this many bytes.
 const FLUSH_BYTES: usize = 1 << 20;
 
-/// The prefix of a fingerprint that was taken after a statement whose result differed from the source's.
-/// While the fingerprint stays the same, the channel reports the same error again.
+/// The prefix of a fingerprint that was taken after a statement whose result differed from the result on the
+/// source. While the fingerprint stays the same, the channel reports the error of the statement again.
 const DIFFERENT_RESULT_PREFIX: &str = "otherwise ";
 
 /// Stored instead of a fingerprint for a statement that can be run a second time.
@@ -177,8 +177,8 @@ impl RunnerSession {
 
     /// Runs the steps in order. Rows, and statements that change rows, are in one target transaction with the
     /// progress. Statements that create or drop a temporary table within that transaction are in the target
-    /// transaction too. A statement that commits implicitly runs before that transaction, with an intent. It
-    /// also commits the steps before it.
+    /// transaction too. A statement that commits implicitly runs before that transaction, with an intent.
+    /// Such a statement also commits the earlier steps.
     async fn run(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -305,15 +305,15 @@ impl RunnerSession {
         Ok(())
     }
 
-    /// Sends all pending rows, and checks how many rows the target has changed. The next statement changes
-    /// the counters.
+    /// Sends all pending rows, and checks how many rows the target has changed. This check must come before
+    /// the next statement, because that statement changes the counters.
     async fn flush_and_check(
         &mut self,
         transaction: &BudgetedTransaction,
         run: &mut TransactionRun,
     ) -> Result<(), ApplyError> {
         self.flush(run).await?;
-        // The rows are checked only if the counters were read before the rows were sent.
+        // The target's changes are checked only if the counters were read before the rows were sent.
         let counted = self.source.writer.count_rows().await;
         counted.map_err(|error| error.of_transaction(&transaction.gtid_text()))?;
         self.source.writer.row_count().reset();
@@ -355,7 +355,7 @@ impl RunnerSession {
         }
     }
 
-    /// Starts the transaction that will contain the progress, unless it has started.
+    /// Starts the target transaction that will contain the progress, if this transaction has not started yet.
     async fn begin_transaction(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -378,7 +378,7 @@ impl RunnerSession {
         Ok(())
     }
 
-    /// Runs a statement that commits implicitly, unless it has already run.
+    /// Runs a statement that commits implicitly, if the statement has not already run.
     async fn run_ddl(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -514,8 +514,8 @@ impl RunnerSession {
         if preserved_gtid(shared, transaction).is_some() {
             self.source.writer.connection.execute(GtidSession::reset(shared.flavour)).await?;
         }
-        // A rejected statement that can be run a second time has done nothing. `record_failure` handles the
-        // exceptions.
+        // A rejected statement that can be run a second time has done nothing. The errors after which this is
+        // not certain are handled by `record_failure`.
         if before != REPEATABLE {
             let now = fingerprint(&mut self.source.writer.connection, statement, shared.flavour).await?;
             if now.text != before {

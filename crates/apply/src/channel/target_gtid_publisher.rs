@@ -35,7 +35,7 @@ impl GtidPublisher {
 
     /// Sets the applied GTIDs on the target if they have changed. With `gtid = preserve` the target already
     /// has them, except the GTIDs of skipped transactions. It is not an error if the target rejects the
-    /// GTIDs, because the target's data are not at risk.
+    /// GTIDs, because its data stay correct.
     ///
     /// # Errors
     /// [`ApplyError::Session`] if the connection fails.

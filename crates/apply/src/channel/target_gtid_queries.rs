@@ -22,8 +22,8 @@ pub(super) struct TargetGtids {
 
 /// Reads the target's GTIDs.
 ///
-/// This does not read MariaDB's `gtid_current_pos`: after a local write, that variable counts all lower
-/// sequence numbers of the source as applied.
+/// This function does not read MariaDB's `gtid_current_pos`, because after a local write, that variable
+/// counts all lower sequence numbers of the source as applied.
 ///
 /// # Errors
 /// [`SessionError`] if the connection fails.
@@ -44,7 +44,7 @@ pub(super) async fn read_target_gtids(connection: &mut Connection) -> Result<Tar
 /// former primary, they are also the GTIDs in its own binlog that the log's source has.
 ///
 /// # Errors
-/// If the text is not a valid set of GTIDs.
+/// If the server's text is not a valid set of GTIDs.
 pub(super) fn gtids_of_log(
     log: &LogHandle,
     target: &TargetGtids,
@@ -112,8 +112,8 @@ pub(super) fn start_after(log: &LogHandle, has: &GtidSet) -> Result<LogPosition,
     };
     Err(ApplyError::Start {
         reason: format!(
-            "the target has {} and lacks {lacking}, which the log does not contain either; copy the target again, or \
-             start the channel with start = \"oldest\" if it has the data under other GTIDs",
+            "the target has {} and lacks {lacking}, which the log does not contain either; copy the source to the target \
+             again, or start the channel with start = \"oldest\" if the target has the data under other GTIDs",
             if has.is_empty() { "no GTIDs".to_owned() } else { has.to_string() },
         ),
     })
@@ -125,8 +125,8 @@ pub(super) const FIRST_EVENT_OFFSET: u64 = 4;
 /// Sets the applied GTIDs on the target, so that native replication can continue from there.
 ///
 /// # Errors
-/// [`SessionError::Server`] if the target rejects them, because the account lacks a privilege or replication
-/// runs.
+/// [`SessionError::Server`] if the target rejects the GTIDs, because the account lacks a privilege or
+/// replication runs.
 pub(super) async fn publish(connection: &mut Connection, applied: &GtidSet) -> Result<(), SessionError> {
     match (connection.server().flavour, applied) {
         (Flavour::MySql, GtidSet::MySql(applied)) => {
@@ -146,7 +146,7 @@ pub(super) async fn publish(connection: &mut Connection, applied: &GtidSet) -> R
             let now = now.scalar().unwrap_or_default();
             let position = position_with(now, state);
             if now != position {
-                // If a backup blocks it, the channel tries again with its next transactions.
+                // If a backup blocks this statement, the channel tries again with its next transactions.
                 set_mariadb_slave_position(connection, &portable_literal(&position), Duration::ZERO).await?;
             }
             Ok(())

@@ -37,7 +37,7 @@ pub(super) struct TemporaryRoleAdmin {
 }
 
 /// Makes the channel's account administrator of the roles that a statement grants or revokes, if `error`
-/// shows that it is not.
+/// shows that the account is not their administrator.
 ///
 /// # Errors
 /// [`ApplyError::Session`], but not if the target refuses the grant; [`ApplyError::Unsupported`] if the grant
@@ -109,8 +109,8 @@ impl TemporaryRoleAdmin {
     /// also keeps what the statement gave it.
     ///
     /// # Errors
-    /// [`ApplyError::Unsupported`], with the roles and the account, if the target refuses or the connection
-    /// to it fails.
+    /// [`ApplyError::Unsupported`], with the roles and the account, if the target refuses the change or the
+    /// connection to the target fails.
     pub(super) async fn revoke(
         mut self,
         shared: &Arc<ChannelShared>,

@@ -48,8 +48,8 @@ pub(super) enum BatchOutcome {
     Committed(BatchTiming),
     /// The part `first` of the batch has committed, and the rest is returned to the scheduler.
     FirstCommitted(BatchTiming),
-    /// Nothing has committed: the run stopped before the batch started, or the log will not make the batch
-    /// durable.
+    /// Nothing of the batch has committed: the run stopped before the batch started, or the log will not
+    /// become durable up to the end of the batch.
     Returned,
 }
 
@@ -118,15 +118,16 @@ impl ApplyWorker {
     /// Applies a batch and commits it.
     ///
     /// # Errors
-    /// The error of the target. Nothing of the batch is committed then, unless the connection broke.
+    /// The error of the target. After such an error, nothing of the batch is committed. If the connection
+    /// broke, it is unknown whether the batch is committed.
     pub(super) async fn apply(
         &mut self,
         batch: &TransactionBatch<BudgetedTransaction>,
     ) -> Result<BatchOutcome, ApplyError> {
         let committed = self.commit(batch).await?;
         match committed {
-            // The worker itself announces the commit, because the next batch waits for it. The coordinator
-            // would take longer.
+            // The worker itself announces the commit, because the next batch waits for this commit. An
+            // announcement by the coordinator would take longer.
             BatchOutcome::Committed(_) if batch.in_turn => drop(self.shared.turn.send_replace(batch.id)),
             BatchOutcome::Committed(_) | BatchOutcome::FirstCommitted(_) => {}
             BatchOutcome::Returned => self.shared.batch_returned.cancel(),
@@ -195,8 +196,8 @@ impl ApplyWorker {
         }
     }
 
-    /// Waits until a batch may start again after a conflict. In independent order, the wait also ends if a
-    /// batch has stalled. Returns false if the turn of the batch will not come.
+    /// Waits until a batch may start again after a conflict. In independent order, the wait also ends if
+    /// another batch has stalled. Returns false if the turn of the batch will never come.
     async fn wait_to_start(&mut self, batch: &TransactionBatch<BudgetedTransaction>) -> bool {
         match self.shared.options.commit_order {
             CommitOrder::Source => self.wait_turn(batch).await,
@@ -214,7 +215,8 @@ impl ApplyWorker {
         self.writer.restore_sql_settings().await
     }
 
-    /// Tries once to apply the batch. Commits nothing if the log will not make the batch durable.
+    /// Tries once to apply the batch. Commits nothing if the log will not become durable up to the end of the
+    /// batch.
     async fn attempt(
         &mut self,
         batch: &TransactionBatch<BudgetedTransaction>,
@@ -283,7 +285,7 @@ impl ApplyWorker {
         })
     }
 
-    /// Waits for the turn of a batch whose first part has run. Returns the part to commit, or the batch's
+    /// Waits until a batch whose first part has run may commit. Returns the part to commit, or the batch's
     /// result.
     async fn await_turn<'b>(
         &mut self,
@@ -317,10 +319,10 @@ impl ApplyWorker {
     /// GTID of its own, and the rows are applied under the GTID of the `XA COMMIT`. Under `gtid = preserve`
     /// the target logs the GTID of the `XA PREPARE` as a transaction that only writes progress. Otherwise
     /// replicas of the target would miss that GTID. This transaction commits before the rows, so that a crash
-    /// in between leaves no gap: the channel sends it again after a restart, and the server ignores a GTID
-    /// that it already has.
+    /// in between leaves no gap: after a restart, the channel sends this transaction again, and the server
+    /// ignores a GTID that it already has.
     ///
-    /// Returns false if the log will not make the transaction durable.
+    /// Returns false if the log will not become durable up to the end of the transaction.
     async fn log_xa_prepare(
         &mut self,
         batch: &TransactionBatch<BudgetedTransaction>,
@@ -442,7 +444,7 @@ impl ApplyWorker {
         batch.commit_after.is_none_or(|before| *self.turn.borrow() >= before)
     }
 
-    /// Waits for the batch's turn. Returns false if the turn will not come.
+    /// Waits for the batch's turn to commit. Returns false if the turn will never come.
     async fn wait_turn(&mut self, batch: &TransactionBatch<BudgetedTransaction>) -> bool {
         let Some(before) = batch.commit_after else { return true };
         let _waits = self.activity.wait(BatchWait::Batch);
@@ -454,7 +456,7 @@ impl ApplyWorker {
         }
     }
 
-    /// Waits for the batch's turn, possibly while the batch holds locks.
+    /// Waits for the batch's turn to commit. The batch may hold locks during the wait.
     async fn wait_turn_or_yield(&mut self, batch: &TransactionBatch<BudgetedTransaction>) -> TurnWait {
         let Some(before) = batch.commit_after else { return TurnWait::Arrived };
         let _waits = self.activity.wait(BatchWait::Batch);

@@ -1,4 +1,4 @@
-//! What each worker of a channel does, for the channel's status.
+//! What each worker of a channel does. The channel's status shows this.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -9,35 +9,37 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerState {
-    /// It has no batch.
+    /// The worker has no batch.
     #[default]
     Idle,
-    /// The target executes or commits its batch.
+    /// The target executes or commits the worker's batch.
     Applying,
-    /// Its batch waits for an earlier batch: it conflicts with that batch, or commits after it.
+    /// The worker's batch waits for an earlier batch, because the two batches conflict or because it must
+    /// commit after the earlier batch.
     WaitingForBatch,
-    /// Its batch waits until the log is durable.
+    /// The worker's batch waits until the log is durable.
     WaitingForLog,
 }
 
 /// What a worker does and has done since the channel started.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct WorkerStatus {
-    /// What it does now.
+    /// What the worker does now.
     pub state: WorkerState,
-    /// The number of transactions in its batch; 0 if it has none.
+    /// The number of transactions in the worker's batch; 0 if the worker has no batch.
     pub batch_transactions: u64,
-    /// How long it has had its batch, in seconds; 0 if it has none.
+    /// How long the worker has had its present batch, in seconds; 0 if the worker has no batch.
     pub batch_seconds: f64,
-    /// How long it had a batch, in seconds, the present one included.
+    /// How long the worker has had batches in total, in seconds, including its present batch.
     pub busy_seconds_total: f64,
-    /// The transactions of the batches that it has finished.
+    /// The number of transactions in the batches that the worker has finished.
     pub transactions_total: u64,
-    /// How often it rolled a batch back and ran it again, because of a deadlock or a lock wait timeout.
+    /// How often the worker rolled a batch back and ran it again, because of a deadlock or a lock wait
+    /// timeout.
     pub conflicts_total: u64,
 }
 
-/// What a worker with a batch does. The worker writes it, and the pool of workers reads it.
+/// What a worker with a batch does. The worker writes this value, and the pool of workers reads it.
 #[derive(Debug, Default)]
 pub(super) struct WorkerActivity {
     wait: AtomicU8,

@@ -18,7 +18,7 @@ use crate::scheduler::{BatchId, TransactionBatch};
 /// The shortest time after which the oldest batch counts as stalled. A newer batch may hold a lock that the
 /// oldest batch needs, while the newer batch waits for its turn. So newer batches release their locks once
 /// the oldest runs eight times longer than the average, but not before this time. In source order, newer
-/// batches are then rolled back and run again, which a busy target cannot afford often.
+/// batches are then rolled back and run again. If this happened often, it would slow down a busy target.
 const STALL_AFTER_MIN: Duration = Duration::from_millis(250);
 /// The longest time before the oldest batch counts as stalled.
 const STALL_AFTER_MAX: Duration = Duration::from_secs(5);
@@ -29,7 +29,7 @@ pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(60);
 /// A batch, and the worker's result for it.
 pub(super) type BatchResult = (TransactionBatch<BudgetedTransaction>, Result<BatchOutcome, ApplyError>);
 
-/// A worker has ended unexpectedly; with its panic, if known.
+/// A worker has ended unexpectedly. Contains the worker's panic, if known.
 #[derive(Debug, thiserror::Error)]
 #[error("a worker has ended unexpectedly{}", .0.as_ref().map(|error| format!(": {error}")).unwrap_or_default())]
 pub(super) struct DeadWorker(Option<JoinError>);
@@ -173,7 +173,7 @@ impl WorkerPool {
         let _ = self.workers[worker].batches.send(batch).await;
     }
 
-    /// Waits for the next batch that ends. Cancel safe.
+    /// Waits for the next batch that ends. This future is cancel safe.
     ///
     /// # Errors
     /// [`DeadWorker`] if a worker has ended unexpectedly. The batch of this worker then has no result.

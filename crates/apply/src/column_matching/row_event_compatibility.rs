@@ -139,7 +139,10 @@ mod tests {
         let unsigned = |unsigned| BinlogColumn { unsigned: Some(unsigned), ..column(ColumnType::Long) };
         assert!(fits(unsigned(true), "int(10) unsigned", None) && fits(unsigned(false), "int", None));
         assert!(!fits(unsigned(true), "int", None) && !fits(unsigned(false), "bigint", None));
-        assert!(fits(column(ColumnType::Long), "int unsigned", None), "not logged");
+        assert!(
+            fits(column(ColumnType::Long), "int unsigned", None),
+            "a column whose sign was not logged must fit"
+        );
         assert!(fits(
             column(ColumnType::Decimal { precision: 10, scale: 2 }),
             "decimal(10,2) unsigned",

@@ -1,5 +1,5 @@
-//! Writes groups of rows as SQL: for a target table of another shape, for a target of another flavour, or for
-//! an account that may not execute `BINLOG`.
+//! Writes groups of rows as SQL statements. This is needed for a target table whose columns differ from the
+//! source's, for a target of another flavour, and for an account that may not execute `BINLOG`.
 //!
 //! Values are stored exactly, or the channel stops. [`MappedTable::sql_mapping`] checks the columns once for
 //! each table, and rejects columns that cannot hold the source's values. The session is strict, so that the
@@ -7,8 +7,8 @@
 //! character set lacks, a TIMESTAMP out of range.
 //!
 //! Differences from `BINLOG` statements:
-//! - Triggers of the target run, and no setting disables them. Drop the triggers whose changes the source has
-//!   already logged.
+//! - Triggers of the target run, and no setting disables them. So the operator must drop the triggers whose
+//!   changes the source has already logged.
 //! - Columns that only the target has get their defaults; the target computes generated columns.
 //! - An UPDATE or DELETE without a matching row is not an error for the server. So each statement comes with
 //!   the number of rows that it must match ([`SqlStatement::rows`]); the connection needs
@@ -74,7 +74,8 @@ impl LongSqlStatement<'_> {
     }
 }
 
-/// Returns the first statement of a session. After it, the server stores values unchanged or rejects them.
+/// Returns the first statement of a session. After this statement, the server stores values unchanged or
+/// rejects them.
 pub fn session_statement(flavour: Flavour) -> String {
     // A comparison with a literal that has its own character set must not depend on the session's collation.
     let checks = match flavour {

@@ -31,10 +31,10 @@ const SOUGHT_ROWS_MAX: u64 = 500;
 pub struct SqlWriter {
     flavour: Flavour,
     options: BinlogStatementOptions,
-    /// The session settings after the statements so far have run.
+    /// The session settings after all statements that were written so far have run.
     flags: u16,
     lax: bool,
-    /// Whether some of the statements so far change session settings.
+    /// Whether some of the statements that were written so far change session settings.
     has_set: bool,
     tolerant: bool,
     generated: GeneratedHistory,
@@ -98,8 +98,8 @@ impl SqlWriter {
         }
     }
 
-    /// Forgets which history rows the statements so far create. Call this when a transaction starts, because
-    /// its history rows do not come from the statements of earlier transactions.
+    /// Forgets which history rows the statements that were written so far create. Call this when a
+    /// transaction starts, because its history rows do not come from the statements of earlier transactions.
     pub fn forget_history(&mut self) {
         self.generated.clear();
     }
@@ -386,7 +386,7 @@ impl StatementForm {
                 None => ("<=>", LiteralRole::Compared),
             };
             match mapping.map.columns.get(cell.index).map(|column| column.column_type) {
-                // MySQL cannot compare vectors, so their bytes are compared.
+                // MySQL cannot compare vectors, so the statement compares their bytes.
                 Some(ColumnType::Vector { .. }) => {
                     text.put(format!("CAST({} AS BINARY)", place.quoted));
                 }
@@ -452,7 +452,8 @@ fn no_key(map: &TableMap) -> WireError {
 }
 
 /// Returns the estimated length of the text of a row's new values, in bytes: two hexadecimal digits per byte,
-/// and the text around them. Without reserving this length, text that grows may be in memory twice.
+/// and the text around them. If this length is not reserved in advance, a text that grows may be in memory
+/// twice.
 fn text_bytes(row: &PlannedRow<'_>) -> usize {
     let image = if row.after.bytes() == 0 { row.image } else { row.after };
     image.bytes() * 2 + 256

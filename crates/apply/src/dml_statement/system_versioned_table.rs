@@ -1,10 +1,11 @@
 //! Writes rows of a system-versioned MariaDB table as SQL.
 //!
 //! The source logs each row with its period. It logs a DELETE as an update that ends the period. After an
-//! UPDATE, it logs an insert of the history row. Native replication stores these images unchanged. SQL
-//! cannot: no statement sets the period of a current row, and every UPDATE creates a history row itself. Each
-//! statement therefore runs with the source's time (`SET STATEMENT timestamp`). The target then computes the
-//! same periods and creates the same history rows, so the channel leaves out the logged history rows.
+//! UPDATE, it logs an insert of the history row. Native replication stores these images unchanged. SQL cannot
+//! store them unchanged: no statement sets the period of a current row, and every UPDATE creates a history
+//! row itself. Each statement therefore runs with the source's time (`SET STATEMENT timestamp`). The target
+//! then computes the same periods and creates the same history rows, so the channel leaves out the logged
+//! history rows.
 //!
 //! There are two exceptions:
 //! - A history row that the source inserted itself (`system_versioning_insert_history`, MariaDB 10.11) is
@@ -68,8 +69,8 @@ enum RowAction {
     LeaveOut,
 }
 
-/// The history rows that the statements so far create on the target. The log contains these rows too, further
-/// on.
+/// The history rows that the statements written so far create on the target. The log contains these rows too,
+/// at later positions.
 #[derive(Debug, Default)]
 pub(super) struct GeneratedHistory {
     counts: FxHashMap<Vec<u8>, u32>,
@@ -84,8 +85,8 @@ impl GeneratedHistory {
         *self.counts.entry(identity).or_default() += 1;
     }
 
-    /// Returns whether the statements so far create the history row with this identity. If so, removes it
-    /// from the counts.
+    /// Returns whether the statements written so far create the history row with this identity. If so,
+    /// removes the row from the counts.
     fn take(&mut self, identity: &[u8]) -> bool {
         let Some(count) = self.counts.get_mut(identity) else { return false };
         *count -= 1;
@@ -95,7 +96,7 @@ impl GeneratedHistory {
         true
     }
 
-    /// Splits a group into runs of rows that need the same kind of statement and the same time.
+    /// Splits a group into sequences of rows that need the same kind of statement and the same time.
     pub fn parts<'g, 'a>(
         &mut self,
         group: &'g RowGroup<'a>,

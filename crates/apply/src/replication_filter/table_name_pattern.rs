@@ -46,7 +46,8 @@ impl PatternPart {
         }
     }
 
-    /// Returns whether `name` matches. The time is at most proportional to the product of both lengths.
+    /// Returns whether `name` matches. The time is at most proportional to the length of the pattern times
+    /// the length of the name.
     pub fn matches(&self, name: &str) -> bool {
         match self {
             Self::Name(own) => own == name,

@@ -20,12 +20,12 @@ pub enum ValueKind {
     /// Values that are compared byte by byte: DECIMAL, DATE, BIT.
     Bytes,
     /// Values that are compared byte by byte without trailing zeros and spaces, because the log, or a column
-    /// of another length, may not contain these. Used for binary strings and times. Also used for text with a
-    /// `_bin` collation if its character set does not contain ASCII as single bytes.
+    /// of another length, may lack these zeros and spaces. Used for binary strings and times. Also used for
+    /// text with a `_bin` collation if its character set does not contain ASCII as single bytes.
     Trimmed,
     /// Other text with a `_bin` collation. It is hashed as [`Trimmed`](Self::Trimmed), but ASCII letters are
-    /// hashed in one case, as in [`Ascii`](Self::Ascii). The reason is foreign keys: they may connect a
-    /// column of this kind to a column of a table whose layout differs between source and target, and such a
+    /// hashed in one case, as in [`Ascii`](Self::Ascii). The reason is foreign keys. They may connect a
+    /// column of this kind to a column of a table whose layout differs between source and target. The latter
     /// column is hashed as [`Ascii`](Self::Ascii).
     Folded,
     /// Text that is hashed only if it is printable ASCII: in one letter case, and without trailing spaces.

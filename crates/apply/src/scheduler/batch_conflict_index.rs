@@ -1,4 +1,4 @@
-//! Tracks which batches access each key. The independent commit order uses it to find conflicts.
+//! Tracks which batches access each key. The independent commit order uses this index to find conflicts.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -10,9 +10,9 @@ use crate::writeset::{Access, IndexId, WritesetKey};
 /// Index of a batch in the scheduler's table of batches.
 pub(super) type BatchSlot = u32;
 
-/// The batches that access each key or index. If several batches access a key one after another, each waits
-/// for the previous one or commits after it. Then the index keeps only the last batch, because a batch that
-/// waits for the last batch waits for all of these batches.
+/// The batches that access each key or index. If several batches access a key one after another, each batch
+/// waits for the previous batch or commits after it. Then the index keeps only the last batch, because a
+/// batch that waits for the last batch waits for all of these batches.
 #[derive(Debug, Default)]
 pub(super) struct ConflictIndex {
     /// A separate map from `shared`, so that the lookup for each row touches little memory.
@@ -102,8 +102,8 @@ impl BatchSlots {
         self.0.push_back(slot);
     }
 
-    /// Adds a batch. Returns whether it was not in the list. A batch that is not `new` can only be in the
-    /// list as its last element.
+    /// Adds a batch if it is not in the list. Returns whether the batch was added. If `new` is true, the
+    /// batch can be in the list only as the last element.
     fn add(&mut self, slot: BatchSlot, new: bool) -> bool {
         let is_in_it = self.0.back() == Some(&slot) || (!new && self.0.contains(&slot));
         if !is_in_it {
@@ -186,8 +186,8 @@ impl KeyHolders {
 }
 
 impl ConflictIndex {
-    /// Calls `found` with the batches that conflict with `access`. It leaves out a batch if another of these
-    /// batches already waits for it. It may report a batch twice.
+    /// Calls `found` with the batches that conflict with `access`, possibly more than once with the same
+    /// batch. Leaves out a batch if another conflicting batch already waits for it.
     pub fn conflicts(&self, access: Access, mut found: impl FnMut(BatchSlot)) {
         let Some(index) = self.indexes.get(&access.key.index) else { return };
         index.conflicts(access, &mut found);
@@ -204,8 +204,9 @@ impl ConflictIndex {
         }
     }
 
-    /// Adds an access of the batch `slot`. That batch waits for all conflicting batches, or commits after
-    /// them, or is the only batch. `new` means that the access belongs to the first transaction of the batch.
+    /// Adds an access of the batch `slot`. The caller guarantees that this batch waits for all conflicting
+    /// batches, commits after them, or is the only batch. `new` means that the access belongs to the first
+    /// transaction of the batch.
     pub fn add(&mut self, access: Access, slot: BatchSlot, new: bool, held: &mut BatchKeys) {
         let Access { key, shared } = access;
         let index = self.indexes.entry(key.index).or_default();

@@ -8,8 +8,8 @@ use super::transaction_batch::{BatchTiming, TransactionWeight};
 const EXECUTE_PER_COMMIT: u64 = 20;
 /// The lowest limit of the execution time, for fast commits, in microseconds.
 const EXECUTE_US_MIN: u64 = 200_000;
-/// The highest limit of the execution time, in microseconds. A batch holds its locks for that time, and a
-/// retry takes that time again.
+/// The highest limit of the execution time, in microseconds. A batch holds its locks during its execution,
+/// and a retry takes the same time again.
 const EXECUTE_US_MAX: u64 = 5_000_000;
 /// The lowest row limit. There is a minimum because a batch is often slow for other reasons than its number
 /// of rows.
@@ -20,8 +20,9 @@ const FORGET: u64 = 8;
 const MEASURED_US_MAX: u64 = 3_600_000_000;
 
 /// A batch with this many transactions is large enough to be worth a commit. If a quarter of the batch limit
-/// is less than this number, that quarter is enough. In independent order, this many consecutive transactions
-/// stay in one batch. Each commit then has fewer gaps to record, and more rows of one table are together.
+/// is less than this number, a quarter of the limit is enough. In independent order, this many consecutive
+/// transactions stay in one batch. Each commit then has fewer gaps to record, and more rows of one table are
+/// together.
 const WORTH_TRANSACTIONS: usize = 256;
 
 /// The current size limits of a batch.
@@ -124,8 +125,8 @@ impl BatchSizing {
             return workers;
         }
         if self.execute_us < self.commit_us {
-            // With overlap, one batch would execute early, which gains little, and all later batches would
-            // wait for one more commit.
+            // If batches overlapped, one batch would execute early, which saves little time. But all later
+            // batches would wait for one more commit.
             return 1;
         }
         let executing = usize::try_from(self.execute_us.div_ceil(self.commit_us)).unwrap_or(workers);

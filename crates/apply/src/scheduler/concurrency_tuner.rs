@@ -1,8 +1,8 @@
 //! Chooses by measurement how many batches run at the same time in independent order. It does no I/O.
 //!
 //! More concurrent batches help while batches wait for disks or commits. While batches use the CPU, they slow
-//! each other down, and each batch is smaller. So another number of concurrent batches is tried from time to
-//! time for a few batches, and is kept if it is faster.
+//! each other down, and each batch is smaller. So the tuner tries another number of concurrent batches from
+//! time to time for a few batches, and keeps this number if it is faster.
 
 use super::transaction_batch::BatchTiming;
 
@@ -68,7 +68,7 @@ pub(super) struct Parallelism {
     measured: ThroughputSample,
     /// Number of batches until the next trial.
     pause: usize,
-    /// The length of the last pause between trials, per concurrent batch.
+    /// The length of the last pause between trials, as the number of batches per concurrent batch.
     patience: usize,
     /// Whether the next trial uses a larger number of concurrent batches.
     upwards: bool,
@@ -97,8 +97,8 @@ impl Parallelism {
         self.trial.map_or(self.at_a_time, |trial| trial.at_a_time)
     }
 
-    /// Records a batch of `rows` rows. `running` is the number of batches that ran at its end, including
-    /// itself.
+    /// Records a batch of `rows` rows. `running` is the number of batches that ran when this batch ended,
+    /// including this batch.
     pub fn record(&mut self, running: usize, rows: usize, timing: BatchTiming) {
         let is_filled = running >= self.at_a_time();
         match &mut self.trial {

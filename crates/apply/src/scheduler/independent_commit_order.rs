@@ -1,5 +1,6 @@
-//! Independent commit order: only transactions that share keys keep their order. It puts transactions into
-//! groups by key. While this is faster, it puts them into runs, which are consecutive parts of the log.
+//! Independent commit order: only transactions that share keys keep their order. This order puts transactions
+//! into groups by key. While runs are faster than groups, it puts the transactions into runs, which are
+//! consecutive parts of the log.
 
 use std::collections::BTreeSet;
 
@@ -10,19 +11,20 @@ use super::transaction_batch::{BatchId, BatchTotals, Scheduled, TransactionBatch
 
 /// The maximum number of checks whether the waiting batches have yielded. A batch that has not yielded after
 /// this many checks executes a long statement or is held up itself. The other batches then stop waiting for
-/// it.
+/// this batch.
 const CHECKS_MAX: u32 = 6;
-/// If batches have fewer transactions than this, committing in order costs more than runs gain.
+/// If batches have fewer transactions than this, committing in order costs more time than runs save.
 const RUN_TRANSACTIONS_MIN: usize = 64;
 
 /// The independent commit order.
 ///
-/// Groups wait only where they must, but they are small. While there is more work than the workers can
-/// handle, waits cost nothing. The log is then applied in [runs](super::source_order_runs). Runs are several
-/// times as large, because transactions that conflict with the previous run move to the end of a run.
+/// Groups wait only for groups with which they conflict, but groups are small. While there is more work than
+/// the workers can handle, waits cost nothing. The log is then applied in [runs](super::source_order_runs).
+/// Runs are several times as large as groups, because transactions that conflict with the previous run move
+/// to the end of their run.
 ///
 /// A run that is held up holds up all later runs. In that case, the workers of the later runs commit the part
-/// that need not wait, and give back the rest. The rest, the running runs, and the runs that are not
+/// that need not wait, and give back the rest. These rests, the running runs, and the runs that are not
 /// dispatched yet become groups.
 #[derive(Debug)]
 pub(super) struct IndependentOrder<T> {

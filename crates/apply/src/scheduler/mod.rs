@@ -2,9 +2,9 @@
 //! and uses no clock and no randomness.
 //!
 //! Transactions are offered in log order and grouped into batches. Each batch is one transaction on the
-//! target. Two transactions that share a key, at least one of them exclusively, keep their order. Either they
+//! target. Two transactions that share a key, at least one of them exclusively, keep their order. Either both
 //! are in one batch, in log order, or the batch of the later transaction waits for the batch of the earlier
-//! one. What "waits" means depends on the commit order:
+//! transaction. What "waits" means depends on the commit order:
 //! - [`CommitOrder::Source`] (`source_order_runs`): batches are consecutive runs of the log, and commit in
 //!   log order. Transactions that conflict with an earlier unfinished run are deferred until that run has
 //!   committed. The rest of the batch executes in parallel with that run.
@@ -15,8 +15,8 @@
 //! The channel offers decoded transactions while there [is room](Scheduler::has_room), and gives the
 //! [next](Scheduler::next) batch to each idle worker. It reports batches that are [done](Scheduler::done),
 //! and batches that [yielded](Scheduler::can_yield), with the part that they [give
-//! back](Scheduler::give_back). The worker handles rollbacks and retries: for the scheduler such a batch is
-//! still running.
+//! back](Scheduler::give_back). The worker handles rollbacks and retries: for the scheduler, a batch that is
+//! retried is still running.
 
 mod batch_conflict_index;
 mod batch_size_tuner;
@@ -88,8 +88,9 @@ impl<T: Scheduled> Scheduler<T> {
         }
     }
 
-    /// Returns whether another transaction may be offered. The window must have room for a transaction of any
-    /// size, and the workers must need more transactions.
+    /// Returns whether another transaction may be offered. The window (the transactions that were offered and
+    /// have not ended) must have room for a transaction of any size, and the workers must need more
+    /// transactions.
     pub fn has_room(&self) -> bool {
         if let Core::Independent(core) = &self.core
             && core.has_enough(self.limits)

@@ -11,7 +11,8 @@ use super::source_order_runs::ConflictingRuns;
 use super::transaction_batch::{BatchId, BatchTotals, Scheduled, TransactionBatch, TransactionWeight};
 use crate::writeset::Writeset;
 
-/// The maximum number of open batches per worker. With more open batches, each batch would only be smaller.
+/// The maximum number of open batches per worker. With more open batches, the only effect would be that each
+/// batch is smaller.
 const OPEN_PER_WORKER_MAX: usize = 4;
 /// The scheduler accepts no more transactions while this percentage of the workers has a next batch. The more
 /// transactions are accepted, the more of them wait for other transactions, until hardly any batch can run in
@@ -20,9 +21,10 @@ const AHEAD_PERCENT: usize = 50;
 /// The batches of the independent order.
 ///
 /// A batch is first open (it accepts transactions), then sealed, then running. Batches wait only for sealed
-/// and running batches, and a sealed batch never starts to wait for another one. So there are no cycles. This
-/// module can take over (adopt) runs of the log that are already running. If a worker gives back a part of an
-/// adopted run, that part becomes a sealed batch, which waits only for runs that were adopted earlier.
+/// and running batches, and a sealed batch never starts to wait for another batch. So batches never wait for
+/// each other in a cycle. This module can take over (adopt) runs of the log that are already running. If a
+/// worker gives back a part of an adopted run, that part becomes a sealed batch, which waits only for runs
+/// that were adopted earlier.
 #[derive(Debug)]
 pub(super) struct KeyedBatches<T> {
     groups: Vec<KeyedBatch<T>>,
@@ -36,9 +38,10 @@ pub(super) struct KeyedBatches<T> {
     running: FxHashMap<BatchId, BatchSlot>,
     /// The adopted runs, in the order of the log.
     adopted: Vec<BatchSlot>,
-    /// The last barrier (a transaction that runs alone) that is not finished. All later batches wait for it.
+    /// The last barrier (a transaction that runs alone) that is not finished. All later batches wait for this
+    /// barrier.
     barrier: Option<BatchSlot>,
-    /// The batches since the last barrier. The next barrier waits for them.
+    /// The batches since the last barrier. The next barrier waits for these batches.
     since_barrier: BatchSlots,
     /// Number of transactions that were offered to the scheduler. Transactions are numbered from 1.
     offered: u64,
@@ -72,7 +75,7 @@ struct KeyedBatch<T> {
     found: u64,
 }
 
-/// The batches with which a transaction conflicts. The transaction would wait for them.
+/// The batches with which a transaction conflicts, and for which it would have to wait.
 #[derive(Debug, Default)]
 struct Conflicts {
     open: Vec<BatchSlot>,
@@ -396,7 +399,7 @@ impl<T: Scheduled> KeyedBatches<T> {
 
     fn hand_out(&mut self, slot: BatchSlot) -> TransactionBatch<T> {
         let group = self.group(slot);
-        assert!(group.waits.is_empty(), "a batch runs although it waits for another one");
+        assert!(group.waits.is_empty(), "a batch must not run while it waits for another batch");
         group.state = BatchState::Running;
         let mut transactions = std::mem::take(&mut group.transactions);
         transactions.sort_unstable_by_key(|(number, _)| *number);

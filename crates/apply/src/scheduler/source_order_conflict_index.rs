@@ -63,8 +63,8 @@ impl Recent {
     }
 
     /// Returns the run for which a transaction of `run` must wait because of this access. This is an earlier
-    /// run that has accessed the key. Or it is the run for which a transaction of `run` that accessed the key
-    /// already waits.
+    /// run that has accessed the key. Or it is the run for which another transaction of `run`, which accessed
+    /// the key, already waits.
     fn after(self, run: u64) -> u64 {
         if self.last == run { self.last_after.max(self.before) } else { self.last }
     }

@@ -12,7 +12,7 @@ use super::transaction_batch::{BatchId, BatchTotals, Scheduled, TransactionBatch
 /// Runs are numbered without gaps, so the finished runs are all runs up to one number. A transaction is
 /// deferred while an earlier run that conflicts with it is unfinished. It is also deferred if an earlier
 /// transaction of the same run conflicts with it and waits for a run. The transaction waits for the latest of
-/// these runs (`after`). This is evaluated when the run is dispatched.
+/// these runs (`after`). Whether a transaction is deferred is decided when its run is dispatched.
 #[derive(Debug)]
 pub(super) struct LogRuns<T> {
     index: RunIndex,
@@ -104,8 +104,8 @@ impl<T: Scheduled> LogRuns<T> {
             self.seal();
         }
         let after = if writeset.barrier {
-            // A barrier runs after all earlier transactions and before all later ones, so it need not wait
-            // for a particular run.
+            // A barrier runs after all earlier transactions and before all later transactions, so it need not
+            // wait for a particular run.
             0
         } else {
             self.index.add(&writeset.accesses, self.next_run, &mut self.open.touched)
@@ -205,7 +205,8 @@ impl<T: Scheduled> LogRuns<T> {
             .filter(|(_, run)| !run.done)
             .map(|(id, DispatchedRun { totals, touched, rest, .. })| StartedRun { id, totals, touched, rest })
             .collect();
-        // All runs after the last running run were given back, so their transactions simply wait again.
+        // All runs after the last running run were given back, so their transactions wait to be dispatched
+        // again.
         let after_running =
             started.split_off(started.iter().rposition(|run| run.rest.is_none()).map_or(0, |last| last + 1));
         let mut waiting: Vec<_> = after_running.into_iter().filter_map(|run| run.rest).flatten().collect();

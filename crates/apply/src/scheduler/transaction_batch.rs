@@ -52,7 +52,7 @@ pub struct TransactionBatch<T> {
     /// Transactions to execute without waiting for another batch, in log order.
     pub first: Vec<T>,
     /// Transactions to execute after `first`, in log order, once `commit_after` has committed. No transaction
-    /// in `first` conflicts with an earlier one in `rest`.
+    /// in `first` conflicts with an earlier transaction in `rest`.
     pub rest: Vec<T>,
     /// The batch that must commit before this batch, unless this batch [yields](super::Scheduler::can_yield).
     pub commit_after: Option<BatchId>,
@@ -62,7 +62,7 @@ pub struct TransactionBatch<T> {
     pub alone: bool,
 }
 
-/// The size of a batch. The scheduler still needs it when the batch ends.
+/// The size of a batch. The scheduler needs this size again when the batch ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchTotals {
     pub transactions: usize,

@@ -130,10 +130,10 @@ impl ForeignKeys {
 
     /// Returns the IDs for [`crate::target_table::TargetTable::cascades`].
     ///
-    /// They are the IDs of the child tables with cascades, and of the tables that reference those children,
-    /// directly or indirectly. These include tables with RESTRICT, because the source had to delete their
-    /// rows before the parent row. A direct child with RESTRICT is left out: its rows access the parent's
-    /// key, which is in the writeset of the parent row anyway.
+    /// The result has the IDs of the child tables with cascades, and of the tables that reference these child
+    /// tables, directly or indirectly. The latter include tables with RESTRICT, because the source had to
+    /// delete their rows before the parent row. A direct child table with RESTRICT is left out, because its
+    /// rows access the parent's key, which is in the writeset of the parent row anyway.
     pub(super) fn cascades(&self, table: &QualifiedName, ids: &mut IndexIds) -> Vec<IndexId> {
         let mut found = Vec::new();
         let mut reached = vec![table];

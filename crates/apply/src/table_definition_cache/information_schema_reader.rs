@@ -143,8 +143,8 @@ fn period_column((name, bound): (&str, PeriodBound)) -> TargetColumn {
     TargetColumn { stored: true, period: Some(bound), ..hidden(name, "timestamp(6)") }
 }
 
-/// Reads the columns. The second value is whether they include the period columns of a system-versioned
-/// table.
+/// Reads the columns. The second value states whether the columns include the period columns of a
+/// system-versioned table.
 async fn query_columns(
     connection: &mut Connection,
     of: &str,
@@ -157,8 +157,8 @@ async fn query_columns(
     let columns = answer.rows.iter().map(|row| {
         let text = |index| row.get_str(index).unwrap_or_default();
         let extra = text(4).to_ascii_uppercase();
-        // MySQL also marks columns with an expression as default (DEFAULT_GENERATED); these are not generated
-        // columns.
+        // MySQL also marks columns whose default is an expression (DEFAULT_GENERATED). Such columns are not
+        // generated columns.
         let generated = extra.contains("VIRTUAL GENERATED")
             || extra.contains("STORED GENERATED")
             || extra.contains("PERSISTENT GENERATED");
@@ -267,7 +267,7 @@ pub(super) fn build(
         let spelled = match (&of_columns, opaque) {
             (Some(of_columns), false) => spell(of_columns, &columns),
             // An index on an expression, or with WITHOUT OVERLAPS, is identified by its name. The zero byte
-            // at the end distinguishes it from a column name.
+            // at the end distinguishes an index name from a column name.
             _ => format!("{index}\0"),
         };
         unique.push(UniqueIndex {

@@ -12,8 +12,8 @@ pub struct DecodeLimits {
     pub event_bytes_max: usize,
     /// The maximum length of a transaction that is kept in memory, in bytes of its events. A longer
     /// transaction becomes
-    /// [`TransactionContent::Streamed`](crate::source_transaction::TransactionContent::Streamed). So does a
-    /// transaction whose decoded size is more than four times this limit.
+    /// [`TransactionContent::Streamed`](crate::source_transaction::TransactionContent::Streamed). The same
+    /// applies to a transaction whose decoded size is more than four times this limit.
     pub transaction_bytes_max: usize,
 }
 

@@ -43,8 +43,9 @@ impl Decoder {
     /// [`DecodeLimits::transaction_bytes_max`](super::DecodeLimits::transaction_bytes_max), the first event
     /// is enough.
     ///
-    /// Such an entry becomes [`TransactionContent::Streamed`]. So does an entry that creates a table and then
-    /// fills it (`CREATE TABLE ... SELECT`). [`TransactionReader`] then returns its steps one by one.
+    /// Such a long entry becomes [`TransactionContent::Streamed`]. The same applies to an entry that creates
+    /// a table and then fills it (`CREATE TABLE ... SELECT`). [`TransactionReader`] then returns the steps of
+    /// the transaction one by one.
     ///
     /// # Errors
     /// [`ApplyError::Event`] for malformed bytes; [`ApplyError::IncompatibleColumn`] if a target table lacks
@@ -61,7 +62,7 @@ impl Decoder {
         self.decode(entry, span, events, tables, false)
     }
 
-    /// Decodes the entry that prepared an XA transaction. The channel applies these changes with the XA
+    /// Decodes the log entry that prepared an XA transaction. The channel applies these changes with the XA
     /// commit.
     ///
     /// # Errors
@@ -103,7 +104,8 @@ impl Decoder {
                     return Ok(Decoded::NeedsSource { schema, table });
                 }
                 TransactionRead::NeedsTable { .. } | TransactionRead::NeedsSource { .. } => break true,
-                // The transaction itself may have created the table of these rows.
+                // The transaction itself may have created the table of these rows, so the rows cannot be
+                // decoded yet.
                 TransactionRead::Step(ApplyStep::Rows(_)) if reader.has_defined() => break true,
                 TransactionRead::Step(step) => gathered.take(step),
             }
@@ -198,7 +200,7 @@ impl TransactionBuilder {
         let changes: Vec<RowChanges> = changes.collect();
         let accesses = union(&changes);
         // Changes of a nontransactional table cannot be rolled back. So no other transaction may be in the
-        // same batch, because its failure would roll the batch back.
+        // same batch, because the failure of another transaction would roll the batch back.
         let barrier = changes.iter().any(|changes| !changes.table.target.transactional);
         (TransactionContent::Rows(changes), Writeset { accesses, barrier })
     }

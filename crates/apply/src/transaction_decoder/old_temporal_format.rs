@@ -1,10 +1,10 @@
 //! TIME, DATETIME and TIMESTAMP columns in the layout from before MySQL 5.6. MariaDB keeps this layout for
 //! tables that were created with `mysql56_temporal_format=OFF` or by a MariaDB before 10.0.
 //!
-//! On MariaDB these columns may have fractional digits, and the binlog does not contain their number. The
-//! length and the meaning of a value depend on that number, and several numbers give the same length. So rows
-//! are decoded only if source and target declare the same number of digits. An operator can configure that
-//! rows are decoded with the target's number instead, as in the servers' native replication.
+//! On MariaDB these columns may have fractional digits, and the binlog does not contain the number of digits.
+//! The length and the meaning of a value depend on that number, and several numbers give the same length. So
+//! rows are decoded only if source and target declare the same number of digits. An operator can configure
+//! that rows are decoded with the target's number instead, as in the servers' native replication.
 
 use std::sync::Arc;
 

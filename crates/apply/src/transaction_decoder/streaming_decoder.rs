@@ -39,9 +39,9 @@ pub struct TransactionReader {
     position: LogPosition,
     start: Option<TransactionStart>,
     ending: TransactionEnding,
-    /// Whether the statement does not run: it is the first half of an `ALTER TABLE` that MariaDB logs in two
-    /// halves, or the second half of an `ALTER TABLE` that failed. An `ALTER TABLE` runs only with a
-    /// successful second half.
+    /// Whether the decoder ignores the statement. This is the case for the first half of an `ALTER TABLE`
+    /// that MariaDB logs in two halves, and for the second half if the `ALTER TABLE` failed. Only a
+    /// successful second half runs the `ALTER TABLE`.
     is_no_alter: bool,
     /// Version of the server that first ran the transaction (MySQL only). 80400 means 8.4.0.
     original_version: Option<u32>,
@@ -98,7 +98,8 @@ pub enum TransactionRead {
         /// Table name.
         table: String,
     },
-    /// The caller must supply the next event; if there is none, the transaction is complete.
+    /// The caller must supply the next event. If the log entry has no more events, the transaction is
+    /// complete.
     NeedsEvent,
 }
 
@@ -120,7 +121,7 @@ enum EventOutcome {
 
 impl TransactionReader {
     /// Returns a reader for the transaction of `entry`. This reader does not find out whether an XA
-    /// transaction is committed or only prepared; [`super::XaPartReader`] does.
+    /// transaction is committed or only prepared. [`super::XaPartReader`] finds this out.
     pub fn new(entry: &LogEntry) -> Self {
         Self {
             gtid: entry.gtid.clone(),
@@ -211,8 +212,8 @@ impl TransactionReader {
         self.gtid.as_ref().map_or_else(|| "without GTID".to_owned(), ToString::to_string)
     }
 
-    /// Reads from an event only the properties of the transaction. In a compressed transaction, this reads
-    /// the first event; in a compressed XA transaction, all events except rows events.
+    /// Reads only the properties of the transaction from an event. For a compressed transaction, reads its
+    /// first event. For a compressed XA transaction, reads all its events except rows events.
     pub(super) fn look_at(&mut self, event: Bytes, decoder: &Decoder) -> Result<(), ApplyError> {
         self.event(event);
         while let Some(pending) = self.next_pending(decoder)? {

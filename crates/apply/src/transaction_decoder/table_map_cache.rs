@@ -15,12 +15,12 @@ use crate::replication_filter::{FilterError, FilterRoute};
 use crate::row_writeset_keys::RowKeys;
 use crate::source_to_target_table::MappedTable;
 
-/// The maximum number of cached table maps. A busy source logs one table map for each open table, and a
-/// different table map each time it reopens the table.
+/// The maximum number of cached table maps. A busy source logs one table map for each open table. Each time
+/// it reopens the table, the table map gets another table ID.
 const MAPS_MAX: usize = 4096;
 
-/// The cached table maps. The body of a table map is the key of its cache entry. A source logs the same table
-/// map before every statement.
+/// Caches table maps, because a source logs the same table map before every statement. The body of a table
+/// map is the key of its cache entry.
 #[derive(Debug)]
 pub(super) struct MapCache {
     flavour: Flavour,

@@ -1,5 +1,5 @@
-//! Recognizes the prepare or commit of an XA transaction from a few of its events. Used for transactions that
-//! are too large for memory.
+//! Recognizes the prepare or commit of an XA transaction from a few of its events. This detector is used for
+//! transactions that are too large for memory.
 
 use bytes::Bytes;
 use tailwater_log::LogEntry;
@@ -12,8 +12,8 @@ use crate::error::ApplyError;
 use crate::source_transaction::TransactionContent;
 
 /// How many events to read at the start: the GTID event and the statement that starts the transaction, or the
-/// compressed payload. They show whether it is an XA transaction. Only the last event shows whether the
-/// transaction is prepared, or committed in one phase.
+/// compressed payload. These events show whether the transaction is an XA transaction. Only the last event
+/// shows whether the transaction is prepared, or committed in one phase.
 const OPENING_EVENTS: u32 = 2;
 
 /// Reads the events of one transaction.
@@ -52,14 +52,16 @@ impl XaPartReader {
         self.passed >= OPENING_EVENTS && *self.reader.ending() == TransactionEnding::Commit
     }
 
-    /// Returns which part of an XA transaction the events are; `None` for a normal transaction.
+    /// Returns which part of an XA transaction the events contain; `None` if they contain a normal
+    /// transaction.
     ///
     /// # Errors
     /// [`ApplyError::Event`] if the events of an XA transaction do not show how it ends.
     pub fn finish(self) -> Result<Option<TransactionContent>, ApplyError> {
         Ok(match self.reader.ending().clone() {
             TransactionEnding::XaPrepare(xid) if xid.is_empty() => {
-                let reason = "its events do not show whether it is prepared or committed";
+                let reason =
+                    "the events of the XA transaction do not show whether it is prepared or committed";
                 return Err(self.reader.error(WireError::malformed("XA transaction", reason)));
             }
             TransactionEnding::XaPrepare(xid) => Some(TransactionContent::XaPrepare { xid }),

@@ -566,7 +566,7 @@ mod tests {
             let reason = Some(reason.to_owned());
             channel(&|status| (status.state, status.stop_reason) = (ChannelState::Stopped, reason.clone()))
         };
-        assert_eq!(stopped("an operator stopped it"), ["channel reports ChannelStopped"]);
+        assert_eq!(stopped("an operator stopped the channel"), ["channel reports ChannelStopped"]);
         assert_eq!(stopped(STOPPED_BY_CONFIGURATION), [""; 0]);
         let lagging =
             |lag, delay| channel(&|status| (status.lag_seconds, status.delay_seconds) = (Some(lag), delay));

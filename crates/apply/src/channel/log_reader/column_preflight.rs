@@ -1,11 +1,11 @@
-//! The preflight: checks the target's tables when a channel starts. A column that the target cannot take is
-//! then reported at the start, and not at its first row.
+//! The preflight: checks the target's tables when a channel starts. A source column that the target's table
+//! cannot hold is then reported at the start, and not at its first row.
 //!
 //! Only rows that are written as SQL can have a column that the target lacks or cannot hold. So if source and
-//! target differ in flavour, the preflight scans much of the log. Otherwise it scans a little, and more only
-//! after it finds a table with another shape. The preflight also skips long events, and tables that a later
-//! DDL statement creates. The channel reports the other mismatches later, when it applies the first row
-//! concerned.
+//! target differ in flavour, the preflight scans much of the log. Otherwise it scans a little, and scans more
+//! only after it finds a table whose columns differ between source and target. The preflight also skips long
+//! events, and tables that a later DDL statement creates. The channel reports such mismatches later, when it
+//! applies the first row of the table.
 
 mod table_map_scan;
 
@@ -24,7 +24,7 @@ use crate::error::ApplyError;
 use crate::log_position_range::LogSpan;
 use crate::source_to_target_table::MappedTable;
 
-/// The maximum duration of the preflight, without the time in which the target answers.
+/// The maximum duration of the preflight, without the time that the queries to the target take.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
 /// How much of the log is scanned if rows are written as SQL, in bytes.
@@ -47,10 +47,11 @@ impl PreflightLimits {
 }
 
 impl ChannelReader {
-    /// Checks that the target's tables can take each column that will be applied. Changes nothing.
+    /// Checks that the target's tables can hold each column that the channel will apply. Changes nothing on
+    /// the target.
     ///
     /// # Errors
-    /// [`ApplyError::IncompatibleColumn`] for the first column that the target cannot take;
+    /// [`ApplyError::IncompatibleColumn`] for the first column that the target's table cannot hold;
     /// [`ApplyError::Session`]. Errors of the log are not returned: the reader reports them when it reads the
     /// log to apply it.
     pub(super) async fn preflight(&mut self) -> Result<(), ApplyError> {
@@ -102,7 +103,7 @@ impl ChannelReader {
                 channel,
                 bytes,
                 ?took,
-                "the preflight scan of the log reached its limit; later columns are not checked"
+                "the preflight scan of the log reached its limit; the columns of later rows are not checked before they are applied"
             ),
             false => debug!(channel, bytes, ?took, "preflight scan finished"),
         }
@@ -173,7 +174,7 @@ impl ChannelReader {
     }
 }
 
-/// Reads the event format from an entry between transactions.
+/// Reads the event format from a log entry between transactions.
 fn read_formats(log: &mut LogReader, scan: &mut PreflightScan) -> Result<(), ApplyError> {
     let mut event = Vec::new();
     while let Some(header) = log.next_event()? {

@@ -26,8 +26,8 @@ pub(super) struct DefinitionScan {
     pub(super) found: Vec<(LogPosition, String, LoggedDefinition)>,
 }
 
-/// Returns the DDL statements in the entry that `log` has just returned. An entry between transactions may
-/// set `format`.
+/// Returns the DDL statements in the log entry that `log` has just returned. If the entry contains a format
+/// description event, stores this event format in `format`.
 pub(super) fn definitions_of(
     log: &mut LogReader,
     entry: &LogEntry,

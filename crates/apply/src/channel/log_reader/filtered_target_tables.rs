@@ -1,5 +1,5 @@
-//! The target's tables, and the filters that choose the target table of each source table. The decoder uses
-//! them.
+//! The target's tables, and the filters that choose the target table of each source table. The decoder looks
+//! up tables here.
 
 use std::sync::Arc;
 
@@ -27,11 +27,11 @@ pub(super) struct TargetTables {
     shared: Arc<ChannelShared>,
     /// The position at which the next version of the filters takes effect.
     next_filters: Option<LogPosition>,
-    /// Whether the target has no table for the marks that `tailwater check` writes on the source. The channel
-    /// then does not apply the marks.
+    /// Whether the target lacks the table `check_marks`, into which `tailwater check` writes rows on the
+    /// source. The channel then does not apply these rows.
     lacks_check_marks: bool,
-    /// The fractional digits of old temporal columns, by database and table on the source. An entry is kept
-    /// until a DDL statement names the table.
+    /// The fractional digits of old temporal columns, by database and table on the source. The digits of a
+    /// table are kept until a DDL statement names the table.
     sources: FxHashMap<(String, String), OldTimeDigits>,
 }
 
@@ -80,7 +80,7 @@ impl TargetTables {
         Ok(false)
     }
 
-    /// Loads the definition of a target table that `entry` needs.
+    /// Loads the definition of a target table that the log entry `entry` needs.
     ///
     /// # Errors
     /// [`ApplyError::MissingTable`]; [`ApplyError::Session`].
@@ -95,8 +95,8 @@ impl TargetTables {
                 self.warn_nontransactional(&table);
                 Ok(())
             }
-            // The table `check_marks` has only marks of `tailwater check` and no user data, so the channel
-            // need not stop if the target lacks it.
+            // The table `check_marks` contains only rows of `tailwater check` and no user data. So the
+            // channel need not stop if the target lacks this table.
             None if is_check_mark(schema, table) && !self.lacks_check_marks => {
                 self.lacks_check_marks = true;
                 Ok(())
@@ -147,7 +147,8 @@ impl TargetTables {
         self.sources.len() < before
     }
 
-    /// Warns once for each table that cannot be written in one transaction with the progress.
+    /// Warns once for each nontransactional table: its rows and the channel's progress cannot commit in one
+    /// transaction.
     fn warn_nontransactional(&self, table: &TargetTable) {
         if table.transactional {
             return;
@@ -172,7 +173,8 @@ impl TargetTables {
 impl TableLookup for TargetTables {
     fn route(&mut self, schema: &str, table: &str, kind: RowsKind) -> Result<FilterRoute, FilterError> {
         // The schema `tailwater` contains the state of channels that write to the source. This state is not
-        // applied to the target. The marks of `check` are always applied, whatever the filters are.
+        // applied to the target. The rows of `tailwater check` in the table `check_marks` are applied
+        // whatever the filters are, unless the target lacks this table.
         if schema.eq_ignore_ascii_case(OWN_SCHEMA) {
             let is_kept = is_check_mark(schema, table) && !self.lacks_check_marks;
             return Ok(if is_kept { FilterRoute::Keep } else { FilterRoute::Drop });

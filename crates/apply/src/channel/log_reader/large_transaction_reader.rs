@@ -1,5 +1,5 @@
-//! Streams transactions that are too large for memory: reads them event by event, as fast as the target
-//! applies them.
+//! Streams transactions that are too large for memory: reads each transaction event by event, as fast as the
+//! target applies the events.
 
 use bytes::Bytes;
 use tailwater_log::{LogEntry, LogReader};
@@ -84,8 +84,8 @@ impl ChannelReader {
         if out.send(StreamedStep::ApplyStep { step: Box::new(step), done, memory }).await.is_err() {
             return Ok(false);
         }
-        // The next rows may belong to a table that this statement creates. So wait until the statement has
-        // run, because decoding the rows needs the table.
+        // The next rows may belong to a table that this statement creates. Decoding the rows needs the table,
+        // so wait until the statement has run.
         if defines {
             if ran.await.is_err() {
                 return Ok(false);
@@ -100,8 +100,8 @@ impl ChannelReader {
         Ok(true)
     }
 
-    /// Returns the part of an XA transaction that `entry` is; `None` if it is a normal transaction. The entry
-    /// must be durable.
+    /// Returns the part of an XA transaction that the log entry contains; `None` if the entry contains a
+    /// normal transaction. The entry must be durable.
     pub(super) fn xa_content(&self, entry: &LogEntry) -> Result<Option<TransactionContent>, ApplyError> {
         let mut log = log_entry_access::reopen(&self.setup.log, entry, &self.setup.shared.options.name)?;
         let mut opening = XaPartReader::new(entry);

@@ -6,10 +6,10 @@ use tailwater_wire::binlog_event::EventType;
 use crate::channel::target_gtid_queries::FIRST_EVENT_OFFSET;
 use crate::error::ApplyError;
 
-/// Returns the format description event that applies to the events from `start` on, where the channel begins
-/// to read. This event comes before the first transaction of the segment that contains `start`. Returns
-/// `None` if that segment has no such event, or if `start` is not after the event, so that the channel will
-/// read it anyway.
+/// Returns the format description event for the events from `start` on, where the channel begins to read.
+/// This event comes before the first transaction of the segment that contains `start`. Returns `None` if this
+/// segment has no such event. Also returns `None` if `start` is not after the event, because the channel then
+/// reads the event itself.
 pub(super) fn format_description(log: &LogHandle, start: LogPosition) -> Result<Option<Vec<u8>>, ApplyError> {
     if start.offset <= FIRST_EVENT_OFFSET {
         return Ok(None);
@@ -41,9 +41,6 @@ pub(super) fn reopen(log: &LogHandle, entry: &LogEntry, channel: &str) -> Result
     if reader.try_next()?.as_ref() == Some(entry) {
         return Ok(reader);
     }
-    let reason = format!(
-        "the log has another entry at {} than when the channel first read that position",
-        entry.position
-    );
+    let reason = format!("the log entry at {} has changed since the channel first read it", entry.position);
     Err(ApplyError::ProgressRecord { channel: channel.to_owned(), reason })
 }

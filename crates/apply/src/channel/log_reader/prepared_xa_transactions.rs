@@ -22,7 +22,7 @@ pub(super) struct PreparedXa {
 pub(super) struct RowSource {
     /// The log entry that contains the rows.
     pub(super) entry: LogEntry,
-    /// The event format of the rows, if it differs from the current format. The source may have changed the
-    /// format after the prepare, for example with `binlog_checksum`.
+    /// The event format of the rows, if this format differs from the current format. The source may have
+    /// changed the format after the XA PREPARE, for example with `binlog_checksum`.
     pub(super) format: Option<FormatDescription>,
 }

@@ -21,7 +21,8 @@ use crate::transaction_decoder::{DeclaredColumns, OldTimeDigits};
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How long the relay may take to capture the log up to the binlog position in the source's answer.
 const CAPTURE_MAX: Duration = Duration::from_secs(10);
-/// How often the log's position is checked while the reader waits for that capture.
+/// How often the reader checks the log's position while it waits until the relay has captured this part of
+/// the binlog.
 const CAPTURE_POLL: Duration = Duration::from_millis(5);
 impl ChannelReader {
     /// Reads the columns of a table from the source. `entry` contains rows of the table.
@@ -35,7 +36,8 @@ impl ChannelReader {
         schema: &str,
         table: &str,
     ) -> Result<(), ApplyError> {
-        // Transactions that were read earlier need not wait for the source.
+        // Send the transactions that were read earlier: these transactions need not wait for the source's
+        // answer.
         self.flush().await;
         let gtid = entry.gtid.as_ref().map_or_else(|| "without GTID".to_owned(), ToString::to_string);
         let name = format!("{schema}.{table}");
@@ -78,7 +80,7 @@ impl ChannelReader {
                         reason: format!(
                             "the later transaction {gtid_of} may have changed its number of fractional digits; if the \
                              target's table still declares the number from before that transaction, \
-                             old_temporal_precision = \"target\" applies the rows up to it"
+                             old_temporal_precision = \"target\" applies the rows up to that transaction"
                         ),
                     });
                 }
@@ -86,7 +88,7 @@ impl ChannelReader {
         }
         let Some(columns) = columns else {
             return Err(unavailable(
-                "the account in [[source]] sees no such table on the source; GRANT SELECT on it to that account"
+                "the account in [[source]] sees no such table on the source; GRANT SELECT on the table to that account"
                     .to_owned(),
             ));
         };
@@ -126,7 +128,7 @@ impl ChannelReader {
             }
             if started.elapsed() >= CAPTURE_MAX {
                 return Err(format!(
-                    "the source has logged {position}, and the relay has not captured that yet"
+                    "the source has logged transactions up to {position}, and the relay has not captured all of them yet"
                 ));
             }
             tokio::time::sleep(CAPTURE_POLL).await;

@@ -13,7 +13,7 @@ use crate::source_transaction::Transaction;
 const PERMIT_BYTES: usize = 1024;
 
 /// Memory is reserved in pieces of this fraction of the budget. A reader that waits for memory then resumes
-/// only when there is room for many transactions, and not after each transaction that is freed.
+/// when memory for many transactions is free, and not after each transaction that frees its memory.
 const RESERVE_FRACTION: usize = 16;
 
 /// A transaction, with the memory that it holds.
@@ -92,7 +92,7 @@ impl MemoryBudget {
         let reserve_ahead = Arc::clone(&self.free).acquire_many_owned(self.with_reserve(permits)).await;
         self.reserve = reserve_ahead.ok();
         // This cannot happen: the semaphore is never closed.
-        let stopped = || ApplyError::Start { reason: "its reader was stopped".to_owned() };
+        let stopped = || ApplyError::Start { reason: "the channel's reader was stopped".to_owned() };
         self.split_reserve(permits).ok_or_else(stopped)
     }
 

@@ -1,5 +1,5 @@
-//! Tracks XA transactions, which are prepared in one log entry and committed or rolled back in another. The
-//! channel applies their rows with the second entry.
+//! Tracks XA transactions, which are prepared in one log entry and committed or rolled back in another entry.
+//! The channel applies the rows of an XA transaction with the second entry.
 
 use bytes::Bytes;
 use tailwater_log::{LogEntry, LogPosition};
@@ -26,8 +26,8 @@ impl ChannelReader {
         }
     }
 
-    /// Stores a prepared transaction and returns `None`. Returns any other transaction. To an XA commit it
-    /// adds the prepared rows, and it also returns where these rows are in the log.
+    /// Stores a prepared transaction and returns `None`. Returns any other transaction. If this transaction
+    /// is an XA commit, adds the prepared rows to it, and also returns where these rows are in the log.
     pub(super) async fn track_xa(
         &mut self,
         entry: &LogEntry,
@@ -43,7 +43,7 @@ impl ChannelReader {
             TransactionContent::XaPrepare { xid } => {
                 debug!(
                     gtid = transaction.gtid_text(),
-                    "keeping a prepared XA transaction until it is completed"
+                    "the channel keeps a prepared XA transaction until it is committed or rolled back"
                 );
                 source.format = Some(self.decoder.format().clone());
                 self.prepared.insert(xid.clone(), PreparedXa { span: transaction.span, source });
@@ -59,8 +59,8 @@ impl ChannelReader {
                     return Err(ApplyError::Unsupported {
                         gtid: transaction.gtid_text(),
                         what: format!("XA COMMIT {}", String::from_utf8_lossy(xid)),
-                        reason: "it was prepared before the channel started; complete it on the target manually, and skip \
-                                 this transaction"
+                        reason: "the XA transaction was prepared before the channel started; complete it on the target manually, and \
+                                 skip this transaction"
                             .to_owned(),
                     });
                 };
@@ -77,8 +77,8 @@ impl ChannelReader {
         Ok(Some((transaction, source)))
     }
 
-    /// Removes and returns the prepared XA transaction that `entry` commits or rolls back. Returns `None` if
-    /// the entry cannot be read.
+    /// Removes and returns the prepared XA transaction that the log entry commits or rolls back. Returns
+    /// `None` if the entry cannot be read.
     pub(super) fn forget_prepared(&mut self, entry: &LogEntry) -> Option<XaPrepareEntry> {
         match self.xa_content(entry) {
             Ok(Some(TransactionContent::XaCommit { xid } | TransactionContent::XaRollback { xid })) => {

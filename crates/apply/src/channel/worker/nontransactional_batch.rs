@@ -2,10 +2,10 @@
 //! statement has run.
 //!
 //! Each such transaction is a separate batch, and no other batch runs at the same time. Its transactional
-//! rows are written first, so that a rejected row leaves no trace. Then come the nontransactional rows, and
-//! directly after them the progress. MySQL and MariaDB log nontransactional rows as a separate transaction
-//! when the statement ends. Under `gtid = preserve` that transaction takes the only GTID, so the progress is
-//! not logged.
+//! rows are written first, so that nothing remains on the target if one of these rows is rejected. Then come
+//! the nontransactional rows, and directly after them the progress. MySQL and MariaDB log nontransactional
+//! rows as a separate transaction when the statement ends. Under `gtid = preserve` that transaction takes the
+//! only GTID, so the progress is not logged.
 
 use std::time::{Duration, Instant};
 

@@ -176,7 +176,7 @@ fn independent_order_limits_the_backlog() {
     offer(&mut scheduler, &[(1, &[1]), (2, &[1])]);
     assert!(
         !scheduler.has_room(),
-        "there must be no room when one of the two concurrent batches has its next batch"
+        "the scheduler must have no room after half of the workers have a next batch"
     );
     let one = batch(&mut scheduler);
     assert!(scheduler.has_room());
@@ -216,7 +216,7 @@ fn a_barrier_runs_alone() {
             assert!(one.rest.is_empty() && one.commit_after.is_none());
             assert!(
                 scheduler.next().is_none(),
-                "in order {order:?}, another batch may run at the same time as transaction {name}"
+                "in commit order {order:?}, no other batch may run at the same time as transaction {name}"
             );
             scheduler.done(one.id, TIMING);
         }
@@ -276,7 +276,10 @@ fn two_runs() -> (Scheduler<NumberedTransaction>, [TransactionBatch<usize>; 2]) 
     assert!(!scheduler.has_room());
     let grouped = batch(&mut scheduler);
     assert_eq!((grouped.first, grouped.in_turn), ((1..=16).collect(), false));
-    assert!(scheduler.has_room(), "there must be room, because runs need more transactions than groups");
+    assert!(
+        scheduler.has_room(),
+        "the scheduler must have room, because runs need more transactions than groups"
+    );
     for name in 17..=80 {
         offer(&mut scheduler, &[(name, &[name as u64])]);
     }

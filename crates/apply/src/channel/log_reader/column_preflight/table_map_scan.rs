@@ -1,5 +1,5 @@
-//! Finds the tables of later rows, and their layout on the source. It does no I/O: it takes events, and
-//! returns the tables to check.
+//! Finds the tables whose rows come later in the log, and the layout of these tables on the source. This
+//! module does no I/O: it takes events, and returns the tables to check.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use tailwater_wire::binlog_event::{
@@ -181,7 +181,7 @@ impl PreflightScan {
             RowsKind::Update | RowsKind::PartialUpdate => Operation::Update,
             RowsKind::Delete => Operation::Delete,
         };
-        // The table ID is left out: it changes whenever the source opens the table again.
+        // The table ID is left out, because it changes whenever the source opens the table again.
         let form = (operation, body.get(TABLE_ID_BYTES..).unwrap_or_default().to_vec());
         if self.met.len() >= TABLES_MAX || !self.met.insert(form) {
             return Ok(None);
@@ -290,7 +290,7 @@ mod tests {
             assert_eq!(
                 tables_in_file(&name, &FilterSet::default()),
                 BTreeSet::new(),
-                "the DDL statements in the file define all its tables, so none is checked"
+                "the DDL statements in the file define all tables of the file, so the scan must return no table"
             );
             let rows = [Operation::Ddl, Operation::Insert, Operation::Update, Operation::Delete];
             assert_eq!(tables_in_file(&name, &without(&rows)), BTreeSet::new());
