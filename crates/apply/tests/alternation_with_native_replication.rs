@@ -1,4 +1,5 @@
-//! Native replication and a channel apply in turns to one target. No transaction is missing or applied twice.
+//! Native replication and a channel take turns in applying transactions to one target. No transaction is
+//! missing or applied twice.
 
 use std::sync::Arc;
 use std::time::Instant;

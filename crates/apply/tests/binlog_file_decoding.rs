@@ -1,5 +1,5 @@
 //! Decodes binlog files of real servers. Decodes each transaction as a whole and step by step, and also
-//! decodes damaged copies of it.
+//! decodes damaged copies of the transaction.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -134,8 +134,8 @@ impl File {
     }
 }
 
-/// A target with the tables that were added. Each table has the columns of its table map, and its first
-/// column is the primary key.
+/// A target with all tables that the test has added. Each table has the columns of its table map, and its
+/// first column is the primary key.
 #[derive(Default)]
 struct Everything {
     tables: HashMap<(String, String), Arc<TargetTable>>,
@@ -161,8 +161,8 @@ impl TableLookup for Everything {
 
 impl Everything {
     fn add(&mut self, file: &File, schema: &str, table: &str) {
-        // If the log does not have column names, columns are matched by position. If it has them, use the
-        // names of the newest table map.
+        // If the log does not contain column names, columns are matched by position. If the log contains
+        // them, use the names of the newest table map.
         let mut names: Vec<String> = (0..200).map(|number| format!("c{number}")).collect();
         file.each_map(|map| {
             if map.table == table {
@@ -240,7 +240,7 @@ fn span(entry: &LogEntry) -> LogSpan {
     LogSpan { start: entry.position, end: entry.end() }
 }
 
-/// Decodes a transaction. Adds the tables that the decoder needs until none is missing.
+/// Decodes a transaction. Adds the tables that the decoder requests, until no table is missing.
 fn decode(
     file: &File,
     decoder: &mut Decoder,

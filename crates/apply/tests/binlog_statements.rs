@@ -1,5 +1,5 @@
-//! Executes plans as `BINLOG` statements. A server logs changes of one database, and then executes them in
-//! another database.
+//! Executes batch plans as `BINLOG` statements. A server logs changes of one database, and then executes
+//! these changes in another database.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -248,7 +248,7 @@ async fn a_database_becomes_another(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Executes a plan in one transaction. Returns the number of statements.
+/// Executes a batch plan in one transaction. Returns the number of statements.
 pub async fn execute(
     connection: &mut Connection,
     mut encoder: BinlogStatementEncoder,
@@ -325,7 +325,8 @@ async fn huge_rows_and_cut_statements(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// Foreign keys are enforced. The target executes cascades itself, because they are not in the log.
+/// The target enforces foreign keys. It also executes cascades itself, because the log does not contain their
+/// changes.
 async fn children_follow_their_parents(kind: ServerKind) -> Result<()> {
     if require(kind).is_none() {
         return Ok(());
@@ -354,7 +355,7 @@ async fn children_follow_their_parents(kind: ServerKind) -> Result<()> {
     let changes = row_changes(&server, &file, "family_source", &targets, true).await?;
     let plan = plan(&changes, PlanOptions::default())?;
     execute(&mut connection, encoder, &plan).await?;
-    compare(&server, "family_source", &server, "family_target", "a family").await?;
+    compare(&server, "family_source", &server, "family_target", "tables with foreign keys").await?;
     Ok(())
 }
 

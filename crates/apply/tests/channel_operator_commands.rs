@@ -53,8 +53,8 @@ async fn a_target_that_rejects_gtids_is_no_error() -> Result<()> {
     rig.wait_applied(&channel).await?;
     rig.source.sql("INSERT INTO shop.t VALUES (2)").await?;
     let second = rig.newest_gtid().await?.to_string();
-    // The channel has not set the applied GTIDs on the target yet, unless a second has passed. The last check
-    // of this test covers them.
+    // The channel sets the applied GTIDs on the target only once a second, so they may not be set yet. The
+    // last check of this test checks them.
     wait_for(&channel, "apply both rows", |status| status.newest_gtid == second).await?;
     channel.pause().await?;
     let status = channel.status().borrow().clone();
@@ -86,13 +86,14 @@ async fn a_target_that_rejects_gtids_is_no_error() -> Result<()> {
     Ok(())
 }
 
-/// If the clocks of source and channel differ, lag and delay are measured by the source's clock.
+/// If the clocks of the source and the channel differ, the channel measures lag and delay by the source's
+/// clock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lag_is_measured_by_the_sources_clock() -> Result<()> {
     const BESIDE_S: u32 = 5000;
     let Some(rig) = Rig::start(ServerKind::Mysql97, &[], &[]).await? else { return Ok(()) };
     rig.source.sql("CREATE DATABASE shop; CREATE TABLE shop.t (id INT PRIMARY KEY)").await?;
-    // By this clock, every transaction was committed 5000 seconds ago.
+    // According to this clock, every transaction was committed 5000 seconds ago.
     let (now, beside_us) = (rig.source_time(), u64::from(BESIDE_S) * 1_000_000);
     let beside = SourceTime::new(move || now.now_us() + beside_us);
     let options = ChannelOptions { delay: Duration::from_secs(3600), ..rig.options("replica") };
@@ -110,7 +111,7 @@ async fn lag_is_measured_by_the_sources_clock() -> Result<()> {
     rig.wait_applied(&channel).await?;
     channel.shut_down().await;
 
-    // By the source's own clock, the transaction is new, and the delay is not over.
+    // According to the source's own clock, the transaction is new, and the delay has not passed.
     let options = ChannelOptions { delay: Duration::from_secs(3600), ..rig.options("replica") };
     let channel = rig.channel(options);
     rig.source.sql("INSERT INTO shop.t VALUES (2)").await?;
@@ -223,8 +224,7 @@ async fn filters_are_edited_under_load(kind: ServerKind) -> Result<()> {
     load.stop().await?;
     rig.wait_applied(&channel).await?;
 
-    // These filters take effect at a certain later transaction, and the channel is paused before that
-    // transaction.
+    // The next filters take effect at a later transaction, and the channel is paused before that transaction.
     channel.pause().await?;
     rig.source.sql("INSERT INTO shop.b VALUES (1000001, 'before')").await?;
     rig.source.sql("INSERT INTO shop.b VALUES (1000002, 'from here')").await?;
@@ -316,7 +316,7 @@ async fn stops_at_the_until_condition(kind: ServerKind) -> Result<()> {
     channel.resume(Some(UntilCondition::Gtid(first.clone()))).await?;
     wait_for(&channel, "stop", |status| status.state == ChannelState::Stopped).await?;
     ensure!(ids(&rig.target, "shop.t").await? == [1]);
-    // An until condition with a transaction that is already applied.
+    // This until condition names a transaction that is already applied.
     channel.resume(Some(UntilCondition::Gtid(first))).await?;
     wait_for(&channel, "stop a second time", |status| status.state == ChannelState::Stopped).await?;
     ensure!(ids(&rig.target, "shop.t").await? == [1]);

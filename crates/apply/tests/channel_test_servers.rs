@@ -13,8 +13,8 @@ use tailwater_wire::gtid::GtidSet;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-/// The time limit for a step on a busy machine, or for a channel without progress. Only a test that fails
-/// reaches this limit.
+/// The time limit for one step of a test, long enough for a busy machine. Only a test that fails reaches this
+/// limit.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Returns the options of servers in these tests.
@@ -36,7 +36,7 @@ pub struct Rig {
     pub source: Server,
     pub target: Server,
     pub folder: tempfile::TempDir,
-    /// When the relay acknowledges transactions. A change takes effect only when the capture is started.
+    /// When the relay acknowledges transactions. A change takes effect at the next start of the capture.
     pub ack: AckMode,
     pub capture: Option<Capture>,
     ended: CancellationToken,
@@ -86,7 +86,7 @@ impl Rig {
     }
 
     /// Captures the source, starting at its oldest binlog file. If the current runtime has several threads,
-    /// the capture runs in it, as in the daemon.
+    /// the capture runs in this runtime, as in the daemon.
     pub fn start_capture(&mut self) -> Result<()> {
         let options = CaptureOptions {
             name: "source".into(),
@@ -125,7 +125,7 @@ impl Drop for Rig {
     fn drop(&mut self) {
         if let Some(capture) = self.capture.take() {
             capture.stop();
-            // Dropping the capture closes the log. Its result does not matter after the test.
+            // Dropping the capture closes the log. The result of the capture does not matter after the test.
             let _ = capture.join();
         }
     }

@@ -17,7 +17,7 @@ use tailwater_wire::row_event::{BinlogColumn, ColumnType, RowChangeIter, TableMa
 
 on_each_server!(printable_ascii_is_equal_only_in_either_case, equal_values_conflict);
 
-/// Collations that are common or unusual. Each is tested if the server has it.
+/// Collations that are common or unusual. The test uses those that the server has.
 const COLLATIONS: [&str; 24] = [
     "utf8mb4_0900_ai_ci",
     "utf8mb4_0900_as_cs",

@@ -70,7 +70,7 @@ fn every_code_is_documented() {
         },
     ];
     for error in &errors {
-        // If you add a variant here, add an example of it above too.
+        // If you add a variant to this match, also add an example of the variant to `errors`.
         match error {
             ApplyError::Event { .. }
             | ApplyError::Rows { .. }

@@ -1,4 +1,5 @@
-//! Decodes what a server has just logged. Table definitions come from the server's `information_schema`.
+//! Decodes transactions that a server has just logged. Table definitions come from the server's
+//! `information_schema`.
 
 use std::sync::Arc;
 
@@ -131,7 +132,7 @@ const CHANGES: [&str; 10] = [
 ];
 
 /// With full images, the keys of every row are known, even keys on generated columns. With minimal images,
-/// enough of the keys are known.
+/// enough keys are known to find the conflicts between the transactions.
 async fn rows_of_every_image_have_keys(
     server: &Server,
     connection: &mut Connection,
@@ -163,13 +164,13 @@ async fn rows_of_every_image_have_keys(
             };
             ensure!(
                 changes.iter().all(|changes| changes.table.same_shape),
-                "{image} images: the table of {change} must have the target's shape"
+                "{image} images: the source's table and the target's table must have the same shape: {change}"
             );
             let any = transaction.writeset.accesses.iter().filter(|access| access.key.is_any()).count();
             ensure!(!transaction.writeset.accesses.is_empty() && !transaction.writeset.barrier);
             ensure!(
                 image == "MINIMAL" || any == 0,
-                "{image} images: the keys of {change} are unknown: {:?}",
+                "{image} images: some keys of the rows that {change} changes are unknown: {:?}",
                 transaction.writeset
             );
         }
@@ -178,8 +179,8 @@ async fn rows_of_every_image_have_keys(
         };
         let tables: Vec<_> = changes.iter().map(|changes| changes.table.map.table.as_str()).collect();
         let cascades: &[&str] = match flavour {
-            // MySQL logs the cascades. `FLAG_SQL_FOREIGN_KEYS` shows that, and the computation of keys relies
-            // on it.
+            // MySQL logs the cascades. The flag `FLAG_SQL_FOREIGN_KEYS` shows this, and the computation of
+            // keys relies on this flag.
             Flavour::MySql => &["child", "parent"],
             Flavour::MariaDb => &["parent"],
         };

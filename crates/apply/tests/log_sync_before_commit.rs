@@ -1,5 +1,5 @@
-//! The channel executes transactions on the target that the log has not synced yet. It commits these
-//! transactions only once they are durable in the log.
+//! The channel executes transactions on the target before the log has synced them. The channel commits these
+//! transactions only after they are durable in the log.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -34,8 +34,8 @@ fn entries(log: &LogHandle) -> Result<Vec<Vec<Vec<u8>>>> {
     Ok(entries)
 }
 
-/// Creates a log, or opens one that was closed, with settings under which it is synced only when the test
-/// requests it.
+/// Creates a log, or opens a log that was closed. Its settings are such that the log is synced only when the
+/// test requests a sync.
 fn open(folder: &Path) -> Result<LogWriter> {
     let options = LogOptions { background_sync_bytes: u64::MAX, ..LogOptions::default() };
     Ok(LogWriter::open(folder, options)?)
@@ -134,7 +134,7 @@ async fn commits_only_what_is_durable(kind: ServerKind, order: CommitOrder) -> R
         (committed, open > 0) == (0, true),
         "unexpected rows on the target: {committed} committed, {open} in open transactions"
     );
-    // Sync in the background, like a relay for which no client waits.
+    // Sync in the background, like a relay while no client waits for an ACK.
     writer.sync_in_background()?;
     until("the first row to commit", async || Ok(committed_and_open(&rig).await? == (1, 0))).await?;
 
@@ -143,8 +143,8 @@ async fn commits_only_what_is_durable(kind: ServerKind, order: CommitOrder) -> R
     writer.sync()?;
     until("the second row to commit", async || Ok(committed_and_open(&rig).await? == (2, 0))).await?;
 
-    // The channel executes these transactions on the target. They wait to commit, because they are not
-    // durable in the log. A channel that stops must not wait for the log's disk, which may hang.
+    // The channel executes these transactions on the target. The commits wait, because the transactions are
+    // not durable in the log. A channel that stops must not wait for the log's disk, which may hang.
     flush_two(&mut writer, &rows[2..4])?;
     until("more rows to be written in open transactions", async || Ok(committed_and_open(&rig).await?.1 > 0))
         .await?;
@@ -161,8 +161,8 @@ async fn commits_only_what_is_durable(kind: ServerKind, order: CommitOrder) -> R
     })
     .await?;
 
-    // Rows of a MyISAM table cannot be rolled back, so the channel starts such a transaction only after it is
-    // durable in the log.
+    // Rows of a MyISAM table cannot be rolled back, so the channel starts a transaction with such rows only
+    // after it is durable in the log.
     append(&mut writer, &rows[4])?;
     writer.flush()?;
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -198,8 +198,8 @@ async fn mysql_commits_only_what_is_durable_in_source_order() -> Result<()> {
     commits_only_what_is_durable(ServerKind::Mysql97, CommitOrder::Source).await
 }
 
-/// Waits until the log has all transactions of the source, with or without GTIDs. Returns the entries of the
-/// log.
+/// Waits until the log has all transactions of the source, with or without GTIDs. Returns the events of each
+/// log entry.
 async fn captured(rig: &Rig) -> Result<Vec<Vec<Vec<u8>>>> {
     let sql = match rig.source.kind().flavour() {
         Flavour::MySql => "SHOW BINARY LOG STATUS",
@@ -251,8 +251,8 @@ impl PowerCut {
         }
         let mut before = captured(&rig).await?;
         let counts = before.split_off(before.len() - 5);
-        // A format description, and on MySQL also the GTIDs of earlier files. Each of these events is a
-        // separate entry.
+        // The format description event, and on MySQL also the event with the GTIDs of earlier files. Each of
+        // these events is a separate log entry.
         let head = before.iter().take_while(|entry| entry.len() == 1).take(2).cloned().collect();
 
         let folder = tempfile::tempdir()?;
@@ -304,8 +304,8 @@ impl PowerCut {
 const WITH_AND_WITHOUT: [&[&str]; 2] = [&[], &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]];
 
 /// If the relay acknowledges transactions on receipt, a commit does not wait for the sync. A power failure
-/// may then remove transactions from the log but not from the target. They are captured again before the
-/// channel resumes, and are not applied again.
+/// may then remove transactions from the log but not from the target. The relay captures these transactions
+/// again before the channel resumes, and the channel does not apply them again.
 async fn commits_when_received(kind: ServerKind, options: &[&str]) -> Result<()> {
     let Some(cut) = PowerCut::happen(kind, options, CommitOrder::Independent).await? else { return Ok(()) };
     let log = cut.log()?;
@@ -340,7 +340,7 @@ async fn commits_when_received(kind: ServerKind, options: &[&str]) -> Result<()>
     let channel = cut.channel(&log);
     wait_for(&channel, "report again that the target is ahead of the log", waits).await?;
     cut.counts[1..].iter().try_for_each(|entry| append(&mut log, entry))?;
-    // Flush, as a relay does after it has received events. No other code syncs this log.
+    // Flush the log, as a relay does after it has received events. No other code syncs this log.
     log.flush()?;
     until("all five rows to be applied", async || Ok(cut.count().await? == ["5"])).await?;
     ensure!(
@@ -352,8 +352,8 @@ async fn commits_when_received(kind: ServerKind, options: &[&str]) -> Result<()>
     Ok(())
 }
 
-/// The source and the machine of the log failed together. The log then follows a server that has the same
-/// transactions at other positions.
+/// The source and the machine of the log failed together. The log then captures another server, which has the
+/// same transactions at other positions.
 async fn transactions_at_another_position(kind: ServerKind, options: &[&str]) -> Result<()> {
     let order = if options.is_empty() { CommitOrder::Source } else { CommitOrder::Independent };
     let Some(cut) = PowerCut::happen(kind, options, order).await? else { return Ok(()) };
@@ -457,7 +457,8 @@ async fn resumes_after_the_log_was_closed(kind: ServerKind) -> Result<()> {
     {
         transaction.iter().try_for_each(|entry| append(&mut log, entry))?;
         log.flush()?;
-        // The reader needs time to read the transaction, and does not report when it is done. So wait.
+        // The reader needs time to read the transaction, and does not report when it has read the
+        // transaction. So wait.
         tokio::time::sleep(Duration::from_millis(500)).await;
         drop(log);
         stopped(&channel).await?;

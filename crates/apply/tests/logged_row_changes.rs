@@ -91,8 +91,8 @@ pub async fn targets(
     Ok(tables.into_iter().map(|(name, table)| (name, Arc::new(table))).collect())
 }
 
-/// Returns all row changes of `schema` that were logged from a binlog file on, for the tables of the same
-/// names in `targets`.
+/// Returns all row changes of `schema` that the server has logged since the start of a binlog file, for the
+/// tables of the same names in `targets`.
 pub async fn row_changes(
     server: &Server,
     from: &str,

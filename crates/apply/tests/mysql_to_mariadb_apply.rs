@@ -90,8 +90,8 @@ async fn is_applied_across_flavours(from: ServerKind, to: ServerKind) -> Result<
     Ok(())
 }
 
-/// The preflight scan reports a column that the target cannot take before the channel applies any earlier
-/// transaction.
+/// The preflight scan reports a column that the target cannot hold. It does so before the channel applies any
+/// earlier transaction.
 async fn rejected_at_the_start(rig: &Rig, channel: &Channel) -> Result<()> {
     let state = "SELECT COUNT(*) FROM shop.keyless; SELECT COUNT(*) FROM shop.other; \
                  SELECT worker, HEX(applied) FROM tailwater.apply_progress ORDER BY worker";

@@ -1,6 +1,6 @@
-//! Tests a native replica of the target. Under the source's GTIDs it can be moved to the source and back.
-//! Under the target's own GTIDs it gets the same rows. The replica does not get changes that the target does
-//! not log.
+//! Tests a native replica of the target. If the target logs the source's GTIDs, the replica can be moved to
+//! the source and back. If the target logs its own GTIDs, the replica gets the same rows. The replica does
+//! not get changes that the target does not log.
 
 use anyhow::{Context, Result, bail, ensure};
 use tailwater_apply::Channel;
@@ -133,8 +133,8 @@ async fn gets_nothing_the_target_does_not_log(rig: &Rig, channel: &Channel, repl
     set(channel, GtidMode::Log).await?;
     rig.source.sql("INSERT INTO shop.t VALUES (6,0)").await?;
     rig.wait_applied(channel).await?;
-    // Run a transaction on the target itself. When the replica has it, the replica has also received
-    // everything that the target logged before.
+    // Run a transaction on the target itself. When the replica has this transaction, the replica has also
+    // received everything that the target logged before.
     rig.target.sql("CREATE DATABASE marked").await?;
     until(replica, "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = 'marked'", "1")
         .await?;

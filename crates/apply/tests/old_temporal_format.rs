@@ -132,7 +132,7 @@ async fn the_channel_waits_for_a_source_that_is_down() -> Result<()> {
     rig.source.sql(&format!("USE old; {SESSION}; {}", rows("t"))).await?;
     let fault = wait_for_source_error(&channel).await?;
     ensure!(
-        fault.message.contains("old.t") && fault.message.contains("GRANT SELECT on it"),
+        fault.message.contains("old.t") && fault.message.contains("GRANT SELECT on the table"),
         "wrong fault of the channel: {fault:?}"
     );
     ensure!(rig.target.sql("SELECT COUNT(*) FROM old.t").await? == ["0"]);

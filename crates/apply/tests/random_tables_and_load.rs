@@ -49,7 +49,7 @@ fn define(random: &mut StdRng, flavour: Flavour, number: usize) -> String {
     let collation = collations.choose(random).copied().unwrap_or_default();
     let value = TYPES.choose(random).copied().unwrap_or_default();
     let first = match random.random_range(0..6) {
-        // The first table always has this key, because all other tables may refer to it.
+        // The first table always has this key, because all other tables may reference the key.
         _ if number == 0 => ", PRIMARY KEY (id)",
         0 => "",
         1 => ", PRIMARY KEY (id, g)",
@@ -120,8 +120,8 @@ fn change(random: &mut StdRng, flavour: Flavour) -> String {
         0 | 1 => format!("INSERT INTO {table} {columns} VALUES {one}"),
         2 => format!("INSERT IGNORE INTO {table} {columns} VALUES {one}, {two}"),
         3 => format!("INSERT INTO {table} {columns} VALUES {one}, {two} ON DUPLICATE KEY UPDATE {set}"),
-        // MySQL 9.7 keeps the child rows of a replaced parent row, and deletes them when it replays its own
-        // log.
+        // When MySQL 9.7 replaces a parent row, it keeps the child rows. But it deletes them when it replays
+        // its own binlog.
         4 if flavour == Flavour::MariaDb => format!("REPLACE INTO {table} {columns} VALUES {one}, {two}"),
         4 | 5 => format!("DELETE FROM {table} WHERE {condition} LIMIT 2"),
         6 => format!("UPDATE IGNORE {table} SET {set} WHERE {condition}"),

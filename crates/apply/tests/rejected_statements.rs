@@ -90,7 +90,7 @@ async fn tables_that_differ_from_the_sources(rig: &Rig, channel: &Channel) -> Re
         ..ChannelEdit::default()
     };
     let native = match rig.source.kind().flavour() {
-        // MySQL needs two statements, but the transaction has only one GTID.
+        // MySQL needs two statements to replace a table, but the transaction has only one GTID.
         Flavour::MySql => &[GtidMode::Log, GtidMode::Own][..],
         Flavour::MariaDb => &[GtidMode::Log, GtidMode::Own, GtidMode::Preserve],
     };
@@ -242,8 +242,8 @@ async fn skipped_xa_transactions(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.wait_applied(channel).await
 }
 
-/// No transaction commits between these skipped transactions and records them, so the channel itself must
-/// save them on the target.
+/// No applied transaction records these skipped transactions on the target with its commit, so the channel
+/// itself must save them on the target.
 async fn consecutive_skipped_transactions(rig: &Rig, channel: &Channel) -> Result<()> {
     let flavour = rig.source.kind().flavour();
     for table in ["first", "second"] {
@@ -301,7 +301,7 @@ async fn nontransactional_tables_are_reported(rig: &Rig, channel: &Channel) -> R
         .sql("CREATE TABLE one.old (id INT PRIMARY KEY) ENGINE=MyISAM; INSERT INTO one.old VALUES (1)")
         .await?;
     rig.wait_applied(channel).await?;
-    // The channel updates this part of its status only once a second, so wait.
+    // The channel updates the nontransactional tables in its status only once a second, so wait.
     let named =
         |status: &tailwater_apply::channel::ChannelStatus| status.nontransactional_tables == ["one.old"];
     crate::channel_under_test::wait_for(channel, "name the nontransactional table in its status", named)

@@ -291,7 +291,7 @@ async fn a_transaction_that_tolerates_differences(rig: &Rig, channel: &Channel) 
     let nothing = channel.tolerate(None).await;
     ensure!(
         nothing.is_err_and(|error| error.code() == "TW-APP-0008"),
-        "tolerate must be refused before the channel has failed"
+        "the tolerate command must return an error before the channel has failed"
     );
     rig.target
         .sql(
@@ -329,7 +329,7 @@ async fn a_transaction_that_tolerates_differences(rig: &Rig, channel: &Channel) 
         recorded.contains(&gtid.to_string()) && recorded.contains(&last.to_string()),
         "wrong records of the tolerated transactions: {recorded:?}"
     );
-    // An update of a missing row that is tolerated does not insert the row.
+    // A tolerated update of a missing row does not insert the row.
     rig.target.sql("INSERT INTO shop.t VALUES (300, 2)").await?;
     rig.ensure_equal(&["shop"]).await
 }

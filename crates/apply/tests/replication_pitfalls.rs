@@ -1,5 +1,5 @@
-//! Applies workloads with known pitfalls of replication: as streamed transactions, in small batches in
-//! independent order, and in large batches in source order.
+//! Applies workloads that are known to cause errors in replication: as streamed transactions, in small
+//! batches in independent order, and in large batches in source order.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::channel::{ChannelOptions, ChannelStart};
@@ -103,7 +103,7 @@ async fn pitfalls_are_applied_correctly(kind: ServerKind) -> Result<()> {
             rig.source.sql(history).await? == rig.target.sql(history).await?,
             "source and target return different rows: {history}"
         );
-        // Like a replica, the target does not get values that the source has cached in memory.
+        // Like a replica, the target does not get sequence values that the source has cached in memory.
         let sequences = "USE trap_sequences; SELECT * FROM s; SELECT * FROM other";
         let (ours, theirs) = (rig.source.sql(sequences).await?, rig.target.sql(sequences).await?);
         ensure!(

@@ -1,5 +1,5 @@
-//! Executes plans as SQL. The changes that a server logged for one database are executed in another database,
-//! on the same server and on a server of the other flavour.
+//! Executes batch plans as SQL statements. The changes that a server logged for one database are executed in
+//! another database, on the same server and on a server of the other flavour.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::batch::{BatchPlan, PlanOptions, plan};

@@ -52,7 +52,7 @@ async fn prepare(server: &Server) -> Result<()> {
 }
 
 /// Returns changes of all tables, one by one. On MariaDB a transaction may change tables of different
-/// engines, so there they are also changed in one transaction.
+/// engines, so the changes are also made in one transaction.
 fn changes(kind: ServerKind) -> String {
     let mixes = kind.flavour() == Flavour::MariaDb;
     let is_there = |table: &&&str| mixes || !["a1", "a2", "y3", "w1"].contains(*table);
@@ -161,7 +161,7 @@ async fn rows_are_not_written_twice(rig: &Rig) -> Result<()> {
 }
 
 /// A channel checks with the counters of its sessions that the target changed all rows. `FLUSH STATUS` resets
-/// the counters of all sessions. The channel must continue after that.
+/// the counters of all sessions. The channel must continue after such a reset.
 async fn counters_may_be_set_back(rig: &Rig) -> Result<()> {
     let channel = rig.channel(ChannelOptions { workers: 1, ..rig.options("otherwise") });
     rig.source.sql("INSERT INTO mixed.p1 VALUES (600, 1), (601, 1), (602, 1)").await?;
@@ -320,7 +320,7 @@ async fn lost_rows_are_detected(rig: &Rig) -> Result<()> {
     let fault = rig.wait_failed(&channel).await;
     rig.target.sql("SET GLOBAL slave_exec_mode='STRICT'").await?;
     let fault = fault?;
-    // A MySQL session has its own value of that setting, so the server reports the missing row.
+    // A MySQL session has its own setting (`rbr_exec_mode`), so the server reports the missing row.
     let code = if rig.target.kind().flavour() == Flavour::MySql { "TW-APP-0002" } else { "TW-APP-0051" };
     ensure!(fault.code == code, "wrong fault of the channel: {fault:?}");
     channel.shut_down().await;

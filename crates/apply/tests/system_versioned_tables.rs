@@ -26,7 +26,7 @@ const ADDED: &str = "CREATE TABLE added (id INT PRIMARY KEY, v INT) WITH SYSTEM 
 /// The changes of the tables.
 ///
 /// With NOBLOB images, the source logs a history row without its unchanged BLOB, and a native replica then
-/// stores NULL in the BLOB. So with such images each update changes the BLOB.
+/// stores NULL in the BLOB. So with NOBLOB images, each update of the workload changes the BLOB.
 const WORKLOAD: &str = "
     SET timestamp=1700000000.123456;
     INSERT INTO keyed VALUES (1, 1, 'x'), (2, 2, 'y'), (3, 3, NULL);

@@ -27,7 +27,7 @@ async fn refused(channel: &Channel) -> Result<ChannelFault> {
     fault.ok_or_else(|| anyhow::anyhow!("the channel reports no fault"))
 }
 
-/// The files of the target cannot grow, so the target rejects writes or crashes. Then its files can grow
+/// The files of the target cannot grow, so the target rejects writes or crashes. Later its files can grow
 /// again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn applies_once_a_full_disk_has_room() -> Result<()> {
@@ -65,8 +65,8 @@ async fn on_a_disk(kind: ServerKind, folder: &Path) -> Result<Option<(FullDisk, 
     Ok(rig.map(|rig| (disk, rig)))
 }
 
-/// The target's files cannot grow while it keeps running, so the target rejects rows and DDL statements. Then
-/// the files can grow again.
+/// The target keeps running, but its files cannot grow, so it rejects rows and DDL statements. Later the
+/// files can grow again.
 async fn a_disk_fills_up(kind: ServerKind) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let Some((disk, rig)) = on_a_disk(kind, folder.path()).await? else { return Ok(()) };
@@ -108,7 +108,7 @@ async fn mysql_disk_fills_up() -> Result<()> {
 }
 
 /// Existing rows are updated in place, so only the target's binlog cannot grow. The server then waits for
-/// space, one minute at a time, and so does the channel.
+/// space, one minute at a time, and the channel waits for the server.
 async fn target_binlog_fills_up(kind: ServerKind) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let Some((disk, rig)) = on_a_disk(kind, folder.path()).await? else { return Ok(()) };
@@ -123,7 +123,8 @@ async fn target_binlog_fills_up(kind: ServerKind) -> Result<()> {
     let logged = logged_bytes(&rig).await?;
     disk.fill()?;
     rig.source.sql(&"UPDATE roomy.t SET n = n + id;".repeat(20)).await?;
-    // The target applies rows until its existing files are full. Wait until it makes no more progress.
+    // The target applies rows until its existing files are full. Wait until the target makes no more
+    // progress.
     let waits_for_space = async {
         let mut before = channel.status().borrow().transactions_total;
         loop {

@@ -1,4 +1,4 @@
-//! Runs DDL statements under load. Meanwhile the applier is killed, and so is a target that does not sync its
+//! Runs DDL statements under load. Meanwhile the test kills the applier, and a target that does not sync its
 //! commits. Each statement must run exactly once.
 
 use std::time::Duration;
@@ -139,7 +139,8 @@ async fn run_once(kind: ServerKind) -> Result<()> {
                     appliers += 1;
                     applier = Applier::start(options.clone(), &rig)?;
                 }
-                // Kill only the target. The applier still has in memory the intents that the target has lost.
+                // Kill only the target. The applier still has in memory the recorded intents to run DDL
+                // statements that the target has lost.
                 6 => {
                     rig.target.kill().await?;
                     targets += 1;
@@ -175,8 +176,8 @@ async fn mysql_definitions_run_once() -> Result<()> {
 }
 
 /// The target has logged a DDL statement under its GTID. The applier is killed before it writes its progress.
-/// After the restart, the channel must not conclude from this GTID that native replication has applied the
-/// transaction.
+/// After the restart, the channel must not conclude from the logged GTID that native replication has applied
+/// the transaction.
 async fn a_logged_definition_is_not_native_replication(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     let options = ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("preserved") };

@@ -19,7 +19,8 @@ async fn received(connection: &mut Connection) -> Result<u64> {
     status.first().and_then(|row| row.get_u64(1)).context("Bytes_received must be a number")
 }
 
-/// A transaction of `2^doublings` rows of 100 kB each is streamed. The applier is killed in the middle of it.
+/// A transaction of `2^doublings` rows of 100 kB each is streamed. The applier is killed in the middle of the
+/// transaction.
 async fn streamed(kind: ServerKind, doublings: u32) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[PACKET], &[PACKET]).await? else { return Ok(()) };
     rig.source

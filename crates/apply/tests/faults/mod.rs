@@ -32,7 +32,7 @@ pub fn is_long() -> bool {
     std::env::var_os("TAILWATER_LONG").is_some()
 }
 
-/// Returns the servers for tests that need only one flavour in every run.
+/// Returns the servers for tests that need only one of the two flavours in a normal test run.
 pub fn kinds() -> &'static [ServerKind] {
     if is_long() { &[ServerKind::Mariadb1011, ServerKind::Mysql97] } else { &[ServerKind::Mariadb1011] }
 }

@@ -26,9 +26,9 @@ const FORGETFUL: &[&str] = &["--innodb-flush-log-at-trx-commit=0", "--sync-binlo
 enum Fault {
     KillApplier,
     KillTarget,
-    /// Kills the applier and the target. The applier starts first, and waits for the target.
+    /// Kills the applier and the target. Afterwards the applier starts first, and waits for the target.
     KillBoth,
-    /// Resets all connections of the applier. A commit that is running may succeed or fail.
+    /// Resets all connections of the applier. A commit that is running at this moment may succeed or fail.
     ResetLink,
     /// The target kills all connections of the applier.
     KillConnections,
@@ -96,8 +96,8 @@ type Cast = (ServerKind, CommitOrder, GtidMode);
 
 /// Injects `rounds` faults under load. Afterwards the source and the target must be equal.
 async fn play((kind, order, gtid): Cast, random: &mut StdRng, rounds: u32) -> Result<()> {
-    // In the modes in which the target logs applied transactions, it must sync its commits. Otherwise its
-    // binlog and its data could differ after a kill.
+    // In the modes in which the target logs applied transactions, it must sync its commits. Otherwise the
+    // target's binlog and its data could differ after a kill.
     let durability = if gtid == GtidMode::Log { FORGETFUL } else { DURABLE };
     let (source, target) = (spec(kind, 1), spec(kind, 2).options(durability.iter().copied()));
     let Some(mut rig) = Rig::idle(source, target).await? else { return Ok(()) };

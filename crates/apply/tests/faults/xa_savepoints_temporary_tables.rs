@@ -11,9 +11,9 @@ use tailwater_wire::Flavour;
 use super::{Applier, until};
 use crate::channel_test_servers::Rig;
 
-/// Prepares XA transactions on the source. Then come other transactions, a new applier and another event
-/// format. Finally, one XA transaction is committed and another is rolled back. Transactions longer than
-/// `bytes_max` are streamed.
+/// Prepares XA transactions on the source. Then the source commits other transactions, the applier is killed
+/// and restarted, and the source changes its event format. Finally, one XA transaction is committed and the
+/// other is rolled back. Transactions longer than `bytes_max` are streamed.
 async fn xa(kind: ServerKind, bytes_max: u64) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     rig.source
@@ -112,8 +112,9 @@ async fn statements_in_xa_transactions_are_filtered() -> Result<()> {
     Ok(())
 }
 
-/// Under the source's GTIDs the target logs every GTID, also those of XA prepares and skipped transactions.
-/// The channel is killed between the logged prepare and the commit, and resumes.
+/// With `gtid = preserve`, the target logs every GTID, also the GTIDs of XA PREPARE and of skipped
+/// transactions. The channel is killed after the target has logged an XA PREPARE and before the XA COMMIT.
+/// Then the channel resumes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mysql_target_logs_every_gtid() -> Result<()> {
     let Some(rig) = Rig::start(ServerKind::Mysql97, &[], &[]).await? else { return Ok(()) };

@@ -73,12 +73,12 @@ const MYSQL: &[&str] = &[
 ];
 
 const MARIADB: &[&str] = &[
-    // This is the only character set with characters of up to five bytes.
+    // `filename` is the only character set with characters of up to five bytes.
     "CREATE TABLE fn (a CHAR(60) CHARACTER SET filename, b VARCHAR(20) CHARACTER SET filename)",
     "INSERT INTO fn VALUES ('a-b', 'c d')",
     "CREATE TABLE k AS SELECT 1 AS a",
     "CREATE OR REPLACE TABLE k COMMENT='x' PARTITION BY HASH (a) PARTITIONS 2 AS SELECT 2 AS a",
-    // MariaDB leaves a duplicate row in such a table if the table is altered under READ COMMITTED.
+    // MariaDB leaves a duplicate row in the table `long_unique` if the table is altered under READ COMMITTED.
     "CREATE TABLE long_unique (a VARCHAR(7961)) CHARACTER SET latin1",
     "INSERT INTO long_unique VALUES ('f'), ('o'), ('o')",
     "ALTER IGNORE TABLE long_unique ADD UNIQUE INDEX (a)",
