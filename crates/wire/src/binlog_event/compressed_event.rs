@@ -163,7 +163,7 @@ fn read_head(part: &[u8]) -> Result<(u64, &[u8]), WireError> {
     if algorithm != 0 {
         return Err(WireError::unsupported(
             WHAT,
-            format!("its compression algorithm {algorithm} is unknown"),
+            format!("the compression algorithm {algorithm} is unknown"),
         ));
     }
     let length_bytes = usize::from(head & 0x0f);

@@ -23,7 +23,9 @@ impl IntVar {
         match (cursor.u8()?, cursor.u64()?) {
             (1, value) => Ok(Self::LastInsertId(value)),
             (2, value) => Ok(Self::InsertId(value)),
-            (kind, _) => Err(WireError::unsupported(WHAT, format!("its kind {kind} is unknown"))),
+            (kind, _) => {
+                Err(WireError::unsupported(WHAT, format!("the kind {kind} of the variable is unknown")))
+            }
         }
     }
 }
@@ -120,7 +122,12 @@ impl<'a> UserVar<'a> {
                 let (precision, scale) = (decimal.u8()?, decimal.u8()?);
                 UserVarValue::Decimal { precision, scale, bytes: decimal.rest() }
             }
-            other => return Err(WireError::unsupported(WHAT, format!("its value type {other} is unknown"))),
+            other => {
+                return Err(WireError::unsupported(
+                    WHAT,
+                    format!("the type {other} of the variable's value is unknown"),
+                ));
+            }
         };
         Ok(Self { name, value, extra: cursor.rest() })
     }

@@ -74,7 +74,12 @@ impl<'a> PartialRowData<'a> {
         let event_bytes = match cursor.u8()? {
             0 => None,
             Self::FLAG_EVENT_BYTES => Some(cursor.u64()?),
-            flags => return Err(WireError::unsupported(WHAT, format!("its flags {flags:#04x} are unknown"))),
+            flags => {
+                return Err(WireError::unsupported(
+                    WHAT,
+                    format!("the event's flags {flags:#04x} are unknown"),
+                ));
+            }
         };
         Ok(Self { fragments, fragment, event_bytes, data: cursor.rest() })
     }

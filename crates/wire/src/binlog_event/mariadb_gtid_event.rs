@@ -97,7 +97,7 @@ impl<'a> MariadbGtidEvent<'a> {
         let has_extra = |flag| event.flags_extra & flag != 0;
         let unknown = event.flags_extra & !0x1f;
         if unknown != 0 {
-            return Err(WireError::unsupported(WHAT, format!("its extra flags {unknown:#04x} are unknown")));
+            return Err(WireError::unsupported(WHAT, format!("the extra flags {unknown:#04x} are unknown")));
         }
         if has_extra(Self::EXTRA_MULTI_ENGINE) {
             event.extra_engines = cursor.u8()?;

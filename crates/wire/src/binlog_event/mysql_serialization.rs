@@ -24,7 +24,7 @@ impl<'a> SerializedMessage<'a> {
         if version != 1 {
             return Err(WireError::unsupported(
                 what,
-                format!("its serialization version {version} is unknown"),
+                format!("the serialization version {version} is unknown"),
             ));
         }
         // The stated size covers the whole message, from the version on.

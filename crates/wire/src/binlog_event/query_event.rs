@@ -79,7 +79,7 @@ impl<'a> QueryEvent<'a> {
     /// Returns the text of the statement. Decompresses it if necessary.
     ///
     /// # Errors
-    /// As [`compressed::decompress`]. [`WireError::TooLarge`] if the text is longer than `bytes_max`.
+    /// As [`compressed_event::decompress`]. [`WireError::TooLarge`] if the text is longer than `bytes_max`.
     pub fn statement(&self, bytes_max: usize) -> Result<std::borrow::Cow<'a, [u8]>, WireError> {
         if !self.compressed {
             return Ok(self.query.into());

@@ -65,7 +65,7 @@ impl<'a> TransactionPayload<'a> {
                         other => {
                             return Err(WireError::unsupported(
                                 WHAT,
-                                format!("its compression type {other} is unknown"),
+                                format!("the compression type {other} is unknown"),
                             ));
                         }
                     });

@@ -287,7 +287,7 @@ impl MysqlGtidSet {
                 ));
             }
             (format, _) => {
-                return Err(WireError::unsupported(WHAT, format!("its binary format {format} is unknown")));
+                return Err(WireError::unsupported(WHAT, format!("the binary format {format} is unknown")));
             }
         };
         let mut set = SetBuilder::default();

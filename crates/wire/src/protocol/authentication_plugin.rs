@@ -159,7 +159,7 @@ impl AuthSwitchRequest {
         if cursor.is_empty() {
             return Err(WireError::unsupported(
                 "authentication switch request",
-                "it requests the plugin mysql_old_password",
+                "the server requests the plugin mysql_old_password",
             ));
         }
         let plugin = String::from_utf8_lossy(cursor.until_nul()?).into_owned();

@@ -41,8 +41,8 @@ impl PasswordKey {
         &self.public_pem
     }
 
-    /// Decrypts a password that was encrypted by [`super::auth::encrypt_password`], and removes the final
-    /// zero byte.
+    /// Decrypts a password that was encrypted by [`super::authentication_plugin::encrypt_password`], and
+    /// removes the final zero byte.
     ///
     /// # Errors
     /// [`WireError::Malformed`]. The error does not state the cause, because an attacker could use this

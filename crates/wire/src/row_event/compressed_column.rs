@@ -67,7 +67,7 @@ impl<'a> CompressedBytes<'a> {
                 inflate(cursor.rest(), head & ZLIB_RAW == 0, length as usize)
             }
             method => {
-                Err(WireError::unsupported(WHAT, format!("its compression method {method} is unknown")))
+                Err(WireError::unsupported(WHAT, format!("the compression method {method} is unknown")))
             }
         }
     }

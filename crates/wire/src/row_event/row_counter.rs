@@ -174,7 +174,7 @@ impl RowCounter {
                 if options & !VALUE_OPTION_PARTIAL_JSON != 0 {
                     return Err(WireError::unsupported(
                         WHAT,
-                        format!("its value options {options:#x} are unknown"),
+                        format!("the value options {options:#x} are unknown"),
                     ));
                 }
                 self.step = if options == 0 { CounterState::Nulls } else { CounterState::PartialBits };

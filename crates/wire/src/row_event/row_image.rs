@@ -149,7 +149,7 @@ impl<'a> Image<'a> {
             if options & !VALUE_OPTION_PARTIAL_JSON != 0 {
                 return Err(WireError::unsupported(
                     WHAT,
-                    format!("its value options {options:#x} are unknown"),
+                    format!("the value options {options:#x} are unknown"),
                 ));
             }
             if options & VALUE_OPTION_PARTIAL_JSON != 0 {
