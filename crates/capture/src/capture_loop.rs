@@ -50,7 +50,7 @@ pub(crate) struct CaptureDriver {
     status: Arc<CaptureStatus>,
     stop: CancellationToken,
     pub log: LogWriter,
-    /// The binlog file that the source reports as torn; see [`resume::LogCoverage::torn`].
+    /// The binlog file that the source reports as torn; see [`LogCoverage::torn`].
     pub torn_file: Option<String>,
     /// Whether the last stream request timed out; see [`CaptureDriver::free_hung_dump_thread`].
     stream_hung: bool,

@@ -130,7 +130,7 @@ fn check_history(
     }
     Err(CaptureError::Rewound {
         missing: missing.to_string(),
-        detail: "its GTID set lacks transactions that the log has".into(),
+        detail: "the source's GTID set lacks transactions that the log has".into(),
     })
 }
 
@@ -165,7 +165,7 @@ fn resume_in_file(tail: &LogTail, source: &SourceState) -> Result<Option<u64>, C
             (None, Some((last, _))) if number(last) < number(&tail.file) => {
                 return Err(CaptureError::Rewound {
                     missing: format!("{} and everything else after {last}", tail.file),
-                    detail: "its newest binlog file is older than the last file of the log".into(),
+                    detail: "the source's newest binlog file is older than the last file of the log".into(),
                 });
             }
             (None, _) => return Ok(None),

@@ -345,7 +345,7 @@ async fn follows_one_set_up_at_a_position(kind: ServerKind) -> Result<()> {
     let number = |gtid: &str| gtid.rsplit('-').next().and_then(|number| number.parse::<u64>().ok());
     ensure!(
         number(&newest) == number(&position).map(|number| number + 1),
-        "expected the GTID after {position}, got {newest}"
+        "the server's first own GTID must directly follow {position}, but it is {newest}"
     );
     check_log(&source)?;
     capture.stop().await

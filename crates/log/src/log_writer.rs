@@ -300,8 +300,8 @@ impl LogWriter {
 
     /// Appends a chunk of an event without changing it. `first` and `last` say whether it is the first and
     /// the last chunk of the event. The first chunk begins with the header. It also holds at least
-    /// [`PREFIX_BYTES`](tailwater_wire::transaction::TransactionTracker::PREFIX_BYTES) of the body, or the
-    /// whole body if that is shorter. The caller must have verified the checksums.
+    /// [`PREFIX_BYTES`](tailwater_wire::transaction_boundary::TransactionTracker::PREFIX_BYTES) of the body,
+    /// or the whole body if that is shorter. The caller must have verified the checksums.
     ///
     /// The bytes are not visible to readers and not durable yet. The writer holds at most
     /// [`LogOptions::buffer_bytes_max`] bytes and this chunk in memory.
