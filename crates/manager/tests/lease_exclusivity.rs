@@ -58,7 +58,7 @@ impl Manager {
     }
 }
 
-/// The store. It ends the lease by its own clock.
+/// The store that grants the lease. It ends the lease by its own clock.
 #[derive(Default)]
 struct Store {
     held: Option<(usize, u64, LeaseToken)>,

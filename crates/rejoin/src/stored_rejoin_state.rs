@@ -107,11 +107,11 @@ impl RejoinRecord {
 /// At which step a rejoin continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RejoinResume {
-    /// At the start, with the plan of the repair.
+    /// The rejoin continues at the start, with the plan of the repair.
     FromStart,
-    /// After the undo, with the transactions to reapply.
+    /// The rejoin continues after the undo, with the transactions to reapply.
     AfterUndo,
-    /// At the last step: only the GTIDs must still be set.
+    /// The rejoin continues at the last step: only the GTIDs must still be set.
     SetGtids(GtidSet),
 }
 

@@ -44,7 +44,7 @@ impl Rig {
             ensure!(start.elapsed() < PATIENCE, "the capture did not receive {wanted} in time");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        // The log stays open.
+        // The capture stops, but the log is not deleted.
         let capture = self.capture.take().context("no capture of the source is running")?;
         capture.stop();
         capture.join()?;
@@ -387,7 +387,7 @@ async fn irreversible_transactions_are_named_and_nothing_is_changed(kind: Server
             "the rejoin was refused with the wrong error: {refused}"
         );
         ensure!(rig.rows("shop").await? == rows, "the refused repair changed rows");
-        // Restores the state from before the attempt.
+        // Restore the settings from before the refused rejoin.
         rig.source.sql("SET GLOBAL read_only=0").await?;
         let forget = match kind.flavour() {
             Flavour::MySql => format!("RESET BINARY LOGS AND GTIDS; SET GLOBAL gtid_purged='{start}'"),

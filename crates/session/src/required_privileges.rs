@@ -66,7 +66,7 @@ impl AccountPurpose {
             (Self::Probe, Flavour::MariaDb)
                 if ServerFeature::BinlogMonitorPrivilege.is_in(flavour, version) =>
             {
-                // SHOW GRANTS prints the older name of the second one.
+                // SHOW GRANTS prints the older name of the second privilege.
                 &[
                     &["BINLOG MONITOR"],
                     &["REPLICA MONITOR", "SLAVE MONITOR"],

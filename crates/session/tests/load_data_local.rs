@@ -187,7 +187,7 @@ async fn the_error_states_that_local_infile_is_off(kind: ServerKind) -> Result<(
         "the statement failed with an unexpected error: {error}"
     );
     ensure!(connection.query("SELECT COUNT(*) FROM off.t").await?.scalar() == Some("0"));
-    // The remedy that the error message gives works.
+    // Check that the remedy in the error message works.
     server.sql("SET GLOBAL local_infile = ON").await?;
     let mut connection = Connection::connect(&options).await?;
     ensure!(load(&mut connection, statement, b"1\n".to_vec(), 9).await?.affected_rows == 1);

@@ -312,7 +312,7 @@ async fn missing_grants_are_reported(kind: ServerKind) -> Result<()> {
         "the statement failed with an unexpected error: {error}"
     );
     ensure!(error.to_string().contains(statement));
-    // The GRANT statement in the error message works.
+    // Check that the GRANT statement in the error message works.
     server.sql(statement).await?;
     let mut connection = Connection::connect(&options).await?;
     check_privileges(&mut connection, AccountPurpose::Capture).await?;

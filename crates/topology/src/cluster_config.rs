@@ -12,7 +12,7 @@ pub enum Promotion {
     /// The server is used if no other server is preferred.
     #[default]
     Neutral,
-    /// The server is used only if there is no other.
+    /// The server is used only if no other server can be promoted.
     PreferNot,
     /// The server is never promoted.
     MustNot,

@@ -140,9 +140,9 @@ pub(super) fn judge_channel(node: &mut TopologyNode, channel: &ReplicaChannel) {
             node.problem(
                 ProblemCode::IoStopped,
                 match &channel.io_error {
-                    Some(_) => format!("it does not receive from {source}{}", error(&channel.io_error)),
+                    Some(_) => format!("the replica does not receive from {source}{}", error(&channel.io_error)),
                     None => format!(
-                        "it does not receive from {source}: its receiving thread is stopped, without an error"
+                        "the replica does not receive from {source}: its receiving thread is stopped, without an error"
                     ),
                 },
             );
@@ -153,7 +153,7 @@ pub(super) fn judge_channel(node: &mut TopologyNode, channel: &ReplicaChannel) {
             Some(_) => error(&channel.sql_error),
             None => ": its applying thread is stopped, without an error".to_owned(),
         };
-        node.problem(ProblemCode::SqlStopped, format!("it does not apply{why}"));
+        node.problem(ProblemCode::SqlStopped, format!("the replica does not apply{why}"));
     }
     if !channel.uses_gtids {
         node.problem(
@@ -164,7 +164,7 @@ pub(super) fn judge_channel(node: &mut TopologyNode, channel: &ReplicaChannel) {
     if let Some(lag) =
         channel.lag_seconds.filter(|lag| *lag > LAG_SECONDS_MAX.saturating_add(channel.delay_seconds))
     {
-        node.problem(ProblemCode::Lagging, format!("{lag} s behind"));
+        node.problem(ProblemCode::Lagging, format!("the replica is {lag} s behind"));
     }
 }
 

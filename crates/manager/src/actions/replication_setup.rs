@@ -298,7 +298,7 @@ async fn wait_until_receiving(connection: &mut Connection, patience: Duration) -
     }
 }
 
-/// Returns an error if the receiver has stopped with one.
+/// Returns an error if the receiver of the replica has stopped with an error.
 pub(super) fn refused_by_source(
     connection: &Connection,
     channel: &ReplicaChannel,

@@ -64,7 +64,7 @@ pub struct BackfillSource {
     pub from: String,
     /// Whether the sender is a relay.
     pub from_log: bool,
-    /// The GTIDs that it sends.
+    /// The GTIDs that the relay or server sends.
     pub what: String,
 }
 

@@ -11,7 +11,7 @@ use tailwater_topology::ServerVersion;
 pub enum ExclusionReason {
     /// The server cannot be reached.
     NotReached {
-        /// The error of the last attempt to reach it.
+        /// The error of the last attempt to reach the server.
         reason: String,
     },
     /// This failover or switchover tried to promote the server and failed.

@@ -75,7 +75,7 @@ pub struct ClusterState {
     /// Relays that have been probed at least once, whether they answered or not.
     asked: BTreeSet<String>,
     holds: BTreeMap<String, GtidSet>,
-    /// The last report of each acker, or why there was none.
+    /// The last report of each acker, or why the acker could not report.
     reports: BTreeMap<String, Result<AckerReport, String>>,
     /// Whether a failover would succeed, and since when this is known.
     readiness: Option<(u64, FailoverReadiness)>,
@@ -242,7 +242,7 @@ impl ClusterState {
                 .all(|acker| self.reports.contains_key(acker) && self.asked.contains(acker))
     }
 
-    /// Returns the last report of each acker, or why there was none.
+    /// Returns the last report of each acker, or why the acker could not report.
     pub fn acker_reports(&self) -> &BTreeMap<String, Result<AckerReport, String>> {
         &self.reports
     }

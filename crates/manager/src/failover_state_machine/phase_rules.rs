@@ -87,7 +87,7 @@ pub enum Decision {
 /// How an action is undone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UndoRule {
-    /// The given action undoes it.
+    /// Another action, which is given here, undoes the action.
     By(RunAction),
     /// The undo action of an earlier action also undoes this action.
     ByEarlierEntry,

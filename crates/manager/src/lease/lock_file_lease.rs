@@ -112,7 +112,7 @@ fn read_note(file: &mut File) -> Option<LockFileContents> {
     serde_json::from_slice(&text).ok()
 }
 
-/// Whether the open file is still the one at `path`.
+/// Whether `path` still names the open file.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let open = file.metadata()?;
     match fs::metadata(path) {

@@ -43,7 +43,7 @@ async fn replicas_are_drained(cluster: &mut Cluster) -> Result<()> {
     // A second drain changes nothing.
     drain(&mut connection, PATIENCE).await?;
 
-    // Both threads are stopped.
+    // In this case, both replication threads are stopped.
     resume(cluster, &mut connection).await?;
     cluster.receive_only(2).await?;
     cluster.primary.pause()?;

@@ -117,8 +117,8 @@ fn unanimous_death(
 fn manager_evidence(server: &ServerHistory, streak: &FailureStreak, now_ms: u64) -> String {
     let lasted = now_ms.saturating_sub(streak.since_ms);
     let seen = match server.answered_ms {
-        Some(at) => format!("; it last answered {} ms ago", now_ms.saturating_sub(at)),
-        None if lasted > 0 => "; it was never seen alive".to_owned(),
+        Some(at) => format!("; the primary last answered {} ms ago", now_ms.saturating_sub(at)),
+        None if lasted > 0 => "; the primary was never seen alive".to_owned(),
         // There was only one observation, so no time can be given.
         None => String::new(),
     };

@@ -22,7 +22,7 @@ pub enum FailoverReadiness {
     },
     /// Readiness cannot be determined at present.
     Unknown {
-        /// Why it cannot be determined.
+        /// Why the readiness cannot be determined.
         reason: String,
     },
 }

@@ -62,7 +62,7 @@ impl fmt::Display for FailureCode {
     }
 }
 
-/// What follows from a finding.
+/// What the manager does about a finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingAction {
@@ -132,7 +132,7 @@ pub struct ClusterFinding {
     pub since_ms: u64,
     /// What each observer reported.
     pub evidence: Vec<String>,
-    /// The action that follows.
+    /// What the manager does about the finding.
     pub action: FindingAction,
     /// For [`FailureCode::FailoverNotReady`]: the code of the safety rule that would refuse the failover.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -102,8 +102,10 @@ fn stopped(
     let since_ms = server.stopped_since_ms?;
     let lasts = now_ms.saturating_sub(since_ms) >= settings.detect_after_ms;
     let (_, vitals) = server.vitals.as_ref().filter(|_| lasts)?;
-    let receives = vitals.io_stopped.as_ref().map(|why| format!("it does not receive: {}", one_line(why)));
-    let applies = vitals.sql_stopped.as_ref().map(|why| format!("it does not apply: {}", one_line(why)));
+    let receives =
+        vitals.io_stopped.as_ref().map(|why| format!("the replica does not receive: {}", one_line(why)));
+    let applies =
+        vitals.sql_stopped.as_ref().map(|why| format!("the replica does not apply: {}", one_line(why)));
     let evidence: Vec<_> = receives.into_iter().chain(applies).collect();
     (!evidence.is_empty()).then(|| ClusterFinding::new(FailureCode::ReplicaStopped, name, since_ms, evidence))
 }
@@ -117,8 +119,10 @@ fn lag_finding(
     let since = server.lagging_since_ms?;
     let lag = server.vitals.as_ref()?.1.lag_seconds?;
     let lasted = now_ms.saturating_sub(since);
-    let evidence =
-        vec![format!("{lag} s behind, and more than {} s for {lasted} ms", settings.lag_seconds_max)];
+    let evidence = vec![format!(
+        "the replica is {lag} s behind, and more than {} s for {lasted} ms",
+        settings.lag_seconds_max
+    )];
     (lasted >= settings.lag_after_ms)
         .then(|| ClusterFinding::new(FailureCode::ReplicaLagging, name, since, evidence))
 }

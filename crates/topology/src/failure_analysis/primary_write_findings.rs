@@ -83,9 +83,11 @@ fn unwritable(
         return Some(ClusterFinding::new(FailureCode::PrimaryReadOnlyOrFull, name, since, evidence));
     }
     if let Some((at, vitals)) = server.vitals.as_ref().filter(|(_, vitals)| !vitals.writable) {
-        let mut evidence = vec!["it reports that it is read-only".to_owned()];
+        let mut evidence = vec!["the primary reports that it is read-only".to_owned()];
         if vitals.replicates {
-            evidence.push("and it replicates from another server: is that the primary now?".to_owned());
+            evidence.push(
+                "the primary replicates from another server: is that server the primary now?".to_owned(),
+            );
         }
         return Some(ClusterFinding::new(FailureCode::PrimaryReadOnlyOrFull, name, *at, evidence));
     }
