@@ -70,10 +70,13 @@ async fn of_a_kind(kind: ServerKind) -> Result<()> {
     let reader = tailwater.account(READER, READER_PASSWORD);
     for statement in [purge.as_str(), "KILL 1"] {
         let (number, message) = refusal_of(&reader, statement).await?;
-        ensure!(number == 1227 && message.contains("admin = true"), "wrong error: {number} {message}");
+        ensure!(
+            number == 1227 && message.contains("admin = true"),
+            "the client got another error: {number} {message}"
+        );
     }
     let (number, message) = refusal_of(&tailwater.admin(), "KILL 1000000").await?;
-    ensure!(number == 1094, "wrong error: {number} {message}");
+    ensure!(number == 1094, "the client got another error: {number} {message}");
 
     // Tailwater refuses to purge files that a replica needs, whether or not the replica is connected.
     let mut other = start_replica(kind, "purged", &["--server-id=812"]).await?;
@@ -86,12 +89,18 @@ async fn of_a_kind(kind: ServerKind) -> Result<()> {
     source.until_complete("log").await?;
     let purge = format!("PURGE BINARY LOGS TO '{}'", source.newest().await?.0);
     let (number, message) = refusal_of(&tailwater.admin(), &purge).await?;
-    ensure!(number == 1378 && message.contains("replica 812"), "wrong error: {number} {message}");
+    ensure!(
+        number == 1378 && message.contains("replica 812"),
+        "the client got another error: {number} {message}"
+    );
     // After a restart, Tailwater still refuses to purge these files.
     tailwater.stop().await?;
     tailwater.start_again().await?;
     let (number, message) = refusal_of(&tailwater.admin(), &purge).await?;
-    ensure!(number == 1378 && message.contains("replica 812"), "wrong error: {number} {message}");
+    ensure!(
+        number == 1378 && message.contains("replica 812"),
+        "the client got another error: {number} {message}"
+    );
     ensure!(tailwater.log()?.forget_reader("replica 812")?);
     tailwater.sql(&purge).await?;
     ensure!(tailwater.sql("SHOW BINARY LOGS").await?.len() == 1);

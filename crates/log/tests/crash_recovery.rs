@@ -129,7 +129,7 @@ fn a_damaged_segment_is_refused_with_its_offset_and_not_changed() {
         (*offset as usize) < source.file.len() - 700 && *offset as usize > source.file.len() - 1_500,
         "the damage was reported at the wrong offset {offset}"
     );
-    assert!(reason.contains("checksum"), "unexpected reason: {reason}");
+    assert!(reason.contains("checksum"), "the damage was reported with another reason: {reason}");
     assert_eq!(error.code(), "TW-LOG-0003");
     assert!(fs::read(&path).unwrap() == bytes);
 }
@@ -173,7 +173,10 @@ fn a_lost_control_file_stops_writers_and_a_damaged_one_stops_all() {
                 let log = reading.unwrap();
                 assert!(read_log(&log) == transactions);
                 let problems = log.verify(|_| ()).unwrap().problems;
-                assert!(problems.len() == 1 && problems[0].path == path, "unexpected problems: {problems:?}");
+                assert!(
+                    problems.len() == 1 && problems[0].path == path,
+                    "`verify` reports unexpected problems: {problems:?}"
+                );
                 assert!(!path.exists());
             }
             (Some(_), reading) => assert!(

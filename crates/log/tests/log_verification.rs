@@ -106,6 +106,12 @@ fn a_missing_or_foreign_segment_is_reported() {
     }
     let reasons: Vec<String> =
         verify(directory.path()).problems.into_iter().map(|problem| problem.reason).collect();
-    assert!(reasons.iter().any(|reason| reason.contains("missing")), "unexpected reasons: {reasons:#?}");
-    assert!(reasons.iter().any(|reason| reason.contains("GTIDs")), "unexpected reasons: {reasons:#?}");
+    assert!(
+        reasons.iter().any(|reason| reason.contains("missing")),
+        "`verify` reports unexpected reasons: {reasons:#?}"
+    );
+    assert!(
+        reasons.iter().any(|reason| reason.contains("GTIDs")),
+        "`verify` reports unexpected reasons: {reasons:#?}"
+    );
 }

@@ -20,7 +20,7 @@ fn fixtures() -> Vec<PathBuf> {
     }
     files.retain(|path| path.extension().is_some_and(|extension| extension == "binlog"));
     files.sort();
-    assert!(files.len() >= 6, "unexpected files: {files:?}");
+    assert!(files.len() >= 6, "too few fixture files were found: {files:?}");
     files
 }
 
@@ -66,7 +66,10 @@ fn log_files_are_not_readable_by_others() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7;
     assert_eq!((mode(&folder), mode(folder.parent().unwrap())), (0, 0));
     let files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert!(files.len() > 1 && files.iter().all(|path| mode(path) == 0), "unexpected files: {files:?}");
+    assert!(
+        files.len() > 1 && files.iter().all(|path| mode(path) == 0),
+        "a file of the log is readable by other users: {files:?}"
+    );
 }
 
 #[test]

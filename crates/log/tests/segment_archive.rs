@@ -292,8 +292,11 @@ fn wrong_bytes_in_the_archive_are_reported() {
 
     world.store.remove(object);
     let found = problems();
-    assert!(found[0].path.ends_with("0000000003.binlog"), "unexpected problems: {found:?}");
-    assert!(found[0].reason.contains("neither local nor in the archive"), "unexpected problems: {found:?}");
+    assert!(found[0].path.ends_with("0000000003.binlog"), "`verify` reports unexpected problems: {found:?}");
+    assert!(
+        found[0].reason.contains("neither local nor in the archive"),
+        "`verify` reports unexpected problems: {found:?}"
+    );
     assert_eq!(world.open().reader(LogPosition { segment: 2, offset: 4 }).unwrap_err().code(), "TW-LOG-0011");
     let archived = LogDir::open_archive(&world.archive()).unwrap();
     assert!(!archived.verify(|_| ()).unwrap().is_ok());

@@ -36,7 +36,7 @@ fn a_size_limit_purges_the_oldest_and_keeps_the_newest_segment() {
     let handle = writer.handle();
     let purge = handle.purge(SystemTime::now()).unwrap();
     assert_eq!(purge.segments, [1, 2, 3]);
-    assert!(purge.bytes > 300_000, "unexpected purge: {purge:?}");
+    assert!(purge.bytes > 300_000, "the purge removed too few bytes: {purge:?}");
     assert_eq!(numbers(&handle), [4, 5]);
     assert!(handle.purge(SystemTime::now()).unwrap().segments.is_empty());
     let error = handle.reader(LogPosition { segment: 2, offset: 4 }).unwrap_err();
@@ -44,7 +44,7 @@ fn a_size_limit_purges_the_oldest_and_keeps_the_newest_segment() {
     assert_eq!(handle.reader(LogPosition::ZERO).unwrap().try_next().unwrap().unwrap().position.segment, 4);
     // Purged transactions still count as captured, now and after a restart.
     let gtids = writer.gtid_set().unwrap().to_string();
-    assert!(gtids.ends_with(":1-5"), "unexpected GTIDs: {gtids}");
+    assert!(gtids.ends_with(":1-5"), "the log has unexpected GTIDs: {gtids}");
     drop(writer);
     let writer = open(directory.path());
     assert_eq!(writer.gtid_set().unwrap().to_string(), gtids);

@@ -156,7 +156,8 @@ impl<'a> RowsEvent<'a> {
     /// Returns the concatenated row images. Decompresses `rows` if necessary.
     ///
     /// # Errors
-    /// As [`compressed_event::decompress`]. [`WireError::TooLarge`] if the images are longer than `bytes_max`.
+    /// As [`compressed_event::decompress`]. [`WireError::TooLarge`] if the images are longer than
+    /// `bytes_max`.
     pub fn images(&self, bytes_max: usize) -> Result<Cow<'a, [u8]>, WireError> {
         if !self.compressed {
             return Ok(Cow::Borrowed(self.rows));
