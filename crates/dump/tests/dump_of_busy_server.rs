@@ -311,7 +311,7 @@ impl Load {
 
     async fn end(self) -> Result<()> {
         self.stop.cancel();
-        ensure!(self.writer.await?? > 0, "nothing was written");
+        ensure!(self.writer.await?? > 0, "the write load committed nothing");
         Ok(())
     }
 }
@@ -324,7 +324,7 @@ async fn dump_under_load(load: &Load, server: &Server, has_binlog: bool) -> Resu
     let mut control = Connection::connect(&server.socket_options()).await?;
     let start = std::time::Instant::now();
     while count(&mut control).await.is_err() {
-        ensure!(start.elapsed() < PATIENCE, "the tables were not written in time");
+        ensure!(start.elapsed() < PATIENCE, "the table live.total did not arrive on the server in time");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let folder = tempfile::tempdir()?;
@@ -334,7 +334,7 @@ async fn dump_under_load(load: &Load, server: &Server, has_binlog: bool) -> Resu
         let at = folder.path().join(round.to_string());
         let seen = count(&mut control).await?;
         while count(&mut control).await? < seen + 50 {
-            ensure!(!writer.is_finished(), "the writer stopped");
+            ensure!(!writer.is_finished(), "the write load ended before the test stopped it");
         }
         let options = DumpOptions {
             chunk_rows_max: 40,
@@ -555,8 +555,8 @@ async fn a_dump_ends_during_definition_changes(kind: ServerKind) -> Result<()> {
                     ] {
                         match connection.execute(&sql).await {
                             Ok(_) => changes += 1,
-                            // Two of these changes may conflict. Or the object that a change would remove
-                            // does not exist yet.
+                            // Two definition changes may conflict, or a change may remove an object that does
+                            // not exist yet.
                             Err(SessionError::Server { error, .. })
                                 if [1213, 1205, 1060, 1050, 1091, 1051].contains(&error.number) => {}
                             Err(error) => return Err(error),

@@ -16,7 +16,7 @@ use super::manifest::FORMAT;
 /// The finished dumps of a folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FinishedDumps {
-    /// How many there are.
+    /// Number of finished dumps.
     pub count: u64,
     /// The point in time of the newest finished dump's data. If that dump was resumed, the time of its oldest
     /// snapshot.
@@ -31,7 +31,7 @@ pub struct DumpFinder {
     known: HashMap<PathBuf, (Version, Option<SystemTime>)>,
 }
 
-/// What differs if a manifest was replaced.
+/// The modification time and size of a manifest. They differ after the manifest is replaced.
 type Version = (SystemTime, u64);
 
 /// The fields of a manifest that are needed here.

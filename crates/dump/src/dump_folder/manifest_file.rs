@@ -111,12 +111,14 @@ mod tests {
 
     #[test]
     fn a_manifest_of_an_older_version_is_read_and_gets_a_checksum() {
-        let (manifest, has_checksum) = decode(OLDER.as_bytes()).expect("its totals match its entries");
+        let (manifest, has_checksum) =
+            decode(OLDER.as_bytes()).expect("the totals of the manifest match its entries");
         assert!(!has_checksum);
         assert_eq!((manifest.tables.len(), manifest.tables[1].chunks[0].written), (2, None));
         let text = encode(&manifest).expect("the manifest serialises");
         assert_eq!(decode(&text), Ok((manifest, true)));
-        let json: serde_json::Value = serde_json::from_slice(&text).expect("it is JSON for every program");
+        let json: serde_json::Value =
+            serde_json::from_slice(&text).expect("the file is JSON that other programs can parse");
         assert_eq!(json["crc32"].as_str().map(str::len), Some(8));
     }
 

@@ -106,8 +106,8 @@ pub(super) async fn load(
     Ok(report)
 }
 
-/// Returns the key in the load record that marks an account as created by this load. No table has such a
-/// name.
+/// Returns the name under which the load record marks an account as created by this load. It is not the name
+/// of any table.
 fn mark(account: &AccountScripts) -> TableName {
     let mut hash = Sha256::new();
     hash.update(format!("{}\0{}", account.user, account.host));

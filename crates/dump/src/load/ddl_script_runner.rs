@@ -212,8 +212,8 @@ fn statements<'a>(script: &'a [u8], dialect: &ScriptDialect) -> Result<Vec<Cow<'
             } else {
                 statement_splitter::all(script)?
             };
-            // The dump does not record the SQL mode of these objects. They most likely need the global mode
-            // of the target.
+            // mydumper does not record the SQL mode of routines, triggers and events. They most likely need
+            // the global mode of the target.
             if *is_program {
                 found.insert(0, b"SET sql_mode = @@GLOBAL.sql_mode".to_vec());
             }

@@ -41,8 +41,8 @@ pub struct LoadOptions {
 }
 
 impl LoadOptions {
-    /// Creates options that load over four connections into a server without these tables, and write the load
-    /// to the target's binlog.
+    /// Creates options that load over four connections into a server that does not have the tables of the
+    /// dump, and write the load to the target's binlog.
     pub fn new(connect: ConnectOptions) -> Self {
         Self {
             connect,

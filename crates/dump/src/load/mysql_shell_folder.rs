@@ -205,8 +205,8 @@ impl ShellDumpReader<'_> {
         let rows: BTreeSet<_> = chunks.map(|chunk| chunk.path.clone()).collect();
         let read = self.read.borrow();
         let is_left = |file: &&String| match file.as_str() {
-            // These JSON files are about the whole dump. Other versions of MySQL Shell may write further
-            // files of this kind, so all of them are accepted.
+            // Files whose names start with `@.` are about the whole dump. Other versions of MySQL Shell may
+            // write more such files, so all of them are accepted.
             name if name.starts_with("@.") => false,
             name if name.ends_with(".json") => !read.contains(name),
             name => {

@@ -38,7 +38,7 @@ pub struct CopyOptions {
     /// Whether to drop everything that an interrupted copy has created (tables, views, routines, events,
     /// sequences), and to start from scratch.
     pub restart: bool,
-    /// The source, and how to read it. The destination files of these options are not used.
+    /// The source, and how to read it. The copy does not use the dump folder in these options.
     source: DumpOptions,
 }
 

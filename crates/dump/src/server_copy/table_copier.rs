@@ -153,8 +153,8 @@ impl CopySource {
         Ok(finished.len())
     }
 
-    /// Drops all objects except tables that an earlier copy may have created. Otherwise these objects would
-    /// keep their old definitions, because the copy skips objects that exist.
+    /// Drops the views, routines, events and sequences that an earlier copy may have created. Otherwise these
+    /// objects would keep their old definitions, because the copy skips objects that exist.
     async fn drop_objects(&self, target: &mut Connection) -> Result<(), BulkError> {
         let objects = self.shared.folder.lock().await.manifest().objects.clone();
         for ObjectEntry { kind, schema, name, .. } in &objects {
