@@ -477,7 +477,7 @@ pub enum BulkError {
         table: String,
         /// The server.
         server: String,
-        /// Number of such rows.
+        /// Number of rows that are too long.
         count: u64,
     },
     /// The state file for a new check already exists.

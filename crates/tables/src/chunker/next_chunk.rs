@@ -54,7 +54,7 @@ pub enum ChunkQueryResult {
     Extent(Option<(i128, i128)>),
     /// The answer to [`ChunkQuery::Estimate`].
     Estimate(u64),
-    /// The answer to [`ChunkQuery::Boundary`]; `None` if there are fewer rows.
+    /// The answer to [`ChunkQuery::Boundary`]; `None` if fewer rows follow.
     Boundary(Option<Vec<KeyLiteral>>),
 }
 

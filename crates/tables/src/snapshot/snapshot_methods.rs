@@ -36,7 +36,7 @@ impl SnapshotMethod {
     }
 }
 
-/// One action of a plan.
+/// An action of a snapshot plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SnapshotAction {
     /// Runs a statement on the control connection.
@@ -71,7 +71,7 @@ pub enum LockWait {
     Never,
 }
 
-/// What a step changes for sessions that write.
+/// How a step of a snapshot plan affects sessions that write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriterEffect {
     /// Nothing changes.
@@ -82,12 +82,12 @@ pub enum WriterEffect {
     Released,
 }
 
-/// One step of a plan.
+/// A step of a snapshot plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanStep {
     /// The action of the step.
     pub action: SnapshotAction,
-    /// What the step changes for writers.
+    /// How the step affects sessions that write.
     pub writers: WriterEffect,
     /// The reason for the step, which `--dry-run` prints.
     pub why: &'static str,

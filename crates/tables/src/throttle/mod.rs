@@ -25,7 +25,7 @@ use pause_decision::ThrottleDecision;
 pub struct ThrottleRules {
     /// Replicas whose replication lag is limited.
     pub replicas: Vec<ConnectOptions>,
-    /// Maximum lag of these replicas.
+    /// Maximum lag of the replicas in `replicas`.
     pub replica_lag_max: Duration,
     /// Maximum number of threads of the server that run a statement. Tailwater's own threads count, too.
     pub threads_running_max: Option<u64>,
