@@ -119,7 +119,7 @@ async fn invalid_data_is_copied_unchanged(kind: ServerKind) -> Result<()> {
         if inserts && kind.flavour() == Flavour::MariaDb {
             // If a multi-row INSERT causes warnings, the server does not report which value each warning is
             // about. So the load must refuse the table.
-            let refused = loaded.err().context("the load succeeded")?;
+            let refused = loaded.err().context("the load succeeded, although it must fail")?;
             ensure!(
                 refused.code() == "TW-BULK-0029" && refused.to_string().contains("odd.members"),
                 "the load was not refused because of the table odd.members: {refused}"
@@ -297,7 +297,8 @@ async fn a_target_with_statement_logging_can_be_loaded(kind: ServerKind) -> Resu
         load(&contents, &LoadOptions::new(connect), &Arc::default(), &CancellationToken::new()).await
     };
     if kind.flavour() == Flavour::MariaDb {
-        let refused = load_as(Some("loader")).await.err().context("the load succeeded")?;
+        let refused =
+            load_as(Some("loader")).await.err().context("the load succeeded, although it must fail")?;
         ensure!(
             matches!(refused, BulkError::BinlogFormat { .. }),
             "the load was not refused because of the binlog format: {refused}"
@@ -344,7 +345,7 @@ async fn missing_engines_are_refused(kind: ServerKind) -> Result<()> {
         let contents = tailwater_folder::read(folder.path(), false)?;
         load(&contents, options, &Arc::default(), &CancellationToken::new()).await
     };
-    let refused = load_now(&options).await.err().context("the load succeeded")?;
+    let refused = load_now(&options).await.err().context("the load succeeded, although it must fail")?;
     ensure!(
         matches!(&refused, BulkError::EngineMissing { engine, table, .. } if engine == "Falcon" && table == "shop.a"),
         "the load was not refused because of the missing engine: {refused}"
@@ -362,7 +363,7 @@ async fn missing_engines_are_refused(kind: ServerKind) -> Result<()> {
     let rows = folder.path().join("shop.b.000000.tsv");
     let good = std::fs::read(&rows)?;
     std::fs::write(&rows, b"1\tx\n2\tz\n")?;
-    let refused = load_now(&options).await.err().context("the load succeeded")?;
+    let refused = load_now(&options).await.err().context("the load succeeded, although it must fail")?;
     ensure!(refused.code() == "TW-BULK-0002", "the load was not refused with TW-BULK-0002: {refused}");
     std::fs::write(&rows, good)?;
     target.sql("INSERT INTO shop.b VALUES (1, 'left')").await?;

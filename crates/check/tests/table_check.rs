@@ -475,7 +475,7 @@ async fn objects_of_one_side_only_are_reported(kind: ServerKind) -> Result<()> {
         "the long row is not reported as unreadable: {findings}"
     );
     ensure!(run(&options).await?.is_equal(), "a long row that both servers have counts as different");
-    // If neither server can concatenate the columns of such a row, the row must not count as equal either.
+    // If neither server can concatenate the columns of the long row, the row must not count as equal either.
     servers.target.sql("SET GLOBAL max_allowed_packet = 1048576").await?;
     servers.target.sql("SET sql_log_bin = 0; UPDATE long_rows.t SET c7 = CONCAT('y', SUBSTR(c7, 2))").await?;
     for digests in [Digests::Quick { seed: 5 }, Digests::Client { seed: 5 }] {
@@ -514,7 +514,7 @@ async fn a_lagging_target_causes_no_differences(kind: ServerKind) -> Result<()> 
         let waits = tokio::spawn(async move { run(&options).await });
         // The check is still waiting, because no transaction arrives on the target.
         tokio::time::sleep(Duration::from_millis(300)).await;
-        ensure!(!waits.is_finished(), "the check did not wait");
+        ensure!(!waits.is_finished(), "the check ended although the target lacks transactions");
         servers.target.sql(tailwater_sandbox::native_replica::start_statement(kind.flavour())).await?;
         let report = waits.await??;
         ensure!(report.is_equal(), "the servers differ after the target has caught up: {report:?}");
@@ -529,7 +529,7 @@ async fn a_lagging_target_causes_no_differences(kind: ServerKind) -> Result<()> 
     let options = CheckOptions { sync_method: None, ..servers.options() };
     let waits = tokio::spawn(async move { run(&options).await });
     tokio::time::sleep(Duration::from_millis(300)).await;
-    ensure!(!waits.is_finished(), "the check did not wait");
+    ensure!(!waits.is_finished(), "the check ended although the target lacks transactions");
     servers.target.sql(tailwater_sandbox::native_replica::start_statement(kind.flavour())).await?;
     let report = waits.await??;
     ensure!(

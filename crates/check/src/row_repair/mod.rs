@@ -29,7 +29,7 @@ use tailwater_wire::sql_quote::string_literal;
 /// other rows.
 const PASSES: usize = 4;
 
-/// How to repair.
+/// The options of a repair.
 #[derive(Debug, Clone)]
 pub struct RepairOptions {
     /// What to compare, and how. With [`RepairOptions::from_state`], the differences in the state file of a

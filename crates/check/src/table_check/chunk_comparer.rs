@@ -505,7 +505,7 @@ fn difference(
 /// them may be stored.
 fn shortened(version: RowVersion) -> RowVersion {
     let short = |value: Vec<u8>| match value.len() > SHOWN_BYTES_MAX as usize {
-        // This is the same form as that of the SQL expression that shortens other values on the servers.
+        // The servers shorten other values to the same form: see `RenderedColumn::shown`.
         true => format!("{} bytes, SHA-256 {:x}", value.len(), Sha256::digest(&value)).into_bytes(),
         false => value,
     };

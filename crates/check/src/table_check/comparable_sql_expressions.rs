@@ -37,35 +37,35 @@ pub struct Rendering {
 /// it can.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadAs {
-    /// As an integer of at most 32 bits.
+    /// The value is read as an integer of at most 32 bits.
     Narrow,
-    /// As seconds since 1970, which have at most 32 bits.
+    /// The value is read as seconds since 1970, which have at most 32 bits.
     Seconds,
-    /// As an integer of at most 64 bits.
+    /// The value is read as an integer of at most 64 bits.
     Wide,
-    /// As a floating-point number.
+    /// The value is read as a floating-point number.
     Real,
-    /// As bytes.
+    /// The value is read as bytes.
     Bytes,
 }
 
 /// How a value of the source's expression is written as a literal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LiteralKind {
-    /// As the number that the server prints.
+    /// The literal is the number that the server prints.
     Number,
-    /// As a floating-point number.
+    /// The literal is a floating-point number.
     Real,
-    /// As the number of an ENUM or SET member. Index 0 of an ENUM is written as the text `zero`.
+    /// The literal is the number of an ENUM or SET member. Index 0 of an ENUM is written as the text `zero`.
     Member {
         /// The text for index 0: see [`enum_members::index_zero`].
         zero: String,
     },
-    /// As a date or time in quotes.
+    /// The literal is a date or time in quotes.
     Moment,
-    /// As a string of this character set.
+    /// The literal is a string of this character set.
     Text(String),
-    /// As bytes.
+    /// The literal is a string of bytes.
     Bytes,
 }
 

@@ -149,7 +149,7 @@ fn for_long_statements(options: ConnectOptions) -> ConnectOptions {
 pub struct CheckReport {
     /// Number of compared tables.
     pub tables: u64,
-    /// Number of rows of these tables on the source.
+    /// Number of rows of the compared tables on the source.
     pub rows: u64,
     /// The rows that differ, ordered by table and key.
     pub differences: Vec<RowDifference>,

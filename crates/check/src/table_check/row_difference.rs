@@ -34,7 +34,7 @@ pub struct RowDifference {
 pub enum DifferenceKind {
     /// Some columns have different values.
     Changed {
-        /// The names of these columns.
+        /// The names of the columns that differ.
         columns: Vec<String>,
     },
     /// The target lacks the row.
