@@ -36,7 +36,7 @@ pub struct DiscoveredCluster {
 pub struct DiscoveredServer {
     /// The address at which the server answered.
     pub endpoint: Endpoint,
-    /// Its state.
+    /// The state of the server.
     pub state: ServerState,
 }
 

@@ -18,7 +18,7 @@ const SERVER_ID_FIRST: u32 = 4201;
 /// A semi-sync timeout of 23 days, in milliseconds. In practice it is never reached.
 const TIMEOUT_MS: u64 = 2_000_000_000;
 
-/// What the user wants.
+/// The user's wishes for the setup.
 #[derive(Debug, Clone)]
 pub struct SetupWishes {
     /// The name of the source in the configuration.
@@ -107,9 +107,9 @@ pub enum FileChange {
 /// A file of the setup.
 #[derive(Debug, Clone)]
 pub struct PlannedFile {
-    /// Its path.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Its content.
+    /// The content of the file.
     pub content: String,
     /// Whether the content is a secret. Then the file has mode 0600, and its content is not printed.
     pub is_secret: bool,

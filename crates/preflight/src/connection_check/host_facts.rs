@@ -124,11 +124,11 @@ mod tests {
 
     #[test]
     fn a_folder_that_does_not_exist_is_measured_around_it_and_nothing_remains() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let facts = disk(&folder.path().join("log/deeper")).expect("a disk");
+        let folder = tempfile::tempdir().expect("a temporary folder is created");
+        let facts = disk(&folder.path().join("log/deeper")).expect("the disk is measured");
         assert_eq!(facts.measured, folder.path());
         assert_eq!(facts.sync_times_us.len(), SYNCS);
         assert!(facts.total_bytes >= facts.free_bytes && facts.total_bytes > 0);
-        assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
+        assert_eq!(std::fs::read_dir(folder.path()).expect("the folder is read").count(), 0);
     }
 }

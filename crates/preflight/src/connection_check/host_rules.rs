@@ -124,7 +124,7 @@ mod tests {
             }),
             open_files_max: Some(65_536),
             open_files_needed: 1_200,
-            listeners: vec![("http".into(), "127.0.0.1:8080".parse().expect("an address"), None)],
+            listeners: vec![("http".into(), "127.0.0.1:8080".parse().expect("the address is valid"), None)],
             is_daemon_running: false,
         }
     }
@@ -134,11 +134,15 @@ mod tests {
         change(&mut facts);
         let lines = judge(&facts);
         assert!(lines.iter().all(|line| (line.level == CheckLevel::Ok) == line.remedy.is_none()));
-        lines.iter().map(|line| (line.level, line.check)).max_by_key(|(level, _)| *level).expect("a line")
+        lines
+            .iter()
+            .map(|line| (line.level, line.check))
+            .max_by_key(|(level, _)| *level)
+            .expect("the check returns a line")
     }
 
     fn disk(facts: &mut HostFacts) -> &mut LogDiskFacts {
-        facts.disk.as_mut().expect("a disk")
+        facts.disk.as_mut().expect("the disk was measured")
     }
 
     #[test]

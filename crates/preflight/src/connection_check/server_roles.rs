@@ -18,24 +18,24 @@ pub(super) struct UsedServer {
     pub(super) connect: ConnectOptions,
     /// What the account is used for.
     pub(super) purposes: Vec<AccountPurpose>,
-    /// What the server is.
+    /// The role of the server.
     pub(super) role: ServerRole,
 }
 
-/// What a server is to the daemon.
+/// The role of a server for the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ServerRole {
-    /// Its binlog is captured.
+    /// The server's binlog is captured.
     Source {
         /// Whether its commits must wait for the log.
         semi_sync: bool,
     },
-    /// Its binlog may be captured after a failover.
+    /// The server's binlog may be captured after a failover.
     Member {
         /// Whether, as a primary, its commits must wait for the log.
         semi_sync: bool,
     },
-    /// Channels write to it.
+    /// Channels write to the server.
     Target,
 }
 
