@@ -7,7 +7,7 @@ use anyhow::Context;
 use tailwater_sandbox::workload::TransactionMix;
 use tailwater_sandbox::{Ledger, Server, Workload, WorkloadSpec};
 
-/// One measurement of a load.
+/// One measurement of the client load.
 #[derive(Debug, Clone, Copy)]
 pub struct CommitSample {
     /// Commits per second.

@@ -189,7 +189,8 @@ pub async fn checksums(
     let mut sums = BTreeMap::new();
     for table in set.tables(rows) {
         let answer = connection.query(&format!("CHECKSUM TABLE {}.{}", set.schema(), table.name)).await?;
-        let sum = answer.first().and_then(|row| row.get_str(1)).context("a table is missing")?;
+        let sum =
+            answer.first().and_then(|row| row.get_str(1)).context("CHECKSUM TABLE returned no checksum")?;
         sums.insert(table.name, sum.to_owned());
     }
     connection.close().await;
