@@ -95,7 +95,8 @@ pub enum CatchUpFailure {
     TooManyStops(String),
     /// The native replica is still applying, so the result of the file says nothing about the channel.
     Slow(String),
-    /// Any other failure. It always counts as a difference, even after a skipped transaction.
+    /// A failure for another reason than too many stops or a slow native replica. It always counts as a
+    /// difference, even after a skipped transaction.
     Broken(String),
 }
 
