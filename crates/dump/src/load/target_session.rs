@@ -76,7 +76,8 @@ pub(crate) async fn set_up(connection: &mut Connection, options: &LoadOptions) -
     }
     if connection.server().flavour == Flavour::MySql {
         // With one of these variables ON, the target would reject a table without a primary key, or would add
-        // a primary key. Changing the variables requires a privilege, so they are only changed if they are ON.
+        // a primary key. Changing the variables requires a privilege, so they are changed only if they are
+        // ON.
         for variable in ["sql_require_primary_key", "sql_generate_invisible_primary_key"] {
             let sql = format!("SHOW SESSION VARIABLES LIKE '{variable}'");
             let shown = connection.query(&sql).await?;
