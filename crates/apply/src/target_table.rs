@@ -145,7 +145,7 @@ impl TargetTable {
     /// index. InnoDB rejects an identifier that is not above the largest in the table, or is 65,535 or more
     /// above it (error 182; `row_insert_for_mysql` and `row_upd_step` in `row0mysql.cc`).
     pub fn is_written_in_order(&self) -> bool {
-        // InnoDB recognizes the column only if its name is in upper case.
+        // InnoDB recognizes the column `FTS_DOC_ID` only if its name is in upper case.
         self.engine == "INNODB" && self.columns.iter().any(|column| column.name == "FTS_DOC_ID")
     }
 

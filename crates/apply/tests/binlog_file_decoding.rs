@@ -423,7 +423,7 @@ fn xa_transactions_are_matched_with_their_commits() {
             let Ok(transaction) = decode(&file, &mut decoder, &mut tables, entry, events, false) else {
                 continue;
             };
-            // The first events of the transaction are enough to recognize it.
+            // The first events of a transaction are enough to recognize a part of an XA transaction.
             let opening = open(&decoder, entry, events).unwrap();
             let names = |content: &TransactionContent| {
                 matches!(

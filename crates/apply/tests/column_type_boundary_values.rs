@@ -156,7 +156,8 @@ fn times(kind: ServerKind) -> Family {
         ];
         let mut timestamps = vec![
             with("1970-01-01 00:00:01"),
-            // Without fractional digits, because with them this value would exceed the servers' limit.
+            // This value has no fractional digits, because a value with fractional digits would exceed the
+            // servers' limit.
             "2038-01-19 03:14:07".to_owned(),
             "0000-00-00 00:00:00".to_owned(),
             with("2024-03-31 02:30:00"),

@@ -108,7 +108,7 @@ impl Comparison {
                 Some(statement) => {
                     ensure!(
                         session.execute(statement).await.is_err(),
-                        "the statement must fail but succeeds: {statement}"
+                        "the statement must fail on the source, but it succeeded: {statement}"
                     )
                 }
                 None => drop(session.execute(statement).await.with_context(|| (*statement).to_owned())?),
@@ -174,7 +174,7 @@ fn connect_as(endpoint: Endpoint, user: &str, password: &str) -> ConnectOptions 
 }
 
 async fn statements(kind: ServerKind) -> Result<()> {
-    // With this option, the source accepts and logs every statement.
+    // With `log_bin_trust_function_creators`, the source accepts and logs every statement.
     let Some(comparison) = Comparison::start(kind, &["--log-bin-trust-function-creators=ON"]).await? else {
         return Ok(());
     };

@@ -55,7 +55,7 @@ async fn equal_digits_are_applied_exactly() -> Result<()> {
                 make(&rig.target, &name, columns, target_is_old).await?;
             }
         }
-        // The hidden period columns of this table have fractional digits too.
+        // The hidden period columns of the table `versioned` have fractional digits too.
         for server in [&rig.source, &rig.target] {
             make(server, "versioned", &format!("{} WITH SYSTEM VERSIONING", columns(3)), true).await?;
         }

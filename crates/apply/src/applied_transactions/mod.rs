@@ -144,7 +144,8 @@ impl AppliedSet {
     /// Decodes the result of [`AppliedSet::encode`].
     ///
     /// # Errors
-    /// Any other bytes. The input is not trusted: lengths are checked before any allocation.
+    /// [`ProgressError`] if the bytes are not an encoded set. The input is not trusted: lengths are checked
+    /// before any allocation.
     pub fn decode(bytes: &[u8]) -> Result<Self, ProgressError> {
         let mut cursor = ProgressCursor { bytes, offset: 0 };
         if cursor.byte()? != VERSION {

@@ -32,18 +32,18 @@ impl KeyColumns {
         Some(Self { count: count(&bitmap), bitmap, last })
     }
 
-    /// Returns whether an image with these columns contains all key columns.
+    /// Returns whether a row image with the columns `present` contains all primary key columns.
     pub fn are_in(&self, present: &[u8]) -> bool {
         holds(present, &self.bitmap)
     }
 
-    /// Returns whether an image with these columns contains no key column.
+    /// Returns whether a row image with the columns `present` contains no primary key column.
     pub fn are_out_of(&self, present: &[u8]) -> bool {
         self.bitmap.iter().zip(present).all(|(key, present)| key & present == 0)
     }
 
-    /// Returns the key values in an image, concatenated in table order; borrowed if they are adjacent. `None`
-    /// if the image lacks a key value or is malformed.
+    /// Returns the primary key values in a row image, concatenated in table order. The result is borrowed if
+    /// the values are adjacent. `None` if the image lacks a key value or is malformed.
     pub fn find<'a>(
         &self,
         columns: &[BinlogColumn],

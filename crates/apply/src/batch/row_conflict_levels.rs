@@ -9,15 +9,15 @@ use rustc_hash::FxHashMap;
 
 use crate::writeset::{Access, IndexId, WritesetKey};
 
-/// Stands for a set of rows that belong to several classes.
+/// Represents a set of rows that belong to several classes.
 const MIXED: u32 = u32::MAX;
 
 /// The highest level of the rows that access a key, and the class of the rows with that level.
 #[derive(Debug, Clone, Copy, Default)]
 struct KeyTouch {
-    /// The level of these rows plus 1; 0 if there are no rows.
+    /// The highest level of the rows that access the key, plus 1; 0 if no row accesses the key.
     next_level: u32,
-    /// The class of these rows.
+    /// The class of the rows with the highest level.
     class: u32,
 }
 

@@ -79,7 +79,7 @@ struct ResolvedRow<'a> {
 /// The result of merging two changes of a row.
 struct MergedChange<'a> {
     outcome: CombinedChange<'a>,
-    /// The full image before both changes: see [`RowSlot`]. `rank` is the rank of the earlier change.
+    /// The row's full image before both of the merged changes: see [`RowSlot`].
     old: &'a [u8],
     rank: Option<Rank>,
     /// Key accesses of the earlier change that the later change does not have.
@@ -295,7 +295,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Merges an earlier change of a row with this change, and removes the earlier change.
+    /// Merges an earlier change of a row with row `index` of an event, and removes the earlier change.
     fn fold(
         &mut self,
         earlier: &PendingChange<'a>,

@@ -198,8 +198,9 @@ impl SourceSession {
         Ok(())
     }
 
-    /// Sets the version of the server that first ran the statement, if it differs from the target's version.
-    /// MySQL 8.3 and later refuse to revoke a privilege that does not exist; earlier versions do not.
+    /// Sets the session variable `original_server_version` to the version of the server that first ran the
+    /// statement, if this version differs from the target's version. MySQL 8.3 and later refuse to revoke a
+    /// privilege that does not exist; earlier versions do not refuse this.
     async fn set_original_version(&mut self, statement: &Statement) -> Result<(), ApplyError> {
         let server = self.writer.connection.server();
         if !server.has(ServerFeature::OriginalServerVersion) {

@@ -92,7 +92,7 @@ impl<'a> SqlTokenizer<'a> {
         found
     }
 
-    /// Skips an empty pair of parentheses if it comes next. Returns whether there was one.
+    /// Skips an empty pair of parentheses if it comes next. Returns whether it was skipped.
     pub(super) fn accept_call(&mut self) -> bool {
         let mut ahead = self.clone();
         let found = ahead.accept_mark(b'(') && ahead.accept_mark(b')');

@@ -79,7 +79,7 @@ fn undecidable_error(transaction: &BudgetedTransaction) -> ApplyError {
     ApplyError::Unsupported {
         gtid: transaction.gtid_text(),
         what: "a statement that may swap tables".to_owned(),
-        reason: "after a crash it would be unknown whether it has run, because the account cannot read the IDs of the tables; \
+        reason: "after a crash it would be unknown whether the statement has run, because the account cannot read the IDs of the tables; \
                  `GRANT PROCESS ON *.*` to it, then start the channel"
             .to_owned(),
     }
@@ -211,7 +211,8 @@ impl RunnerSession {
         }
         self.flush_and_check(transaction, &mut run).await?;
         self.source.restore_own_settings().await?;
-        // The target has logged the statement under the source's GTID, so the progress must not be logged.
+        // The target has logged the statement under the source's GTID. It must not log the progress too,
+        // because the progress would get another GTID.
         let unlogged = run.ddl_ran && !run.in_transaction && shared.options.gtid == GtidMode::Preserve;
         if unlogged {
             self.source.writer.connection.execute("SET SESSION sql_log_bin=0").await?;

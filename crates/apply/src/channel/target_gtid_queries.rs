@@ -168,7 +168,8 @@ fn position_with(now: &str, applied: &MariadbBinlogState) -> String {
     position.to_string()
 }
 
-/// Returns a GTID set in its flavour's notation, as servers accept it for a position.
+/// Returns the text of a GTID set, in the notation that servers of its flavour accept as a replication
+/// position.
 pub(super) fn text(gtids: &GtidSet) -> String {
     match gtids {
         GtidSet::MySql(set) => set.to_string(),

@@ -408,8 +408,8 @@ impl ApplyWorker {
         if self.progress_row.is_some() {
             return;
         }
-        // How many rows the progress statement changes depends on the data, so the row count must start
-        // again.
+        // The number of rows that the progress statement changes is not known in advance, so the row count
+        // must start again.
         self.writer.row_count().reset();
         if self.shared.options.tolerate_until.is_some() {
             for transaction in committed.iter().copied().flatten() {

@@ -58,7 +58,7 @@ fn small(number: u32) -> Option<u8> {
     u8::try_from(number).ok()
 }
 
-/// Returns the length of `characters` characters in bytes, as table maps contain it.
+/// Returns the length of `characters` characters in bytes, as table maps state the length.
 fn bytes(own: &TargetType, characters: u32) -> Option<u16> {
     u16::try_from(characters.checked_mul(own.character_bytes_max())?).ok()
 }

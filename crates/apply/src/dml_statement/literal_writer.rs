@@ -130,7 +130,8 @@ fn put_json_of_text<'v>(text: &mut SqlText<'v>, place: &ColumnTarget, bytes: &'v
     }
 }
 
-/// Returns whether text needs its character set in the literal: for a conversion, or for an index lookup.
+/// Returns whether the literal of a text must name its character set. This is needed for a conversion, and
+/// for an index lookup.
 fn needs_character_set(place: &ColumnTarget, literal: LiteralRole) -> bool {
     place.converted_from.is_some() || literal == LiteralRole::Key && place.character_set.is_some()
 }

@@ -40,7 +40,7 @@ pub enum FilterError {
         first: String,
         /// The table that came later in the log.
         second: String,
-        /// The table on the target to which both would be written.
+        /// The table on the target to which both source tables would be written.
         target: String,
     },
     /// A new edit of the filters would take effect before an edit that was made earlier.

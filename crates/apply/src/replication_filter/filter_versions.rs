@@ -96,10 +96,10 @@ impl TryFrom<Vec<FilterVersion>> for VersionedFilters {
 
     fn try_from(versions: Vec<FilterVersion>) -> Result<Self, String> {
         if versions.is_empty() {
-            return Err("the list of versions is empty".to_owned());
+            return Err("the list of filter versions is empty".to_owned());
         }
         if !versions.is_sorted_by(|one, next| one.from < next.from && one.version < next.version) {
-            return Err("versions are out of order".to_owned());
+            return Err("the filter versions are out of order".to_owned());
         }
         for version in &versions {
             version.filters.compile().map_err(|error| format!("version {}: {error}", version.version))?;

@@ -108,7 +108,8 @@ impl Pattern {
     }
 }
 
-/// Parses one part at the start of `text`. Returns the part and the rest of the text.
+/// Parses one part of a pattern (database or table) at the start of `text`. Returns the part and the rest of
+/// the text.
 fn parse_part(text: &str, ignore_case: bool) -> Result<(PatternPart, &str), &'static str> {
     let fold = |text: &str| fold(text, ignore_case).into_owned();
     let (part, rest) = if let Some(quoted) = text.strip_prefix('`') {

@@ -41,7 +41,7 @@ pub use self::transaction_batch::{BatchId, BatchTiming, Scheduled, TransactionBa
 pub struct Outstanding {
     /// Number of transactions that were offered and are not done.
     pub transactions: usize,
-    /// Total size of these transactions.
+    /// Total size of the transactions that were offered and are not done.
     pub weight: TransactionWeight,
     /// Number of running batches.
     pub running: usize,

@@ -378,7 +378,8 @@ impl TransactionReader {
             }
             false => "",
         };
-        // Events in a compressed transaction do not have their own position. Positions above 4 GiB overflow.
+        // Events in a compressed transaction do not have their own position. In event headers, positions
+        // above 4 GiB overflow. In both cases, use the position of the transaction.
         let begin = u64::from(header.end_log_pos).checked_sub(u64::from(header.event_length));
         let begin = begin.filter(|begin| *begin > self.position.offset);
         ApplyError::Rows {

@@ -54,8 +54,8 @@ async fn applies_once_a_full_disk_has_room() -> Result<()> {
 /// Starts a target whose disk can be filled. Returns `None` without a C compiler or without the servers.
 async fn on_a_disk(kind: ServerKind, folder: &Path) -> Result<Option<(FullDisk, Rig)>> {
     if !FullDisk::is_possible() {
-        // This does not use `eprintln!`, because the test harness hides the output of `eprintln!` for tests
-        // that pass.
+        // This code does not use `eprintln!`, because the test harness hides the output of `eprintln!` for
+        // tests that pass.
         let _ = writeln!(std::io::stderr(), "SKIPPED a full disk of {kind}: no C compiler (package gcc)");
         return Ok(None);
     }

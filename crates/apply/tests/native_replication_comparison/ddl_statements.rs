@@ -99,7 +99,7 @@ const MARIADB: &[&str] = &[
     "CREATE TABLE stamped2 (a TIMESTAMP, b TIMESTAMP)",
     "CREATE PROCEDURE p() SELECT 1",
     "UPDATE mysql.proc SET comment='changed' WHERE db='one' AND name='p'",
-    // These tables are system-versioned, so they have a history.
+    // The next tables are system-versioned, so they have a history.
     "SET TIMESTAMP=1700000000.25",
     "CREATE TABLE vt (a INT PRIMARY KEY, b INT) WITH SYSTEM VERSIONING",
     "INSERT INTO vt VALUES (1, 1), (2, 2)",

@@ -57,7 +57,7 @@ fn a_row_that_changes_often_is_written_once() {
         changes.push((Some(row(1, value + 1, value)), Some(row(1, value + 2, value + 1))));
     }
     let mut history = history(PLAIN, &changes);
-    // The other unique key takes more values than one merged change may have, so the plan has a few merged
+    // The second unique key takes more values than one merged change may have, so the plan has a few merged
     // changes.
     let rows = plan(&history.changes, PlanOptions::default()).unwrap().rows();
     assert!((2..=4).contains(&rows), "wrong number of rows: {rows}");

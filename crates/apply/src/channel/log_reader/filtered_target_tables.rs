@@ -108,7 +108,7 @@ impl TargetTables {
         }
     }
 
-    /// Returns a table of the target, if it exists.
+    /// Returns the definition of a table of the target; `None` if the target has no such table.
     ///
     /// # Errors
     /// [`ApplyError::Session`].
