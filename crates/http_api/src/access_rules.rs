@@ -84,7 +84,7 @@ mod tests {
             (Method::GET, "/", Role(HttpRole::ReadOnly)),
             (Method::POST, "/channels/c/stop", Role(HttpRole::Operator)),
         ] {
-            assert_eq!(required_access(&method, path), expected, "{method} {path}");
+            assert_eq!(required_access(&method, path), expected, "{method} {path} requires another role");
         }
     }
 
@@ -92,7 +92,7 @@ mod tests {
     fn only_reports_of_progress_are_routine() {
         assert!(is_job_progress(&Method::PUT, "/api/v1/jobs/7/progress"));
         for path in ["/api/v1/jobs/7/cancel", "/api/v1/jobs//progress", "/api/v1/jobs/7/../8/progress"] {
-            assert!(!is_job_progress(&Method::PUT, path), "{path}");
+            assert!(!is_job_progress(&Method::PUT, path), "{path} counts as a report of progress");
         }
         assert!(!is_job_progress(&Method::POST, "/api/v1/jobs/7/progress"));
     }
@@ -105,7 +105,7 @@ mod tests {
             let without_changes = ["primary", "replica", "metrics", "status", "healthz"];
             prop_assert!(
                 matches!(needed, RequiredAccess::Role(_)) || path.trim_start_matches('/') == "login" || without_changes.contains(&first),
-                "{path} needs only {needed:?}"
+                "a change at {path} requires only {needed:?}"
             );
         }
     }

@@ -145,6 +145,9 @@ mod tests {
         assert_eq!(normal("1e300").as_deref(), Ok("1e+300"));
         let refused = normal(r#"{"a":[9223372036854775808]}"#).expect_err("2^63 was accepted");
         assert_eq!(refused.status, StatusCode::BAD_REQUEST);
-        assert!(refused.failure.message.contains("9223372036854775808 is too large"), "{refused:?}");
+        assert!(
+            refused.failure.message.contains("9223372036854775808 is too large"),
+            "the error does not name the number that is too large: {refused:?}"
+        );
     }
 }

@@ -112,7 +112,7 @@ mod tests {
     fn the_session_is_found_among_other_cookies() {
         assert_eq!(session_id("theme=dark; tailwater_session=ab12; x"), Some("ab12"));
         for cookies in ["", "tailwater_session", "xtailwater_session=1", "theme=tailwater_session=1"] {
-            assert_eq!(session_id(cookies), None, "{cookies}");
+            assert_eq!(session_id(cookies), None, "a session was found in the cookies {cookies}");
         }
     }
 }

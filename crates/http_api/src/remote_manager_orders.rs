@@ -18,7 +18,7 @@ pub(super) fn command(source: String, kind: OrderKind, body: &[u8]) -> Result<Co
 
 fn parse(source: String, kind: OrderKind, body: &[u8]) -> Result<ControlCommand, String> {
     let body: OrderBody = serde_json::from_slice(body).map_err(|error| {
-        format!("the body must be an object such as {{\"token\": 7}}, with \"server\" to follow: {error}")
+        format!("the body must be a JSON object such as {{\"token\": 7}}, and an order to follow also has \"server\": {error}")
     })?;
     match (kind, body) {
         (OrderKind::Stop, OrderBody { token, server: None }) => {
@@ -92,7 +92,10 @@ mod tests {
             (OrderKind::Start, r#"{"token":7,"force":true}"#),
             (OrderKind::Follow, r#"{"token":7}"#),
         ] {
-            assert!(parse(kind, wrong).is_err(), "{kind:?} {wrong}");
+            assert!(
+                parse(kind, wrong).is_err(),
+                "an invalid order of the kind {kind:?} was accepted: {wrong}"
+            );
         }
     }
 }

@@ -185,7 +185,11 @@ mod tests {
         assert_eq!(primary_of("/primary?source=orders"), Some((None, text("orders"))));
         assert_eq!(replica_of("/replica/db2"), Some(("db2".to_owned(), None)));
         for target in ["/replica/db2?lag=5", "/replica?server=db2&lag=5"] {
-            assert_eq!(replica_of(target), Some(("db2".to_owned(), Some(5))), "{target}");
+            assert_eq!(
+                replica_of(target),
+                Some(("db2".to_owned(), Some(5))),
+                "the target of the request is parsed otherwise: {target}"
+            );
         }
         assert!(matches!(read("/status"), Ok(Route::Status)));
         assert!(matches!(read("/metrics"), Ok(Route::Metrics)));
@@ -202,7 +206,11 @@ mod tests {
             "/primary/db1%20",
             "/primary/db1?server=db2",
         ] {
-            assert!(matches!(read(wrong), Err(RouteError::Bad(_))), "{wrong}: {:?}", read(wrong));
+            assert!(
+                matches!(read(wrong), Err(RouteError::Bad(_))),
+                "{wrong} was not refused: {:?}",
+                read(wrong)
+            );
         }
         let error = |method: &Method, path: &str| route(method, path, None).expect_err(path);
         assert_eq!(error(&Method::GET, "/"), RouteError::NotFound);
@@ -211,8 +219,15 @@ mod tests {
         assert!(matches!(route(&Method::OPTIONS, "/healthz", None), Ok(Route::Health)));
         // GET is refused here, because following a link must not change anything.
         for path in ["/acker/orders/stop", "/acker/orders/start", "/acker/orders/follow"] {
-            assert_eq!(error(&Method::GET, path), RouteError::Method { allowed: ORDER_METHODS }, "{path}");
-            assert!(matches!(route(&Method::POST, path, None), Ok(Route::Order { .. })), "{path}");
+            assert_eq!(
+                error(&Method::GET, path),
+                RouteError::Method { allowed: ORDER_METHODS },
+                "GET {path} was not refused"
+            );
+            assert!(
+                matches!(route(&Method::POST, path, None), Ok(Route::Order { .. })),
+                "POST {path} is not an order"
+            );
         }
         assert_eq!(error(&Method::GET, "/acker/orders/purge"), RouteError::NotFound);
     }

@@ -46,12 +46,12 @@ pub struct TopOptions {
 pub fn run(options: &TopOptions) -> anyhow::Result<()> {
     ensure!(
         stdout().is_terminal(),
-        "standard output is not a terminal: run `tailwater top` in a terminal, or add --once to print one picture"
+        "standard output is not a terminal: run `tailwater top` in a terminal, or add --once to print one screen"
     );
     let terminal = std::env::var("TERM").unwrap_or_default();
     ensure!(
         !terminal.is_empty() && terminal != "dumb",
-        "the terminal cannot move its cursor (TERM={terminal:?}): set TERM, or add --once to print one picture"
+        "the terminal cannot move its cursor (TERM={terminal:?}): set TERM, or add --once to print one screen"
     );
     let clocks = Clocks::start();
     let messages = daemon_poller::start(options.socket.clone(), options.interval, clocks)?;

@@ -140,7 +140,7 @@ fn tolerate_dialog(channel: &ChannelSnapshot) -> Dialog {
         title: format!("Start channel {}, tolerating differences", channel.status.name),
         intro: vec![
             "Inserts replace existing rows; updates and deletes ignore missing rows.".to_owned(),
-            "Use it if the target already has a part of the transaction. Check the tables afterwards."
+            "Use this start if the target already has a part of the transaction. Check the tables afterwards."
                 .to_owned(),
         ],
         fields: vec![
@@ -182,7 +182,7 @@ fn seek_dialog(channel: &ChannelSnapshot) -> Dialog {
         title: format!("Set the applied position of channel {name}"),
         intro: vec![
             "The channel treats exactly these transactions of the source as applied.".to_owned(),
-            "A wrong position applies transactions twice, or never.".to_owned(),
+            "With a wrong position, the channel applies transactions twice, or never.".to_owned(),
         ],
         fields: vec![
             DialogField::new("gtids", "Applied GTIDs", DialogInput::Lines)
@@ -206,7 +206,7 @@ fn filter_dialog(state: &PageState, channel: &ChannelSnapshot) -> Dialog {
         title: format!("Replace the filters of channel {name}"),
         intro: vec![
             "The new filters replace all present ones, and are stored on the target.".to_owned(),
-            format!("Version {version} is in use. The text below is from the configuration file, which may be older."),
+            format!("Version {version} of the filters is in use. The text below is from the configuration file, which may be older."),
         ],
         fields: vec![
             DialogField::new("filters", "Filters", DialogInput::Lines)
@@ -267,7 +267,10 @@ mod tests {
     fn dangerous_actions_need_the_name() {
         for action in ["seek", "filter"] {
             let refused = command("reports", action, &entered(&[("confirm", "report")]));
-            assert!(refused.is_err_and(|reason| reason.contains("type reports")), "{action}");
+            assert!(
+                refused.is_err_and(|reason| reason.contains("type reports")),
+                "{action} did not ask for the name of the channel"
+            );
         }
         let seek = command("reports", "seek", &entered(&[("confirm", "reports"), ("gtids", " 0-1-5\n")]));
         assert!(matches!(seek, Ok(ControlCommand::Seek { gtids, .. }) if gtids == "0-1-5"));
@@ -284,6 +287,10 @@ mod tests {
         assert!(failure("skip", &[]).contains("enter the GTID"));
         assert!(failure("start", &[("until_time", "soon")]).contains("is not a time"));
         let filter = [("confirm", "c"), ("filters", "include = 5")];
-        assert!(failure("filter", &filter).contains("line 1"), "{}", failure("filter", &filter));
+        assert!(
+            failure("filter", &filter).contains("line 1"),
+            "the error does not name the wrong line: {}",
+            failure("filter", &filter)
+        );
     }
 }

@@ -118,7 +118,7 @@ impl ChannelDetail {
                 ("Transactions since the start", grouped(status.transactions_total)),
                 ("Rows since the start", grouped(status.rows_total)),
                 ("Commits on the target", grouped(status.commits_total)),
-                ("Batches cut short for order", grouped(status.yields_total)),
+                ("Batches split for commit order", grouped(status.yields_total)),
                 ("Read, not yet applied", bytes(status.buffered_bytes)),
                 ("Applied in the log up to", status.low_watermark.clone()),
                 ("GTIDs on the target", format!("{:?}", status.gtid).to_lowercase()),
@@ -154,7 +154,8 @@ fn notes(status: &ChannelStatus) -> Vec<String> {
     }
     if !status.is_complete && status.state == ChannelState::Running {
         notes.push(
-            "Filters or skipped transactions: the target does not have everything of the source.".to_owned(),
+            "Because of filters or skipped transactions, the target does not have all data of the source."
+                .to_owned(),
         );
     }
     notes

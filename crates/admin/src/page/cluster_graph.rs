@@ -353,6 +353,10 @@ pub(super) mod tests {
         let tree = cluster(vec![node("db1", NodeRole::Primary, vec![replica])]);
         let shown = &wide_graph(&tree).nodes[1];
         assert_eq!(shown.detail, "SqlStopped");
-        assert!(shown.description.contains("SqlStopped: because"), "{}", shown.description);
+        assert!(
+            shown.description.contains("SqlStopped: because"),
+            "the description does not contain the problem: {}",
+            shown.description
+        );
     }
 }

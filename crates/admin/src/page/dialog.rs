@@ -133,7 +133,7 @@ mod tests {
         let field = DialogField::confirmation("<b>\"x\"");
         let dialog = Dialog { title: "<script>".to_owned(), fields: vec![field], ..Dialog::default() };
         let html = dialog.render()?;
-        assert!(!html.contains("<script>") && !html.contains("<b>"), "{html}");
+        assert!(!html.contains("<script>") && !html.contains("<b>"), "the dialog has unescaped text: {html}");
         Ok(())
     }
 }

@@ -129,7 +129,7 @@ fn cluster_dialog(state: &PageState, source: &str, action: &str) -> Result<Dialo
         "failover" => failover_dialog(cluster),
         "pause" => plain(
             format!("Pause automatic failover of {source}"),
-            "The manager starts no failover by itself until an operator resumes it. Operators still can.",
+            "The manager starts no failover by itself until an operator resumes automatic failover. Operators can still start one.",
             "Pause",
         ),
         "resume" => plain(
@@ -139,7 +139,7 @@ fn cluster_dialog(state: &PageState, source: &str, action: &str) -> Result<Dialo
         ),
         "acknowledge" => plain(
             format!("Acknowledge the last failover of {source}"),
-            "You have examined it. The next automatic failover may start at once.",
+            "You confirm that you have examined this failover. The next automatic failover may then start at once.",
             "Acknowledge",
         ),
         "downtime" => downtime_dialog(cluster),
@@ -168,7 +168,7 @@ fn dry_run_dialog(cluster: &ClusterSnapshot) -> Dialog {
     let kinds = kinds.map(|(value, label)| (value.to_owned(), label.to_owned())).to_vec();
     Dialog {
         title: format!("Dry run for {}", cluster.source),
-        intro: vec!["It shows what would be done, step by step. It changes nothing.".to_owned()],
+        intro: vec!["The dry run shows what would be done, step by step. It changes nothing.".to_owned()],
         fields: vec![
             DialogField::new("kind", "Of a", DialogInput::Choice(kinds)),
             candidate_field(cluster),
@@ -185,7 +185,7 @@ fn switchover_dialog(cluster: &ClusterSnapshot) -> Dialog {
         title: format!("Switch {} over", cluster.source),
         intro: vec![
             format!("{} becomes a replica; another server takes the writes.", cluster.followed.server),
-            "Clients cannot write for a moment. No commit is lost. If it takes too long, it is undone."
+            "Clients cannot write for a moment. No commit is lost. If the switchover takes too long, it is undone."
                 .to_owned(),
         ],
         fields: vec![
@@ -241,7 +241,7 @@ fn downtime_dialog(cluster: &ClusterSnapshot) -> Dialog {
     Dialog {
         title: format!("Downtime in {}", cluster.source),
         intro: vec![
-            "Meanwhile no automatic failover starts for it, and its problems do not count.".to_owned(),
+            "During the downtime, no automatic failover starts for this server or cluster, and its problems do not count.".to_owned(),
         ],
         fields: vec![
             DialogField::new("server", "Of", DialogInput::Choice(choices)),
@@ -266,7 +266,10 @@ mod tests {
     fn a_change_of_the_primary_needs_the_name_and_a_dry_run_does_not() {
         for action in ["switchover", "failover"] {
             let refused = request("orders", action, &entered(&[]));
-            assert!(refused.is_err_and(|reason| reason.contains("type orders")), "{action}");
+            assert!(
+                refused.is_err_and(|reason| reason.contains("type orders")),
+                "{action} did not ask for the name of the cluster"
+            );
         }
         for kind in ["switchover", "failover"] {
             let dry = request("orders", "dry-run", &entered(&[("kind", kind), ("to", "db2")]));
@@ -275,7 +278,7 @@ mod tests {
                 Ok(ManagerRequest::SwitchOver { options, .. }) => options.dry_run && kind == "switchover",
                 _ => false,
             };
-            assert!(is_dry, "{kind}");
+            assert!(is_dry, "the dry run of a {kind} is another request");
         }
     }
 

@@ -36,8 +36,9 @@ async fn log_in(State(state): State<PageState>, Form(form): Form<LoginForm>) -> 
     match state.access.log_in(&form.token).await {
         Some(id) => Ok(redirect("/", &cookie(&state, &id, SESSION_TIME_MAX.as_secs()))),
         None => {
-            let failure =
-                Some("There is no such token. It is the first line of token_file or of a [[http.token]].");
+            let failure = Some(
+                "There is no such token. A token is the first line of token_file, or of the file of a [[http.token]].",
+            );
             Ok((StatusCode::UNAUTHORIZED, Html(LoginPage { failure }.render()?)).into_response())
         }
     }

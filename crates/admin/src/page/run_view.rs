@@ -216,10 +216,13 @@ mod tests {
             let (x, width): (f64, f64) = (bar.x.parse().unwrap_or(-1.0), bar.width.parse().unwrap_or(-1.0));
             assert!(
                 x >= LABEL_WIDTH && width > 0.0 && x + width <= f64::from(timeline.width) + 0.1,
-                "{bar:?}"
+                "the bar is outside the timeline: {bar:?}"
             );
         }
-        assert!(timeline.bars[0].description.ends_with("from 0 ms for 400 ms"), "{timeline:?}");
+        assert!(
+            timeline.bars[0].description.ends_with("from 0 ms for 400 ms"),
+            "the description of the first bar has other times: {timeline:?}"
+        );
     }
 
     #[test]

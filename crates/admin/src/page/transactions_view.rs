@@ -82,7 +82,7 @@ fn summary(report: &BinlogReport, is_cut: bool, bytes_max: u64) -> String {
     };
     match is_cut {
         true => format!(
-            "{found} Older ones of this time are left out, because all are larger than {} together; `tailwater log stats` reads them.",
+            "{found} Older transactions of this period are left out, because all transactions together are larger than {}; `tailwater log stats` reads them.",
             bytes(bytes_max)
         ),
         false => found,

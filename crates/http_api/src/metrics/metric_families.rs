@@ -110,7 +110,7 @@ metric_group! { MANAGER, "manager":
         "1 while an operator has paused automatic failover, else 0", "");
     GUARD_KNOWN = Gauge("tailwater_manager_guard_known", CLUSTER,
         "1 if the manager has read pause and downtimes, which managers share, else 0",
-        "No automatic failover starts before that");
+        "Before that, the manager starts no automatic failover");
     UNACKNOWLEDGED = Gauge("tailwater_manager_failover_unacknowledged", CLUSTER,
         "1 while the last failover waits for `tailwater manager acknowledge`, else 0",
         "Meanwhile the cool-down holds back the next automatic failover");
@@ -129,7 +129,7 @@ metric_group! { CAPTURES, "captures":
         "The label has the [code](errors.md): `TW-RELAY-0003` and `TW-RELAY-0004` if the server lacks what the log has. `tailwater status` has the message");
     SILENCE = Gauge("tailwater_capture_silence_seconds", SOURCE,
         "Time since an event or a heartbeat last came from the server that the log follows",
-        "No sample if none ever did. A server that answers sends one every `heartbeat_ms`");
+        "No sample before the first one. A healthy server sends one at least every `heartbeat_ms`");
     IN_FORCE = Gauge("tailwater_capture_semi_sync_in_force", SOURCE,
         "1 if the capture streams, and semi-sync on the source was enabled and had not fallen back at its last check, else 0",
         "The check runs every `semi_sync_check_ms`. No sample with `semi_sync = false`");
@@ -156,9 +156,9 @@ metric_group! { LOGS, "logs":
     DURABLE_SEGMENT = Gauge("tailwater_log_durable_segment", SOURCE,
         "Number of the segment in which the durable position of the log is, 0 for an empty log", "");
     DURABLE_OFFSET = Gauge("tailwater_log_durable_offset_bytes", SOURCE,
-        "Offset of the durable position in that segment", "");
+        "Offset of the durable position of the log in its segment", "");
     SEGMENTS = Gauge("tailwater_log_segments", SOURCE, "Number of segments on the disk", "Without those that are only in the archive");
-    SIZE = Gauge("tailwater_log_size_bytes", SOURCE, "Durable bytes of these segments", "");
+    SIZE = Gauge("tailwater_log_size_bytes", SOURCE, "Durable bytes of the segments on the disk", "");
     SYNCS = Histogram("tailwater_log_sync_seconds", SOURCE,
         "Duration of the calls of fdatasync that made the log durable",
         "With `ack = \"durable\"` every commit on the source waits for one. The samples are `_bucket`, `_sum` and `_count`");
@@ -169,9 +169,9 @@ metric_group! { LOGS, "logs":
         "Number of clients that read the log from its binlog servers", "Also those without a name in the configuration");
     DISK_FREE = Gauge("tailwater_log_disk_free_bytes", &[],
         "Space that is free on the disk of the logs", "Commits on the sources wait once it is 0. No sample if it cannot be read");
-    DISK_SIZE = Gauge("tailwater_log_disk_size_bytes", &[], "Size of that disk", "");
+    DISK_SIZE = Gauge("tailwater_log_disk_size_bytes", &[], "Size of the disk of the logs", "");
     DISK_FULL_IN = Gauge("tailwater_log_disk_full_in_seconds", &[],
-        "Time until that disk is full, if it fills as on average in the last hour",
+        "Time until the disk of the logs is full, if it fills at the average rate of the last hour",
         "No sample if it does not fill, or in the first minute");
 }
 
@@ -217,12 +217,12 @@ metric_group! { BACKUPS_AND_CHECKS, "backups-and-checks":
     BACKUP_DUMPS = Gauge("tailwater_backup_dumps", BACKUP, "Number of finished dumps in the folder", "");
     BACKUP_NEWEST = Gauge("tailwater_backup_newest_timestamp_seconds", BACKUP,
         "The point in time of the data of the newest finished dump, in seconds since 1970", "No sample if there is none");
-    BACKUP_AGE_MAX = Gauge("tailwater_backup_age_max_seconds", BACKUP, "The greatest age that these data may have", "`age_hours_max`");
+    BACKUP_AGE_MAX = Gauge("tailwater_backup_age_max_seconds", BACKUP, "The greatest age that the data of the newest dump may have", "`age_hours_max`");
     CHECK_READABLE = Gauge("tailwater_check_readable", CHECK, "1 if the state file can be read, else 0", "`tailwater status` has the reason");
     CHECK_DIFFERENCES = Gauge("tailwater_check_differences", CHECK,
         "Number of rows and tables that differ",
-        "What the check that runs has found; if it has found nothing yet, what the last finished one found. No sample before the first one has finished");
+        "A running check counts as soon as it has found a difference; until then, the last finished check counts. No sample while neither has a result");
     CHECK_FINISHED = Gauge("tailwater_check_finished_timestamp_seconds", CHECK,
         "When the last finished check ended, in seconds since 1970", "No sample if that is not known");
-    CHECK_AGE_MAX = Gauge("tailwater_check_age_max_seconds", CHECK, "The greatest age that this result may have", "`age_hours_max`");
+    CHECK_AGE_MAX = Gauge("tailwater_check_age_max_seconds", CHECK, "The greatest age that the result of the last finished check may have", "`age_hours_max`");
 }

@@ -390,7 +390,12 @@ impl FamilyWriter<'_> {
         family: &MetricFamily,
         samples: impl Iterator<Item = ([&'l str; N], M)>,
     ) -> fmt::Result {
-        debug_assert_eq!(family.labels.len(), N, "{}", family.name);
+        debug_assert_eq!(
+            family.labels.len(),
+            N,
+            "another number of label values than labels: {}",
+            family.name
+        );
         let mut samples = samples.peekable();
         if samples.peek().is_none() {
             return Ok(());

@@ -189,9 +189,9 @@ fn samples(text: &str) -> Vec<&str> {
 #[test]
 fn only_names_and_codes_are_in_the_metrics() {
     let text = text(all());
-    assert!(text.contains("TW-APP-0002"), "{text}");
+    assert!(text.contains("TW-APP-0002"), "the metrics lack the error code of the channel: {text}");
     for hidden in ["secret", "3e11fa47", "no relay acknowledges", "app7"] {
-        assert!(!text.contains(hidden), "{hidden}: {text}");
+        assert!(!text.contains(hidden), "the metrics contain {hidden:?}: {text}");
     }
 }
 
@@ -236,9 +236,9 @@ fn values_are_written_with_their_type_unit_and_labels() {
         "tailwater_backup_newest_timestamp_seconds{backup=\"nightly\"} 1790000000.5\n",
         "tailwater_check_differences{check=\"db2\"} 2\n",
     ] {
-        assert!(text.contains(block), "{block}\nis not in\n{text}");
+        assert!(text.contains(block), "the metrics lack the lines\n{block}\nin\n{text}");
     }
-    assert!(text.ends_with("\n# EOF\n"), "{text}");
+    assert!(text.ends_with("\n# EOF\n"), "the metrics do not end with # EOF: {text}");
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn unknown_values_have_no_sample() {
         "differences",
         "check_finished",
     ] {
-        assert!(!text.contains(absent), "{absent}: {text}");
+        assert!(!text.contains(absent), "the metrics contain {absent:?}: {text}");
     }
 }
 
@@ -286,7 +286,10 @@ fn unknown_values_have_no_sample() {
 fn labels_are_escaped() {
     let clusters = vec![cluster("a\"b\\c\nd", refused(), &json!([]))];
     let text = text(DaemonSnapshot { clusters, ..DaemonSnapshot::default() });
-    assert!(text.contains(r#"tailwater_manager_leader{cluster="a\"b\\c\nd"} 1"#), "{text}");
+    assert!(
+        text.contains(r#"tailwater_manager_leader{cluster="a\"b\\c\nd"} 1"#),
+        "the label value is not escaped: {text}"
+    );
 }
 
 /// Compares the names, types and labels of the text with the list of all metrics.
@@ -300,7 +303,7 @@ fn every_metric_is_listed_and_written() {
             family = described.split_once(' ').expect("a # TYPE line has a name and a type");
         } else if !line.starts_with('#') {
             let (name, rest) = line.split_once(['{', ' ']).expect("a sample has a value");
-            assert!(name.starts_with(family.0), "{line}");
+            assert!(name.starts_with(family.0), "the sample belongs to another metric: {line}");
             let labels = rest.rsplit_once('}').map_or("", |(labels, _)| labels);
             let labels = labels.split("\",").map(|label| label.split('=').next().unwrap_or_default());
             let labels: BTreeSet<_> = labels.filter(|name| !["le", ""].contains(name)).collect();
@@ -317,7 +320,11 @@ fn every_metric_is_listed_and_written() {
             "{}",
             family.name
         );
-        assert!(family.name.starts_with("tailwater_") && !family.help.ends_with('.'), "{}", family.name);
+        assert!(
+            family.name.starts_with("tailwater_") && !family.help.ends_with('.'),
+            "{} has another prefix, or a full stop after its help",
+            family.name
+        );
     }
     assert!(written.is_empty(), "these metrics are not in METRIC_GROUPS: {written:?}");
 }
@@ -357,7 +364,7 @@ fn the_reference_page_is_that_of_the_code() {
         );
     }
     for state in CAPTURE_STATES.iter().chain(&CHANNEL_STATES).chain(&LEASE_STATES) {
-        assert!(expected.contains(&format!("`{state}`")), "{state}");
+        assert!(expected.contains(&format!("`{state}`")), "the page does not list the state {state}");
     }
 }
 
@@ -407,5 +414,5 @@ fn duration_of_a_large_scrape() {
     let length = snapshots.into_iter().map(|snapshot| text(snapshot).len()).max();
     let each = started.elapsed() / runs;
     println!("a scrape of 50 sources with 4 servers each: {each:?}, {length:?} bytes");
-    assert!(length > Some(100_000), "{length:?}");
+    assert!(length > Some(100_000), "the metrics have only {length:?} bytes");
 }

@@ -30,7 +30,7 @@ fn rates_come_from_two_answers() {
     assert_eq!((channel.transactions, channel.rows), (Some(250.0), Some(1_000.0)));
     // The worker had a batch for 0.05 of two seconds.
     let busy = model.worker_busy("reports", 0).expect("the share of the time");
-    assert!((busy - 0.025).abs() < 1e-9, "{busy}");
+    assert!((busy - 0.025).abs() < 1e-9, "the worker was busy for another share of the time: {busy}");
     assert_eq!((model.worker_busy("reports", 2), model.worker_busy("other", 0)), (None, None));
     assert_eq!(model.source_rates("other"), Rates::default());
 }

@@ -120,7 +120,7 @@ impl Picture<'_> {
                 format!("! No answer from the daemon since {since}; {state}. {reason}")
             }
         };
-        let remedy = "  what to do: see its log, or start it (`tailwater run`); top keeps trying";
+        let remedy = "  what to do: start the daemon (`tailwater run`), or see its log; top retries";
         let lines = wrapped(&text, "  ", width, SILENCE_LINES_MAX).into_iter();
         let lines = lines.map(|line| Line::from(self.style.span(Tone::Bad, line)));
         lines.chain([Line::from(cut(remedy, width)), Line::default()]).collect()
@@ -192,7 +192,7 @@ impl Picture<'_> {
             "q quit",
             "1-4 screen",
             special,
-            if view.is_paused { "p go on" } else { "p pause" },
+            if view.is_paused { "p resume" } else { "p pause" },
             "? help",
         ];
         keys.retain(|key| !key.is_empty());

@@ -13,7 +13,7 @@ const TEXT: &[(&str, &str)] = &[
     ("Esc", "back"),
     ("s", "channels: sort by name, lag or trx/s"),
     ("+ -", "trends: more or less time"),
-    ("p", "pause: the picture stays; data is still collected"),
+    ("p", "pause: the screen stays; data is still collected"),
     ("Ctrl-L Ctrl-Z", "draw again; suspend"),
     ("q Ctrl-C", "quit"),
     ("", ""),

@@ -96,7 +96,7 @@ fn the_overview_shows_sources_and_readers() {
     assert_eq!(lines[23], "q quit  1-4 screen  Enter all problems  p pause  ? help");
     let wide = Shown::new(Screen::Overview, well()).lines(200, 50).join("\n");
     for more in ["SERVER", "BEHIND TRX", "ACKERS", "2 of 1"] {
-        assert!(wide.contains(more), "{more}: {wide}");
+        assert!(wide.contains(more), "the wide screen lacks {more}: {wide}");
     }
 }
 
@@ -104,21 +104,30 @@ fn the_overview_shows_sources_and_readers() {
 fn problems_come_first_with_what_to_do() {
     let mut shown = Shown::new(Screen::Overview, model_of(vec![crowded()]));
     let lines = shown.lines(80, 24);
-    assert!(lines[1].ends_with("60 PROBLEMS"), "{lines:#?}");
+    assert!(lines[1].ends_with("60 PROBLEMS"), "the header lacks the number of problems: {lines:#?}");
     assert!(
         lines[2].starts_with("! channel 0-nnn") && lines[4].starts_with("  what to do: fix the"),
-        "{lines:#?}"
+        "the first problem is not shown with its remedy: {lines:#?}"
     );
-    assert!(lines.iter().any(|line| line.contains("58 more: press Enter")), "{lines:#?}");
-    assert!(lines.iter().any(|line| line.starts_with("SOURCE ")), "no sources: {lines:#?}");
-    assert!(lines[23].contains("Up/Down: lines 1-21 of "), "{lines:#?}");
+    assert!(
+        lines.iter().any(|line| line.contains("58 more: press Enter")),
+        "the number of further problems is not shown: {lines:#?}"
+    );
+    assert!(lines.iter().any(|line| line.starts_with("SOURCE ")), "the screen shows no sources: {lines:#?}");
+    assert!(
+        lines[23].contains("Up/Down: lines 1-21 of "),
+        "the footer does not say which lines are shown: {lines:#?}"
+    );
     shown.press(KeyCode::End);
-    assert!(shown.small().contains("LOG DISK"), "{}", shown.small());
+    assert!(shown.small().contains("LOG DISK"), "the End key does not scroll to the end: {}", shown.small());
     shown.press(KeyCode::Enter);
     let all = shown.small();
-    assert!(all.contains("PROBLEMS: 60") && all.contains("ggggg"), "{all}");
+    assert!(
+        all.contains("PROBLEMS: 60") && all.contains("ggggg"),
+        "not all problems are shown in full: {all}"
+    );
     shown.press(KeyCode::Esc);
-    assert!(shown.small().contains("58 more"), "{}", shown.small());
+    assert!(shown.small().contains("58 more"), "Esc does not return to the overview: {}", shown.small());
 }
 
 #[test]
@@ -145,19 +154,26 @@ fn channels_are_selected_and_sorted() {
     );
     shown.press(KeyCode::Down);
     shown.press(KeyCode::Down);
-    assert!(shown.small().contains("> reports"), "{}", shown.small());
+    assert!(shown.small().contains("> reports"), "the second channel is not selected: {}", shown.small());
     shown.type_keys("s");
     let by_lag = shown.lines(80, 24);
-    assert!(by_lag[2].ends_with("sorted by lag") && by_lag[4].contains("  archive"), "{by_lag:#?}");
+    assert!(
+        by_lag[2].ends_with("sorted by lag") && by_lag[4].contains("  archive"),
+        "the channels are not sorted by lag: {by_lag:#?}"
+    );
     assert!(by_lag[5].starts_with("> reports"), "the selection has moved: {by_lag:#?}");
     shown.type_keys("s");
-    assert!(shown.lines(80, 24)[4].starts_with("> reports"), "{}", shown.small());
+    assert!(
+        shown.lines(80, 24)[4].starts_with("> reports"),
+        "the selected channel is not the first line: {}",
+        shown.small()
+    );
     shown.press(KeyCode::Enter);
     let detail = shown.small();
     for part in
         ["CHANNEL reports", "2000 transactions/s, 8000 rows/s", "waits for an earlier batch", "20 %", "idle"]
     {
-        assert!(detail.contains(part), "{part}: {detail}");
+        assert!(detail.contains(part), "the details lack {part:?}: {detail}");
     }
 }
 
@@ -166,20 +182,31 @@ fn the_selected_channel_stays_visible_and_says_what_is_wrong() {
     let mut shown = Shown::new(Screen::Channels, model_of(vec![crowded()]));
     assert!(
         shown.small().contains("CHANNELS 1-") && shown.small().contains("> reports"),
-        "{}",
+        "the numbers of the channels or the selection are wrong: {}",
         shown.small()
     );
     shown.press(KeyCode::End);
     let last = shown.small();
     assert!(
         last.contains("-61 of 61") && last.contains("> 59-nnn") && last.contains("what to do: fix"),
-        "{last}"
+        "the last channel is not shown with its remedy: {last}"
     );
-    assert!(last.contains("! TW-APP-0002: transaction 0-1-59"), "{last}");
+    assert!(
+        last.contains("! TW-APP-0002: transaction 0-1-59"),
+        "the error of the last channel is not shown: {last}"
+    );
     shown.press(KeyCode::Home);
-    assert!(shown.small().contains("> reports"), "{}", shown.small());
+    assert!(
+        shown.small().contains("> reports"),
+        "the Home key does not select the first channel: {}",
+        shown.small()
+    );
     shown.type_keys("s");
-    assert!(shown.lines(80, 24)[2].contains("sorted by lag"), "{}", shown.small());
+    assert!(
+        shown.lines(80, 24)[2].contains("sorted by lag"),
+        "the channels are not sorted by lag: {}",
+        shown.small()
+    );
 }
 
 #[test]
@@ -198,12 +225,18 @@ fn clusters_show_servers_and_the_last_failover() {
             "db2     replica  tailwater   0.2 s           0  read-only  ok      db2:3306",
         ]
     );
-    assert!(lines[4].starts_with("failover now: ") && lines[4].contains("db2"), "{lines:#?}");
+    assert!(
+        lines[4].starts_with("failover now: ") && lines[4].contains("db2"),
+        "the readiness for a failover is not shown: {lines:#?}"
+    );
     let problem =
         serde_json::json!({ "object": "server db2", "code": "SqlStopped", "text": "t", "remedy": "r" });
     states[0].status.problems.push(serde_json::from_value(problem).expect("a problem"));
     let sick = Shown::new(Screen::Clusters, model_of(states)).small();
-    assert!(sick.contains("! server db2: SqlStopped: t") && sick.contains("1 PROBLEM"), "{sick}");
+    assert!(
+        sick.contains("! server db2: SqlStopped: t") && sick.contains("1 PROBLEM"),
+        "the problem of db2 is not shown: {sick}"
+    );
 }
 
 #[test]
@@ -226,13 +259,20 @@ fn trends_show_bars_and_the_time() {
         "max 0.4 s",
         "-1 min",
     ] {
-        assert!(ascii.contains(part), "{part}: {ascii}");
+        assert!(ascii.contains(part), "the trends lack {part:?}: {ascii}");
     }
-    assert!(ascii.is_ascii() && ascii.contains('#'), "{ascii}");
+    assert!(ascii.is_ascii() && ascii.contains('#'), "the bars are not drawn with ASCII characters: {ascii}");
     let blocks = text(TerminalStyle { ascii: false, ..*style });
-    assert!(blocks.contains('█') && !blocks.contains('#'), "{blocks}");
+    assert!(
+        blocks.contains('█') && !blocks.contains('#'),
+        "the bars are not drawn with block characters: {blocks}"
+    );
     shown.type_keys("+++++");
-    assert!(shown.small().contains("Last 15 minutes"), "{}", shown.small());
+    assert!(
+        shown.small().contains("Last 15 minutes"),
+        "the trends do not cover 15 minutes: {}",
+        shown.small()
+    );
 }
 
 #[test]
@@ -248,14 +288,18 @@ fn keys_change_screens_and_quit() {
         (KeyCode::Char('1'), "[1 Overview]"),
     ] {
         assert_eq!(shown.press(key), KeyEffect::None);
-        assert!(shown.small().contains(title), "{key:?}: {}", shown.small());
+        assert!(shown.small().contains(title), "the key {key:?} does not show {title}: {}", shown.small());
     }
     shown.type_keys("?");
-    assert!(shown.small().contains("pause: the picture stays"), "{}", shown.small());
+    assert!(shown.small().contains("pause: the screen stays"), "the help is not shown: {}", shown.small());
     shown.press(KeyCode::Esc);
-    assert!(shown.small().contains("DURABLE TO"), "{}", shown.small());
+    assert!(shown.small().contains("DURABLE TO"), "Esc does not close the help: {}", shown.small());
     shown.type_keys("p");
-    assert!(shown.view.is_paused && shown.small().contains("PAUSED"), "{}", shown.small());
+    assert!(
+        shown.view.is_paused && shown.small().contains("PAUSED"),
+        "the screen is not paused: {}",
+        shown.small()
+    );
     assert_eq!(shown.press(KeyCode::Char('q')), KeyEffect::Quit);
     let control = |letter| KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL);
     for (letter, effect) in [('c', KeyEffect::Quit), ('z', KeyEffect::Suspend), ('l', KeyEffect::Redraw)] {
@@ -276,13 +320,21 @@ fn a_daemon_that_does_not_answer_is_shown() {
         "what to do",
         "orders",
     ] {
-        assert!(text.contains(part), "{part}: {text}");
+        assert!(text.contains(part), "the screen lacks {part:?}: {text}");
     }
     let mut hangs = Shown::new(Screen::Overview, model_of(Vec::new()));
     hangs.answer_state = AnswerState::Silent { since: at(0), has_answered: false, error: None };
-    assert!(hangs.small().contains("it may hang"), "{}", hangs.small());
+    assert!(
+        hangs.small().contains("it may hang"),
+        "the screen does not say that the daemon may hang: {}",
+        hangs.small()
+    );
     hangs.answer_state = AnswerState::Starting;
-    assert!(hangs.small().contains("Waiting for the first answer"), "{}", hangs.small());
+    assert!(
+        hangs.small().contains("Waiting for the first answer"),
+        "the screen does not say that it waits for the daemon: {}",
+        hangs.small()
+    );
 }
 
 /// Returns every screen of each model, also with details and help.
@@ -306,7 +358,7 @@ fn every_size_of_the_terminal_has_a_picture() {
         for (width, height) in [(1, 1), (1, 40), (300, 1), (2, 2), (9, 4), (40, 10), (80, 24), (200, 50)] {
             let lines = shown.lines(width, height);
             let controls = lines.iter().flat_map(|line| line.chars()).filter(|letter| letter.is_control());
-            assert_eq!(controls.count(), 0, "control characters: {lines:#?}");
+            assert_eq!(controls.count(), 0, "the screen has control characters: {lines:#?}");
         }
         assert!(!shown.picture().text(1).is_empty());
     }
@@ -335,6 +387,6 @@ fn nothing_is_shown_by_colour_alone() {
 fn all_characters_are_ascii_if_required() {
     for shown in every_screen() {
         let text = shown.small().replace(['日', '本', '語'], "");
-        assert!(text.is_ascii(), "{text}");
+        assert!(text.is_ascii(), "the screen has characters that are not ASCII: {text}");
     }
 }
