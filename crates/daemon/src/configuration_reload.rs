@@ -288,7 +288,7 @@ mod tests {
             ("log", Some("archive")),
             ("manager", Some("automatic")),
         ] {
-            assert_eq!(live_setting(&change(section, key)), None, "{section} {key:?}");
+            assert_eq!(live_setting(&change(section, key)), None, "a reload would apply {section} {key:?}");
         }
     }
 }

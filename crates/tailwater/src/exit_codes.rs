@@ -45,7 +45,7 @@ mod tests {
     fn the_unit_does_not_restart_a_daemon_without_a_usable_configuration() {
         let unit = include_str!("../debian/tailwater.service");
         let line = format!("\nRestartPreventExitStatus={CONFIGURATION_REFUSED}\n");
-        assert!(unit.contains(&line), "{line}");
+        assert!(unit.contains(&line), "the unit lacks the line {line:?}");
         let page = include_str!("../../../docs/reference/exit-codes.md");
         assert!(
             page.contains(&format!("\n| {CONFIGURATION_REFUSED} |")),

@@ -126,7 +126,7 @@ mod tests {
     fn rates_need_an_earlier_sample_and_never_are_negative() {
         let (first, counters) = samples(&snapshot(100, None), None);
         assert_eq!(first[0].0, "channel/reports");
-        assert!(first[0].1[..3].iter().all(|value| value.is_nan()), "{first:?}");
+        assert!(first[0].1[..3].iter().all(|value| value.is_nan()), "the first sample has a rate: {first:?}");
         let (second, _) = samples(&snapshot(150, Some(1.5)), Some((&counters, 10.0)));
         assert_eq!(second[0].1[..3], [1.5, 5.0, 0.0]);
         let (restarted, _) = samples(&snapshot(0, None), Some((&counters, 10.0)));
@@ -139,6 +139,9 @@ mod tests {
         let minute =
             aggregate("channel/reports", &[point(1.0, 10.0), point(4.0, f32::NAN), point(2.0, 20.0)]);
         assert_eq!(minute[..2], [4.0, 15.0]);
-        assert!(minute[2].is_nan() && minute[3].is_nan(), "{minute:?}");
+        assert!(
+            minute[2].is_nan() && minute[3].is_nan(),
+            "the minute has values that no point has: {minute:?}"
+        );
     }
 }

@@ -229,7 +229,7 @@ mod tests {
         let failed = ApiRequest::failure(br#"{"code":"TW-MGR-0032","message":"refused"}"#)?;
         assert!(
             matches!(&failed, ControlAnswer::Failed { code: Some(code), message } if code == "TW-MGR-0032" && message == "refused"),
-            "{failed:?}"
+            "the failure has another code or message: {failed:?}"
         );
         assert!(ApiRequest::failure(b"<html>").is_err());
         Ok(())

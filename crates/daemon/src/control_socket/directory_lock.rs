@@ -62,7 +62,10 @@ mod tests {
         let lock = DirectoryLock::take(&directory).unwrap();
         let error = DirectoryLock::take(&directory).unwrap_err();
         assert_eq!(error.code(), "TW-CTL-0003");
-        assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+        assert!(
+            error.to_string().contains(&format!("process {}", std::process::id())),
+            "the error does not name the process: {error}"
+        );
         drop(lock);
         DirectoryLock::take(&directory).unwrap();
         // The symbolic link leads to a file of another program.

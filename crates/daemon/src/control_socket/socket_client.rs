@@ -346,7 +346,11 @@ mod tests {
                 | ControlError::BadAnswer { .. }
                 | ControlError::Directory { .. } => {}
             }
-            assert_eq!(page.matches(&format!("\n| {} | ", error.code())).count(), 1, "{error}");
+            assert_eq!(
+                page.matches(&format!("\n| {} | ", error.code())).count(),
+                1,
+                "errors.md does not list the code once: {error}"
+            );
         }
         assert_eq!(
             page.matches("\n| TW-CTL-").count(),
@@ -361,13 +365,16 @@ mod tests {
         let socket = socket_of(folder.path());
         let list = || send_within(&socket, &ControlCommand::List, SHORT);
         let absent = list().await.expect_err("no daemon listens");
-        assert!(matches!(absent.downcast_ref(), Some(ControlError::NoDaemon { .. })), "{absent:#}");
+        assert!(
+            matches!(absent.downcast_ref(), Some(ControlError::NoDaemon { .. })),
+            "the missing daemon is reported otherwise: {absent:#}"
+        );
         // The listener accepts no connection: connections wait until the backlog is full.
         let listener = UnixListener::bind(&socket)?;
         rustix::net::listen(&listener, 1)?;
         for _ in 0..4 {
             let asked = list().await.expect_err("the daemon does not answer");
-            assert!(is_silent(&asked), "{asked:#}");
+            assert!(is_silent(&asked), "the silent daemon is reported otherwise: {asked:#}");
         }
         Ok(())
     }
@@ -384,7 +391,10 @@ mod tests {
         });
         let asked = send(&socket, &ControlCommand::List).await.expect_err("the answer is not HTTP");
         let text = asked.to_string();
-        assert!(text.contains("cannot be understood") && text.contains("restart `tailwater run`"), "{text}");
+        assert!(
+            text.contains("cannot be understood") && text.contains("restart `tailwater run`"),
+            "the error lacks the cause or the remedy: {text}"
+        );
         daemon.join().expect("the thread of the old daemon has ended")?;
         Ok(())
     }

@@ -47,7 +47,10 @@ mod tests {
         assert_eq!(read(&path)?, Some(jobs.clone()));
         write(&path, &StoredJobs { schema_version: SCHEMA_VERSION + 1, ..jobs })?;
         let later = read(&path).expect_err("a later version was read");
-        assert!(later.to_string().contains("a later version of Tailwater wrote the file"), "{later}");
+        assert!(
+            later.to_string().contains("a later version of Tailwater wrote the file"),
+            "the error does not name the later version: {later}"
+        );
         std::fs::write(&path, "{\"schema_version\": 1, \"next")?;
         assert!(read(&path).is_err(), "a damaged file was read");
         Ok(())

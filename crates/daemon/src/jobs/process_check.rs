@@ -29,14 +29,20 @@ mod tests {
     #[test]
     fn a_process_that_has_ended_does_not_run() -> std::io::Result<()> {
         let own = identify(std::process::id());
-        assert!(own.start_ticks.is_some() && is_running(own), "{own:?}");
-        assert!(!is_running(JobProcess { start_ticks: Some(1), ..own }), "another process had this id");
+        assert!(
+            own.start_ticks.is_some() && is_running(own),
+            "the running process has no start time, or counts as ended: {own:?}"
+        );
+        assert!(
+            !is_running(JobProcess { start_ticks: Some(1), ..own }),
+            "a process with another start time counts as running"
+        );
         let mut child = std::process::Command::new("sleep").arg("600").spawn()?;
         let process = identify(child.id());
-        assert!(is_running(process), "{process:?}");
+        assert!(is_running(process), "the running process counts as ended: {process:?}");
         child.kill()?;
         child.wait()?;
-        assert!(!is_running(process), "{process:?}");
+        assert!(!is_running(process), "the killed process counts as running: {process:?}");
         Ok(())
     }
 }

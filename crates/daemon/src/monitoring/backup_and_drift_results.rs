@@ -161,6 +161,9 @@ mod tests {
         assert_eq!(check.read(started + RUNNING_CHECK_INTERVAL).differences, Some(0));
         fs::write(&path, "not a state\n").unwrap();
         let damaged = check.read(started + RUNNING_CHECK_INTERVAL);
-        assert!(damaged.problem.is_some() && damaged.differences == Some(0), "{damaged:?}");
+        assert!(
+            damaged.problem.is_some() && damaged.differences == Some(0),
+            "the damaged file is not reported, or removes the earlier result: {damaged:?}"
+        );
     }
 }

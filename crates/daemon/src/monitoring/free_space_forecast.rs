@@ -62,6 +62,6 @@ mod tests {
         // The free space shrank fast at first, but that was more than an hour ago.
         let samples = (0..=120).map(|minute| (minute * 60, 1_000_000 - minute.min(60) * 10_000 - minute));
         let seconds = forecast(samples).expect("the free space shrinks");
-        assert!(seconds > 60 * 390_000, "{seconds}");
+        assert!(seconds > 60 * 390_000, "the forecast is too early: {seconds}");
     }
 }

@@ -98,7 +98,10 @@ mod tests {
         let unreadable =
             LogDiskStatus { directory: "/log".into(), space: None, problem: Some("I/O error".into()) };
         let problem = disk_problem(&unreadable).expect("a problem");
-        assert!(problem.code == "LogDiskUnknown" && problem.text.contains("/log"), "{problem:?}");
+        assert!(
+            problem.code == "LogDiskUnknown" && problem.text.contains("/log"),
+            "the problem lacks the folder of the log: {problem:?}"
+        );
     }
 
     #[test]

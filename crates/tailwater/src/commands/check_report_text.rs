@@ -102,11 +102,21 @@ mod tests {
             ],
         };
         let text = check_report_text(&report, TextStyle::Plain);
-        assert_eq!(text.matches("source orders\n").count(), 1, "{text}");
-        assert!(text.contains("what to do: a remedy\n"), "{text}");
-        assert!(text.ends_with("\n1 problem, 1 warning, 3 checks\n"), "{text}");
+        assert_eq!(
+            text.matches("source orders\n").count(),
+            1,
+            "the object is not shown exactly once: {text}"
+        );
+        assert!(text.contains("what to do: a remedy\n"), "the remedy is not shown: {text}");
+        assert!(
+            text.ends_with("\n1 problem, 1 warning, 3 checks\n"),
+            "the last line has other numbers: {text}"
+        );
         for line in text.lines() {
-            assert!(line.chars().count() <= COLUMNS && !line.contains('\u{1b}'), "{line:?}");
+            assert!(
+                line.chars().count() <= COLUMNS && !line.contains('\u{1b}'),
+                "the line is too long, or has an escape code: {line:?}"
+            );
         }
     }
 }

@@ -166,9 +166,9 @@ mod tests {
         assert_eq!(table_text(&[]), "no jobs\n");
         let text = table_text(&[job()]);
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines.len(), 2, "{text}");
+        assert_eq!(lines.len(), 2, "the list does not have two lines: {text}");
         for part in ["7", "dump", "running", "1,500 rows (50 %)", "15", "db1:3306 to /backup\\n"] {
-            assert!(lines[1].contains(part), "{part}: {text}");
+            assert!(lines[1].contains(part), "the line lacks {part:?}: {text}");
         }
     }
 
@@ -187,8 +187,11 @@ mod tests {
         for part in
             ["state     cancelled", "by bert", "message   cancelled by bert: kept", "log\n", "100 rows/s"]
         {
-            assert!(text.contains(part), "{part}: {text}");
+            assert!(text.contains(part), "the details lack {part:?}: {text}");
         }
-        assert!(!text.contains('\u{1b}') && !text.contains("\nleft"), "{text}");
+        assert!(
+            !text.contains('\u{1b}') && !text.contains("\nleft"),
+            "the details have an escape code or a remaining time: {text}"
+        );
     }
 }

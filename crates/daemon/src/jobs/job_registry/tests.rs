@@ -110,7 +110,11 @@ fn every_code_is_documented() {
         JobError::TooMany,
     ];
     for error in &errors {
-        assert_eq!(page.matches(&format!("\n| {} | ", error.code())).count(), 1, "{error}");
+        assert_eq!(
+            page.matches(&format!("\n| {} | ", error.code())).count(),
+            1,
+            "errors.md does not list the code once: {error}"
+        );
     }
     assert_eq!(page.matches("\n| TW-JOB-").count(), errors.len(), "errors.md lists codes that no error has");
 }
