@@ -212,7 +212,7 @@ fn ack_policies_count_once_the_relay_holds_the_earlier_transactions() {
     cluster_state.apply(10, primary(1, u64::MAX));
     assert!(
         !settled(cluster_state.ack_policies()),
-        "the commits before the first observation were not observed"
+        "the commits before the first observation must not count as lossless"
     );
     cluster_state.apply(20, holds(9));
     cluster_state.apply(30, primary(1, u64::MAX));

@@ -229,7 +229,11 @@ async fn drive(script: Script, dry_run: bool) -> (Audit, Vec<RunAction>) {
     };
     let (progress, seen) = watch::channel(None);
     let audit = driver.drive(&mut Failover::new(order(dry_run)), &progress).await;
-    assert_eq!(seen.borrow().as_ref(), Some(&audit), "the progress must end with the final record");
+    assert_eq!(
+        seen.borrow().as_ref(),
+        Some(&audit),
+        "the last published version must be the final audit record"
+    );
     if stored.fails_from.is_none() {
         assert_eq!(stored.last.lock().unwrap().as_ref(), Some(&audit), "the final record must be stored");
     }
@@ -388,7 +392,7 @@ async fn before_the_promotion_an_action_is_not_executed_if_its_audit_record_cann
     );
     assert!(
         done.iter().any(|act| matches!(act, RunAction::StartAcker { .. })),
-        "the undo actions must be executed all the same: {done:?}"
+        "the undo actions must be executed although the audit record cannot be stored: {done:?}"
     );
     assert!(
         matches!(audit.outcome, Some(RunOutcome::Undone { .. })),

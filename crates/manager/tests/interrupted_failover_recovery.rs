@@ -57,7 +57,7 @@ fn check(world: &World, audit: &Audit) {
         Some(RunOutcome::Undone { .. }) => {
             assert!(is_as_before(world), "the servers are not as they were before; audit record: {audit}")
         }
-        other => panic!("unexpected outcome of the recovery, {other:?}: {audit}"),
+        other => panic!("the recovery has an unexpected outcome, {other:?}: {audit}"),
     }
     assert_eq!(world.primaries().len(), 1, "{audit}");
 }

@@ -142,7 +142,7 @@ enum Action {
 struct Explorer {
     setup: Setup,
     notes: Vec<AckPolicyHistory>,
-    /// Cached verdicts of the real rule, by what the manager knows.
+    /// Cached verdicts of [`assess_loss`], by the facts that the manager knows.
     verdicts: FxHashMap<([Option<u8>; ACKERS_MAX], u16), Option<u8>>,
     looks: FxHashMap<(u16, u8, u8, [u8; ACKERS_MAX]), u16>,
 }

@@ -66,7 +66,11 @@ mod tests {
     fn check(flavour: Flavour, server: &str, log: &str, expected: &str) {
         let parse = |text| GtidSet::parse(flavour, text).expect("the GTIDs must be valid");
         let both = common(&parse(server), &parse(log)).expect("both GTID sets must have the same flavour");
-        assert_eq!(both, parse(expected), "wrong common GTIDs of the server ({server}) and the log ({log})");
+        assert_eq!(
+            both,
+            parse(expected),
+            "the common GTIDs of the server ({server}) and the log ({log}) are wrong"
+        );
     }
 
     #[test]

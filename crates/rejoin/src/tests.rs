@@ -133,7 +133,7 @@ proptest! {
             // reapply.
             write(&mut store, &repeating[..repeating.len() / 2]);
             write(&mut store, &repeating);
-            prop_assert_eq!(store.sorted(), end.clone(), "wrong rows after the repair of a server that had kept {:#?}", kept);
+            prop_assert_eq!(store.sorted(), end.clone(), "the repair left the wrong rows on a server that had kept {:#?}", kept);
         }
     }
 }

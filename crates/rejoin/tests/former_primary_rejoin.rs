@@ -113,7 +113,7 @@ async fn rows_of_every_type_are_undone(kind: ServerKind) -> Result<()> {
     if kind == ServerKind::Mysql97
         && tailwater_sandbox::server_or_skip::is_skipped_in_ci(
             "rows_of_every_type_are_undone on MySQL",
-            "the same test on MariaDB",
+            "rows_of_every_type_are_undone on MariaDB",
         )
     {
         return Ok(());
@@ -263,7 +263,7 @@ async fn lost_transactions_are_redone(kind: ServerKind) -> Result<()> {
     };
     rig.source.sql(&format!("{lose}; {forget}")).await?;
     let found = inspect(&options, &rig.log_dir()?).await?;
-    ensure!(found.redo.lost == 6, "wrong number of lost transactions: {:?}", found.redo);
+    ensure!(found.redo.lost == 6, "the plan has the wrong number of lost transactions: {:?}", found.redo);
     // Transactions that the binlog lacks must be reapplied even if the options say that the tables match the
     // binlog.
     let certain = rig.rejoin_options(Duration::ZERO);

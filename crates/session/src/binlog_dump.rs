@@ -256,7 +256,8 @@ struct InEvent {
     sequence: u8,
 }
 
-/// What the received bytes that are not consumed yet begin with.
+/// What the buffer of received bytes begins with: an event, the end of the stream, or too few bytes to
+/// decide.
 enum BufferFront {
     /// The buffer has too few bytes to parse the packet. The packet can be parsed when this many bytes are
     /// buffered.

@@ -202,11 +202,11 @@ fn parse_line(line: &str) -> Result<OptionLine<'_>, String> {
         Some((name, value)) => (name.trim(), Some(unquoted(value.trim()))),
         None => (line.trim(), None),
     };
-    // Accept both spellings of an option name, with `-` and with `_`, as the servers' clients do.
+    // Accept both spellings of an option name, with `-` and with `_`, as the clients of MySQL and MariaDB do.
     Ok(OptionLine::Option { name: name.replace('_', "-"), value })
 }
 
-/// Removes a comment: everything after a '#' that is not in quotes, as the servers' clients do.
+/// Removes a comment: everything after a '#' that is not in quotes, as the clients of MySQL and MariaDB do.
 fn without_comment(line: &str) -> &str {
     let (mut quote, mut escaped) = (None, false);
     for (index, character) in line.char_indices() {
@@ -262,7 +262,8 @@ fn parse_switch(value: Option<&str>) -> Result<bool, String> {
     }
 }
 
-/// Parses the value of `ssl-mode`, in the spelling of the servers' clients or of Tailwater's configuration.
+/// Parses the value of `ssl-mode`, in the spelling of MySQL's and MariaDB's clients or of Tailwater's
+/// configuration.
 ///
 /// # Errors
 /// If the value is not a TLS mode.
@@ -281,7 +282,7 @@ pub fn parse_tls_mode(value: &str) -> Result<TlsMode, String> {
     })
 }
 
-/// Options whose prefix (such as `skip-`) switches them on or off, as in the servers' clients.
+/// Options whose prefix (such as `skip-`) switches them on or off, as in the clients of MySQL and MariaDB.
 fn switch_of<'a>(name: &'a str, value: Option<&str>) -> Option<(&'a str, Result<bool, String>)> {
     const SWITCHES: [&str; 2] = ["ssl", "ssl-verify-server-cert"];
     let (base, is_negated) = match name.split_once('-') {
@@ -315,8 +316,8 @@ impl ClientOptions {
             "port" => self.port = Some(parse_port(&text()?)?),
             "socket" => self.socket = Some(path()?),
             "user" => self.user = Some(text()?),
-            // The servers' clients prompt for the password if the option `password` has no value. Tailwater
-            // reports an error, because it may have no terminal.
+            // The clients of MySQL and MariaDB prompt for the password if the option `password` has no value.
+            // Tailwater reports an error, because it may have no terminal.
             "password" => self.password = Some(PasswordText::from(text()?)),
             "database" => self.database = Some(text()?),
             "ssl-mode" => self.tls_mode = Some(parse_tls_mode(&text()?)?),
@@ -463,7 +464,11 @@ mod tests {
             ("password=\"", "\""),
         ] {
             let options = load(&format!("[client]\n{line}\n"), &[]).unwrap();
-            assert_eq!(options.password.unwrap().expose(), expected, "wrong result for {line}");
+            assert_eq!(
+                options.password.unwrap().expose(),
+                expected,
+                "the wrong password was read from this line: {line}"
+            );
         }
     }
 
@@ -499,7 +504,11 @@ mod tests {
             ("ssl-ca=ca.pem\nssl-mode=DISABLED", TlsMode::Off),
         ] {
             let options = load(&format!("[client]\n{lines}"), &[]).unwrap();
-            assert_eq!(options.connect_options().tls.mode, mode, "wrong result for {lines}");
+            assert_eq!(
+                options.connect_options().tls.mode,
+                mode,
+                "the wrong options were read from these lines: {lines}"
+            );
         }
         let mut options = load("[client]\nssl-verify-server-cert=0\nssl-ca=ca.pem", &[]).unwrap();
         options
@@ -520,7 +529,7 @@ mod tests {
             assert_eq!(
                 load(&format!("[client]\n{lines}"), &[]).unwrap().endpoint(),
                 endpoint,
-                "wrong result for {lines}"
+                "the wrong options were read from these lines: {lines}"
             );
         }
         let over = load("[client]\nsocket=/run/s.sock", &[("TAILWATER_HOST", "localhost")]).unwrap();
@@ -544,10 +553,13 @@ mod tests {
         ] {
             match load(file, &[]) {
                 Err(SessionError::OptionFile { line: found, reason: text, .. }) => {
-                    assert_eq!(found, line, "wrong result for {file}");
-                    assert!(text.contains(reason), "unexpected error for the file {file}: {text}");
+                    assert_eq!(found, line, "the error for the file {file} names the wrong line");
+                    assert!(
+                        text.contains(reason),
+                        "the file {file} was refused with an unexpected error: {text}"
+                    );
                 }
-                other => panic!("unexpected result for the file {file}: {other:?}"),
+                other => panic!("the file {file} must be refused, but the result is {other:?}"),
             }
         }
         assert!(matches!(

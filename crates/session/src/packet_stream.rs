@@ -325,8 +325,8 @@ impl PacketStream {
                 Err(_) => return Err(SessionError::Timeout { doing, seconds }),
             },
         };
-        // Free the memory of a very long statement. Otherwise the connection would hold this memory until it
-        // ends.
+        // Free the memory of a very long statement. Otherwise this memory would be in use until the
+        // connection ends.
         if self.out.capacity() > GROW_BYTES_MAX {
             self.out = Vec::new();
         }

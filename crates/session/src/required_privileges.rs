@@ -266,7 +266,7 @@ mod tests {
             assert_eq!(
                 missing_privileges(grants.iter().copied(), NEEDED),
                 expected,
-                "wrong result for {grants:?}"
+                "the check returned the wrong result for these grants: {grants:?}"
             );
         }
     }
@@ -293,7 +293,11 @@ mod tests {
             (&["GRANT `role`@`%` TO `u`@`%`", "GRANT SYSTEM_VARIABLES_ADMIN ON *.* TO `u`@`%`"], false),
             (&[], false),
         ] {
-            assert_eq!(may_load_plugins(grants.iter().copied()), expected, "wrong result for {grants:?}");
+            assert_eq!(
+                may_load_plugins(grants.iter().copied()),
+                expected,
+                "the check returned the wrong result for these grants: {grants:?}"
+            );
         }
     }
 

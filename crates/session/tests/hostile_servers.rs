@@ -268,7 +268,7 @@ async fn a_server_request_for_a_local_file_is_refused() -> Result<()> {
         matches!(&error, SessionError::LocalInfile { file } if file == "/etc/shadow"),
         "the client failed with an unexpected error: {error}"
     );
-    ensure!(sent.is_empty(), "the client sent {sent:?}");
+    ensure!(sent.is_empty(), "the client sent bytes after the request for a file: {sent:?}");
     Ok(())
 }
 

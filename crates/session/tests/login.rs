@@ -288,7 +288,7 @@ async fn clients_log_in_with_ed25519() -> Result<()> {
             .await?;
         let key = tailwater_wire::protocol::authentication_plugin::ed25519_public_key(password.as_bytes());
         let ours: String = key.iter().map(|byte| format!("{byte:02X}")).collect();
-        ensure!(hex == [ours], "wrong public key for the password {password:?}");
+        ensure!(hex == [ours], "the client computed the wrong public key from the password {password:?}");
     }
     Ok(())
 }

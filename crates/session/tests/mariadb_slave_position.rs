@@ -56,7 +56,7 @@ async fn a_backup_and_the_setting_of_gtid_slave_pos_do_not_deadlock(kind: Server
     let refused = set_mariadb_slave_position(&mut setter, "'0-1-6'", Duration::ZERO).await;
     ensure!(
         matches!(&refused, Err(SessionError::Server { error, .. }) if error.number == 1205),
-        "wrong result of the setting under a backup: {refused:?}"
+        "the setting of gtid_slave_pos under a backup has the wrong result: {refused:?}"
     );
     backup.execute("BACKUP STAGE END").await?;
     set_mariadb_slave_position(&mut setter, "'0-1-6'", Duration::ZERO).await?;

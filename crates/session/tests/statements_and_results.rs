@@ -164,7 +164,7 @@ async fn long_rows_and_statements_arrive_complete(kind: ServerKind) -> Result<()
         let value = result.first().and_then(|row| row.get(0)).context("the result has no value")?;
         ensure!(
             value.len() == length && value.iter().all(|byte| *byte == b'x'),
-            "wrong value for the length {length}"
+            "the client received a wrong value of length {length}"
         );
     }
     for length in [full - 1, full, full + 1, 2 * full - 1, 2 * full] {
@@ -174,7 +174,7 @@ async fn long_rows_and_statements_arrive_complete(kind: ServerKind) -> Result<()
         let result = connection.query(&sql).await?;
         ensure!(
             result.first().and_then(|row| row.get_u64(0)) == Some((length - around) as u64),
-            "wrong result for the length {length}"
+            "the server received a wrong statement of length {length}"
         );
     }
     let small = ConnectOptions { rows_bytes_max: 1 << 20, ..server.connect_options() };
@@ -479,7 +479,7 @@ async fn binary_rows_equal_text_rows(kind: ServerKind) -> Result<()> {
     for id in 0..=rows {
         ensure!(
             stream.next().await?.is_some_and(|row| row.get_u64(1) == Some(id as u64)),
-            "wrong row for the id {id}"
+            "the stream returned a wrong row for the id {id}"
         );
     }
     ensure!(stream.next().await?.is_none());

@@ -144,8 +144,8 @@ impl ServerExecutor {
             done
         };
         if let Err(error) = again.await {
-            // The drain has already failed, and the caller gets the error of the drain. The second error is
-            // only logged.
+            // The drain has already failed, and the caller gets the error of the drain. The error of the
+            // attempt to read again is only logged.
             warn!(server = server.subject.name, %error, "the server does not resume reading from the log");
         }
     }

@@ -84,7 +84,7 @@ impl RecoveryProcedure {
             }
             Ok(false) => {
                 run.undo.set_entries(self.undo_entries());
-                let reason = "its manager stopped before the failover or switchover ended".to_owned();
+                let reason = "the manager stopped before the failover or switchover ended".to_owned();
                 Ok(Decision::Undo(SafetyRefusal::Interrupted { run: id, reason }))
             }
             Err(reason) => Err(SafetyRefusal::Interrupted { run: id, reason }),

@@ -184,7 +184,8 @@ impl AckPolicyHistory {
             ackers: BTreeSet::new(),
             unconfigured_replicas: 0,
             acks: AckRequirement::NotLossless(
-                "commits before the first observation were not observed".to_owned(),
+                "no manager observed whether the commits before its first observation waited for ACKs"
+                    .to_owned(),
             ),
         };
         let mut ack_policies = Self {
@@ -239,8 +240,8 @@ impl AckPolicyHistory {
         self.survives_restart
     }
 
-    /// Returns the policy in force, and every earlier policy whose acknowledged transactions too many ackers
-    /// still lack.
+    /// Returns the policy in force, and each earlier policy that still applies. An earlier policy applies as
+    /// long as too many ackers lack transactions that were acknowledged under it.
     pub fn relevant_policies(&self) -> impl Iterator<Item = &AckPolicy> {
         std::iter::once(&self.current).chain(self.earlier.iter().map(|earlier| &earlier.policy))
     }

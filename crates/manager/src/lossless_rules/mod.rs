@@ -80,7 +80,7 @@ impl AckerEvidence {
             (AckerStop::Unknown, ..) => "did not confirm that it stopped",
             (AckerStop::UntilRestart, ..) => "would capture again after a restart",
             (_, false, _) => "acknowledges before it is durable",
-            (_, _, None) => "its log cannot be read",
+            (_, _, None) => "the acker's log cannot be read",
             (AckerStop::Persistent, true, Some(_)) => return None,
         };
         Some(flaw.to_owned())
@@ -250,8 +250,8 @@ fn unfenced(evidence: &LossEvidence<'_>, ack_policies: &AckPolicyHistory) -> Opt
     };
     if !ack_policies.waits_after_restart() {
         return refuse(
-            "after a restart the primary would not wait for ackers: semi-sync is not known to be in its option file (on MySQL SET PERSIST \
-             does as well; see docs/how-to/capture.md)"
+            "after a restart the primary would not wait for ackers: semi-sync is not known to be in the primary's option file (on MySQL, SET PERSIST \
+             is enough; see docs/how-to/capture.md)"
                 .to_owned(),
         );
     }

@@ -149,7 +149,7 @@ pub enum RunAction {
     PauseWrites {
         /// The old primary.
         server: String,
-        /// Time limit, in milliseconds. After it the primary takes writes again.
+        /// Time limit, in milliseconds. When it is exceeded, the primary takes writes again.
         within_ms: u64,
         /// Statements that delay the pause are killed after this time, in milliseconds.
         grace_ms: u64,

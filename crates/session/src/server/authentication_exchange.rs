@@ -400,7 +400,7 @@ mod tests {
                 assert_eq!(
                     matches!(step, AuthStep::Granted { .. }),
                     right,
-                    "wrong result for plugin {plugin}, credential {credential}: {step:?}"
+                    "the login with plugin {plugin} and credential {credential} had the wrong result: {step:?}"
                 );
                 assert_eq!(matches!(step, AuthStep::Denied(_)), !right);
                 assert!(

@@ -371,7 +371,7 @@ mod tests {
             ("foobar", "qv2mG6HWCuy32Slb5xhV4THStewNz2VINVPbgk+XAJ8"),
         ] {
             let CredentialKind::Ed25519(key) = parsed(text) else {
-                panic!("the hash was taken for another kind: {text}")
+                panic!("the hash was parsed as a hash of another plugin: {text}")
             };
             assert_eq!(key, ed25519_public_key(password.as_bytes()));
         }
@@ -384,7 +384,7 @@ mod tests {
         let digits: String = text.bytes().map(|byte| format!("{byte:02X}")).collect();
         for text in [text.to_owned(), format!("0x{digits}")] {
             let CredentialKind::CachingSha2(hash) = parsed(&text) else {
-                panic!("the hash was taken for another kind: {text:?}")
+                panic!("the hash was parsed as a hash of another plugin: {text:?}")
             };
             assert!(hash.verify("Geheim!1 äöü".as_bytes()));
         }

@@ -346,7 +346,7 @@ mod tests {
             assert_eq!(
                 delay,
                 Duration::from_millis(expected),
-                "wrong login delay {seconds} s after the last failure"
+                "the login delay is wrong {seconds} s after the last failed login"
             );
         }
         for _ in 0..1000 {

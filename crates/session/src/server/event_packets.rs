@@ -159,7 +159,7 @@ mod tests {
                     let mut framing = EventFraming::new(semi_sync, 250);
                     assert!(
                         framed(&mut framing, &event, chunk, false) == expected,
-                        "wrong packets for an event of {length} bytes in chunks of {chunk}"
+                        "an event of {length} bytes in chunks of {chunk} bytes was split into the wrong packets"
                     );
                     assert_eq!(framing.sequence, next);
                 }
