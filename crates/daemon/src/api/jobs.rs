@@ -104,9 +104,9 @@ pub struct JobProgress {
 /// A request to cancel a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct JobCancellation {
-    /// Who has requested it: the name of a token, or the user of the control socket.
+    /// Who has requested the cancellation: the name of a token, or the user of the control socket.
     pub by: String,
-    /// When it was requested, in milliseconds since 1970.
+    /// When the cancellation was requested, in milliseconds since 1970.
     pub at_ms: u64,
 }
 
@@ -169,7 +169,7 @@ pub struct JobDetails {
     /// The job.
     #[serde(flatten)]
     pub job: Job,
-    /// The last lines of its log, the newest one last.
+    /// The last lines of the job's log, the newest one last.
     pub log: Vec<JobLogLine>,
 }
 
@@ -203,7 +203,7 @@ pub struct RegisteredJob {
 pub struct JobReport {
     /// How far the job is.
     pub progress: JobProgress,
-    /// New lines of its log.
+    /// New lines of the job's log.
     #[serde(default)]
     pub log: Vec<String>,
 }
@@ -215,15 +215,15 @@ pub struct JobReportResponse {
     pub cancellation: Option<JobCancellation>,
 }
 
-/// How a job has ended, as it reports itself.
+/// How a job has ended, according to its own report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobOutcome {
-    /// It did its work.
+    /// The job did its work.
     Finished,
-    /// An error ended it.
+    /// An error ended the job.
     Failed,
-    /// A signal or a request to the API ended it.
+    /// A signal or a request to the API ended the job.
     Cancelled,
 }
 
@@ -231,7 +231,7 @@ pub enum JobOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobEnd {
-    /// How it ended.
+    /// How the job ended.
     pub outcome: JobOutcome,
     /// The stable code of the error.
     #[serde(default)]
@@ -242,7 +242,7 @@ pub struct JobEnd {
     /// The last progress of the job. If absent, the progress of its last report is kept.
     #[serde(default)]
     pub progress: Option<JobProgress>,
-    /// The last lines of its log.
+    /// The last lines of the job's log.
     #[serde(default)]
     pub log: Vec<String>,
 }
@@ -261,7 +261,7 @@ pub enum JobRequest {
     Register {
         /// The job.
         registration: JobRegistration,
-        /// Who registers it.
+        /// Who registers the job.
         caller: JobCaller,
     },
     /// Report the progress of a job.
@@ -275,14 +275,14 @@ pub enum JobRequest {
     End {
         /// The number of the job.
         id: u64,
-        /// How it ended.
+        /// How the job ended.
         end: Box<JobEnd>,
     },
     /// Cancel a job.
     Cancel {
         /// The number of the job.
         id: u64,
-        /// Who cancels it. The daemon takes this from the connection, not from the request.
+        /// Who cancels the job. The daemon takes this from the connection, not from the request.
         by: String,
     },
 }
@@ -292,7 +292,7 @@ pub enum JobRequest {
 pub struct JobCaller {
     /// The name of the token, or the user of the control socket.
     pub user: String,
-    /// The process id, if it is a process of this machine.
+    /// The process id of the sender, if the sender is a process of this machine.
     pub pid: Option<u32>,
 }
 

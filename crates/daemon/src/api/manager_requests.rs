@@ -97,12 +97,12 @@ pub enum ManagerAnswer {
 /// A failover or switchover, without its steps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct RunSummary {
-    /// Its name, which begins with its time in UTC.
+    /// The name of the failover or switchover, which begins with its time in UTC.
     pub id: String,
-    /// Whether it is a failover or a switchover.
+    /// The kind: a failover or a switchover.
     #[schema(value_type = String)]
     pub kind: RunKind,
-    /// Whether it is a dry run.
+    /// Whether the failover or switchover is a dry run.
     pub dry_run: bool,
     /// The interrupted failover or switchover that this recovery undoes or finishes.
     pub resumes: Option<String>,
@@ -110,11 +110,12 @@ pub struct RunSummary {
     pub primary: String,
     /// The new primary; absent if there is none.
     pub promoted: Option<String>,
-    /// Its outcome: `promoted`, `unchanged`, `undone`, `incomplete`, `planned`, or `unfinished`.
+    /// The outcome of the failover or switchover: `promoted`, `unchanged`, `undone`, `incomplete`, `planned`,
+    /// or `unfinished`.
     pub outcome: String,
-    /// Its outcome as text.
+    /// The outcome of the failover or switchover, as text.
     pub end: String,
-    /// Time from its start to its last step, in milliseconds.
+    /// Time from the start of the failover or switchover to its last step, in milliseconds.
     pub took_ms: u64,
     /// How long no server took writes, in milliseconds, if that is known.
     pub pause_ms: Option<u64>,

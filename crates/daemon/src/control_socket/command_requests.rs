@@ -14,7 +14,7 @@ use crate::api::manager_requests::{ManagerAnswer, ManagerRequest};
 pub struct ApiRequest {
     /// The method.
     pub method: Method,
-    /// The URL. Its host is not used.
+    /// The URL of the request. Its host is not used.
     pub url: Url,
     /// The body.
     pub body: Option<Value>,

@@ -42,7 +42,7 @@ pub(crate) enum JobError {
     Ended {
         /// The number of the job.
         id: u64,
-        /// How it ended.
+        /// How the job ended.
         state: JobState,
     },
     /// The job cannot be cancelled.

@@ -191,7 +191,7 @@ pub struct AuditRecords {
 }
 
 impl AuditStore for AuditRecords {
-    /// Blocks, so it must be called on a thread for blocking work.
+    /// Writes to disk and waits for etcd, so it must be called on a thread for blocking work.
     fn save(&self, audit: &Audit) -> Result<(), AuditError> {
         let wanted = self.shared.as_ref().filter(|_| !audit.dry_run);
         let shared = match (wanted, audit.token) {

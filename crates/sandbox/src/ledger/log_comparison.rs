@@ -63,7 +63,7 @@ impl LoggedTransaction {
             return self.ledger_row(&image, map, key, stamp);
         }
         if (table, kind) == (WorkloadTable::Accounts, ChangeKind::Insert) {
-            // These rows are created before the workload starts. Workers only update them.
+            // The rows of this table are created before the workload starts. Workers only update them.
             return Ok(());
         }
         self.changes += 1;

@@ -242,7 +242,7 @@ pub struct ServerReport {
 pub struct Violations {
     /// Number of transactions.
     pub count: u64,
-    /// The first of these transactions.
+    /// The first transactions that violate the check.
     pub first: Vec<TransactionId>,
 }
 

@@ -160,7 +160,8 @@ impl WorkloadWorker {
                 TransactionEnd::Refused(error) => {
                     self.record(&plan, CommitOutcome::Failed);
                     self.counters.failed();
-                    // The worker's rows are not as it expects, because the server has lost some of them.
+                    // The error may mean that the server has lost some of the worker's rows, so the worker
+                    // starts with new rows.
                     self.planner.forget();
                     refusals += 1;
                     if refusals >= REFUSALS_MAX {

@@ -217,7 +217,7 @@ impl From<&TargetServerArgs> for ServerArgs {
     }
 }
 
-/// Which tables get their secondary indexes after their rows.
+/// For which tables secondary indexes are created after the rows are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DeferIndexesArg {
     /// Only large tables.

@@ -59,8 +59,8 @@ fn every_command_has_a_manual_page() -> Result<()> {
     has_no_warnings(&folder)
 }
 
-/// Checks that the program that formats manual pages accepts all of them. A machine without that program
-/// skips the check.
+/// Checks that the program that formats manual pages accepts all pages. A machine without that program skips
+/// the check.
 fn has_no_warnings(folder: &std::path::Path) -> Result<()> {
     if Command::new("groff").arg("--version").stdout(Stdio::null()).status().is_err() {
         return Ok(());

@@ -44,7 +44,7 @@ async fn fill(server: &Server) -> Result<()> {
         connection.execute(&format!("INSERT INTO shop.many VALUES {}", rows.join(","))).await?;
     }
     for row in 0..12 {
-        // These bytes do not compress.
+        // Random bytes do not compress.
         let bytes = format!("REPEAT(CONCAT(RANDOM_BYTES(1000), {row}), 1000)");
         connection.execute(&format!("INSERT INTO shop.large VALUES ({bytes})")).await?;
     }
