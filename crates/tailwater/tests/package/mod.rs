@@ -1,15 +1,15 @@
 //! The Debian package: installed, started, upgraded, removed and purged in a clean Debian system.
 
-mod booted_root;
-mod clean_root;
-mod life_cycle;
-mod supervision;
+mod clean_debian_system;
+mod install_upgrade_and_removal;
+mod systemd_container;
+mod systemd_unit;
 
 use anyhow::{Result, ensure};
 use tailwater_sandbox::replication_setup::{REPLICATION_PASSWORD, REPLICATION_USER};
 use tailwater_sandbox::{ReservedPort, Server, ServerKind, ServerSpec};
 
-use clean_root::CleanRoot;
+use clean_debian_system::CleanRoot;
 
 const CONFIG: &str = "/etc/tailwater/tailwater.toml";
 const UNIT: &str = "tailwater.service";

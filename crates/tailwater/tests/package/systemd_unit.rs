@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::ServerKind;
 
-use super::booted_root::{self, BootedRoot};
-use super::clean_root::{CleanRoot, package, require, with_version};
+use super::clean_debian_system::{CleanRoot, package, require, with_version};
+use super::systemd_container::{self, BootedRoot};
 use super::{CONFIG, EARLIER, UNIT, configure, source};
 
 /// A drop-in for the unit. The time limit in the unit itself would make the test slow.
@@ -15,7 +15,7 @@ const DROP_IN: &str = "[Service]\nWatchdogSec=2s\n";
 #[tokio::test]
 async fn systemd_starts_watches_upgrades_and_stops_the_daemon() -> Result<()> {
     let Some(image) = require() else { return Ok(()) };
-    if !booted_root::require(&image) || tailwater_sandbox::require(ServerKind::Mariadb1011).is_none() {
+    if !systemd_container::require(&image) || tailwater_sandbox::require(ServerKind::Mariadb1011).is_none() {
         return Ok(());
     }
     let folder = tempfile::tempdir()?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::ChildProcess;
 
-use super::clean_root::CleanRoot;
+use super::clean_debian_system::CleanRoot;
 
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{Server, ServerKind};
 
-use super::clean_root::{CleanRoot, package, require, with_version};
+use super::clean_debian_system::{CleanRoot, package, require, with_version};
 use super::{CONFIG, EARLIER, UNIT, configure, source};
 use crate::documentation::markdown::{code_blocks, workspace};
 
