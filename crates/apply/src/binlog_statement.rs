@@ -462,10 +462,13 @@ mod tests {
                             tables.clear();
                         }
                     }
-                    other => panic!("unexpected event: {other:?}"),
+                    other => panic!("the statement has an event of the wrong type: {other:?}"),
                 }
             }
-            assert!(!rows_begun && tables.is_empty(), "a statement has no end-of-statement flag");
+            assert!(
+                !rows_begun && tables.is_empty(),
+                "the last rows event of a statement has no end-of-statement flag"
+            );
             counts.push(count);
         }
         counts

@@ -106,7 +106,10 @@ async fn lag_is_measured_by_the_sources_clock() -> Result<()> {
     let status =
         wait_for(&channel, "report a lag", |status| status.lag_seconds.is_some_and(|lag| lag > 0.0)).await?;
     let lags = f64::from(BESIDE_S)..f64::from(BESIDE_S) + PATIENCE.as_secs_f64();
-    ensure!(status.lag_seconds.is_some_and(|lag| lags.contains(&lag)), "wrong lag: {status:?}");
+    ensure!(
+        status.lag_seconds.is_some_and(|lag| lags.contains(&lag)),
+        "the channel reports a wrong lag: {status:?}"
+    );
     holding.close().await;
     rig.wait_applied(&channel).await?;
     channel.shut_down().await;
@@ -284,7 +287,10 @@ async fn compare_with_filters(rig: &Rig) -> Result<()> {
     let all = ids(&rig.source, "shop.a").await?;
     let (named, kept): (Vec<u64>, Vec<u64>) =
         ids(&rig.target, "shop.b").await?.into_iter().partition(|id| *id > 1_000_000);
-    ensure!(named == [1_000_001], "wrong rows: {named:?}");
+    ensure!(
+        named == [1_000_001],
+        "the target must have only the first of the rows with an ID above 1000000: {named:?}"
+    );
     let missing: Vec<u64> = all.iter().copied().filter(|id| kept.binary_search(id).is_err()).collect();
     let (first, last) = missing
         .first()
@@ -412,7 +418,7 @@ async fn logs_as_the_gtid_mode_says(rig: &Rig, channel: &Channel) -> Result<()> 
         let preserved = events.iter().any(|event| event.contains(&newest));
         ensure!(
             preserved == (gtid == GtidMode::Preserve),
-            "gtid = {gtid:?}: the events in {newest} are {events:#?}"
+            "with gtid = {gtid:?}, the GTID {newest} is in the target's binlog, or is missing there: {events:#?}"
         );
         ensure!(ids(&rig.target, "shop.t").await?.contains(&id));
     }

@@ -328,7 +328,7 @@ async fn a_blocked_backlog_stops_without_gaps() -> Result<()> {
     let (rows, newest) = look().await?;
     ensure!(
         rows == newest && rows < BACKLOG,
-        "the target has {rows} rows, but its newest transaction is {newest}"
+        "the applied transactions have a gap: the target has {rows} rows, but its newest transaction is {newest}"
     );
     channel.resume(None).await?;
     rig.wait_applied(&channel).await?;

@@ -371,7 +371,7 @@ async fn transactions_at_another_position(kind: ServerKind, options: &[&str]) ->
         "wrong fault of the channel: {fault:?}"
     );
     let count = cut.count().await?;
-    ensure!(count == ["3"], "wrong number of rows: {count:?}");
+    ensure!(count == ["3"], "wrong count in shop.tally on the target: {count:?}");
     channel.shut_down().await;
     Ok(())
 }

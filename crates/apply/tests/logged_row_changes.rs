@@ -102,7 +102,7 @@ pub async fn row_changes(
 ) -> Result<Vec<RowChanges>> {
     let mut all = Vec::new();
     for line in server.sql("SHOW BINARY LOGS").await? {
-        let name = line.split('\t').next().context("the line has no name")?;
+        let name = line.split('\t').next().context("the line of SHOW BINARY LOGS has no file name")?;
         if name < from {
             continue;
         }

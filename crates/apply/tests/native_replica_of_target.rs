@@ -119,7 +119,7 @@ async fn gets_rows_under_the_targets_gtids(rig: &Rig, channel: &Channel, replica
             let sql = format!("SELECT GTID_SUBSET('{before}', '{has}'), GTID_SUBSET('{newest}', '{has}')");
             ensure!(
                 replica.sql(&sql).await? == ["1\t0"],
-                "the replica has {has}; expected {before} but not {newest}"
+                "the replica has the GTIDs {has}; it must have {before} and must not have {newest}"
             );
         }
         Flavour::MariaDb => {

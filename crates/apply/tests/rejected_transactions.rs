@@ -320,7 +320,7 @@ async fn a_transaction_that_tolerates_differences(rig: &Rig, channel: &Channel) 
         "wrong fault of the channel: {fault:?}"
     );
     let rows = rig.target.sql("SELECT id, n FROM shop.t WHERE id >= 300 ORDER BY id").await?;
-    ensure!(rows == ["302\t2", "303\t1", "304\t7", "305\t1", "306\t1"], "wrong rows: {rows:?}");
+    ensure!(rows == ["302\t2", "303\t1", "304\t7", "305\t1", "306\t1"], "wrong rows on the target: {rows:?}");
     channel.tolerate(Some(last.clone())).await?;
     rig.wait_applied(channel).await?;
     let recorded = "SELECT gtid FROM tailwater.apply_skipped WHERE tolerated=1";

@@ -122,7 +122,7 @@ async fn targets_with_other_settings(rig: &Rig, flavour: Flavour) -> Result<()> 
     channel.shut_down().await;
     rig.target.sql(unset).await?;
     let rows = rig.target.sql("SELECT a, b FROM one.keyless").await?;
-    ensure!(rows == ["1\t2"], "wrong rows: {rows:?}");
+    ensure!(rows == ["1\t2"], "wrong rows on the target: {rows:?}");
     rig.ensure_equal(&["one"]).await
 }
 

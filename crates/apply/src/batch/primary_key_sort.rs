@@ -92,7 +92,7 @@ mod tests {
         let rank = |first: i32, second: i32| {
             ranking
                 .rank(&[first.to_le_bytes(), second.to_le_bytes()].concat())
-                .expect("eight bytes must have a rank")
+                .expect("a key value of eight bytes must have a rank")
         };
         assert!(rank(1, 300) < rank(1, 301) && rank(1, 301) < rank(2, 0) && rank(255, 0) < rank(256, 0));
         assert_eq!(ranking.rank(&[0; 7]), None);

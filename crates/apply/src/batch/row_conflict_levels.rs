@@ -214,7 +214,7 @@ mod tests {
                         || accesses.iter().any(|access| others.iter().any(|other| access.conflicts(*other)))
                 });
                 let last = order.is_last(number as u32 + 1, accesses.iter());
-                prop_assert!(!(last && has_later_conflict), "row {number} counts as the last one although a later row of {rows:?} conflicts with it");
+                prop_assert!(!(last && has_later_conflict), "row {number} counts as the last conflicting row although a later row of {rows:?} conflicts with it");
             }
         }
     }

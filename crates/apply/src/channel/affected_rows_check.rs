@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(
             [since(12, 1), since(10, 3)],
             [None, None],
-            "each query must raise `selects`; otherwise the counters were reset"
+            "if `selects` has not increased, the counters must count as reset"
         );
     }
 
@@ -275,7 +275,7 @@ mod tests {
         assert!(!tally.is_due(at(39)));
         assert!(tally.is_due(at(40)));
         tally.counted = Some(counted(5, 3));
-        assert!(tally.is_due(at(40)), "reading the starting counters is not a check");
+        assert!(tally.is_due(at(40)), "reading the starting counters must not count as a check");
         let missing = tally.check(counted(5, 4), at(40)).unwrap_err();
         assert!(matches!(
             missing,

@@ -45,7 +45,7 @@ pub(super) async fn acquire(
                 if !std::mem::replace(&mut waited, true) {
                     info!(
                         channel,
-                        "waiting for a statement that an earlier connection of the channel still runs"
+                        "the channel waits for a statement that one of its earlier connections still runs"
                     );
                 }
             }

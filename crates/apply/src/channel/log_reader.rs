@@ -589,10 +589,10 @@ mod tests {
         let huge = std::thread::Builder::new().stack_size(usize::MAX / 4);
         let error = spawn(huge, || unreachable!("the thread must not start"))
             .expect_err("a thread with a stack of a quarter of the address space must not start");
-        assert!(matches!(error, ApplyError::Start { .. }), "wrong error: {error:?}");
+        assert!(matches!(error, ApplyError::Start { .. }), "the error must be ApplyError::Start: {error:?}");
         assert!(
             error.to_string().contains("the channel's reader thread cannot be started: "),
-            "wrong error: {error}"
+            "the error does not say that the thread cannot be started: {error}"
         );
     }
 }

@@ -470,7 +470,7 @@ impl Supervisor {
             Some(span) if failure.transactions > 1 && self.single_step_until.is_none() => {
                 warn!(
                     channel = name,
-                    "the target rejected one of {} transactions; applying them one by one",
+                    "the target rejected one of {} transactions; the channel applies these transactions one by one",
                     failure.transactions
                 );
                 self.single_step_until = Some(span.end);

@@ -90,13 +90,13 @@ mod tests {
         for number in [1005, 1142, 1205, 1213] {
             assert!(
                 !may_have_run(number) && !is_already_done(number),
-                "after this error the statement must count as not executed: {number}"
+                "a statement that failed with error {number} must count as not executed"
             );
         }
         for number in UNCERTAIN_ERRORS {
             assert!(
                 may_have_run(number) && !is_already_done(number),
-                "after this error it must count as unknown whether the statement was executed: {number}"
+                "a statement that failed with error {number} must count as possibly executed"
             );
         }
     }

@@ -337,7 +337,7 @@ impl SourceSession {
         }
         info!(
             gtid = transaction.gtid_text(),
-            "replacing a table of the target, because ddl_exec_mode = idempotent"
+            "the channel replaces a table of the target, because ddl_exec_mode = idempotent"
         );
         self.execute(&last).await
     }
@@ -399,7 +399,7 @@ fn unknown_account_error(
     unknown: UnknownInvoker,
 ) -> ApplyError {
     let reason = match unknown {
-        UnknownInvoker::NotLogged => "its event does not contain the account",
+        UnknownInvoker::NotLogged => "the binlog event does not contain the account",
         UnknownInvoker::OtherCharset => {
             "the account's name is not ASCII, and the statement is in another character set than UTF-8"
         }

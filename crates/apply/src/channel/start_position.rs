@@ -254,6 +254,6 @@ pub(super) fn filters(
     }
     serde_json::from_str(&record.filters).map_err(|error| ApplyError::ProgressRecord {
         channel: options.name.clone(),
-        reason: format!("its filters are invalid: {error}"),
+        reason: format!("the stored filters are invalid: {error}"),
     })
 }

@@ -186,7 +186,8 @@ impl ApplyWorker {
             self.activity.count_conflict();
             debug!(
                 worker = self.number,
-                number, "conflict with another transaction; running the batch again"
+                number,
+                "the batch conflicted with another transaction on the target; the worker runs it again"
             );
             // In source order, wait for this batch's turn: the conflicting transaction has then finished.
             if !self.wait_to_start(batch).await {

@@ -221,13 +221,13 @@ impl Filters {
         let from = Pattern::parse(&rewrite.from, self.ignore_case)?;
         let to = Pattern::parse(&rewrite.to, false)?;
         if from == Pattern::parse(&rewrite.to, self.ignore_case)? {
-            return Err(wrong("it changes nothing"));
+            return Err(wrong("the rewrite changes nothing"));
         }
         if self.exclude.iter().any(|out| out.covers(&from, Operations::ALL)) {
-            return Err(wrong("the rules exclude all of its tables"));
+            return Err(wrong("the rules exclude all tables of the rewrite"));
         }
         if !self.include.is_empty() && !self.include.iter().any(|rule| may_meet(&rule.pattern, &from)) {
-            return Err(wrong("the rules include none of its tables"));
+            return Err(wrong("the rules include no table of the rewrite"));
         }
         // Target names are compared in the same letter case as rules: with lower_case_table_names, names that
         // differ only in case are equal.
@@ -242,7 +242,7 @@ impl Filters {
                 ));
             }
         }
-        let kinds = "it must rename one table (a.b to c.d) or one schema (a.* to c.*)";
+        let kinds = "a rewrite must rename one table (a.b to c.d) or one schema (a.* to c.*)";
         match (from.schema.name(), from.table.name(), to.schema.name(), to.table.name()) {
             (Some(schema), Some(table), Some(to_schema), Some(to_table)) => {
                 self.tables.insert((schema.into(), table.into()), (to_schema.into(), to_table.into()));

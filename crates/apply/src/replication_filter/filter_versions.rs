@@ -102,7 +102,10 @@ impl TryFrom<Vec<FilterVersion>> for VersionedFilters {
             return Err("the filter versions are out of order".to_owned());
         }
         for version in &versions {
-            version.filters.compile().map_err(|error| format!("version {}: {error}", version.version))?;
+            version
+                .filters
+                .compile()
+                .map_err(|error| format!("filter version {}: {error}", version.version))?;
         }
         Ok(Self { versions })
     }

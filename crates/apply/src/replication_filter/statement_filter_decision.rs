@@ -48,7 +48,7 @@ impl Filters {
         for table in tables {
             let Some(schema) = table.schema.or(default_schema) else {
                 return StatementRoute::Refuse(
-                    "it names a table without a database, and has no default database".into(),
+                    "the statement names a table without a database, and has no default database".into(),
                 );
             };
             fates.push(self.fate(schema, *table, operation));
@@ -116,7 +116,7 @@ fn join(fates: &[FilterDecision]) -> StatementRoute {
     match (dropped, applied) {
         (Some(dropped), Some(applied)) => {
             return StatementRoute::Refuse(format!(
-                "it changes {dropped}, which is excluded, and {applied}, which is not"
+                "the statement changes {dropped}, which is excluded, and {applied}, which is not"
             ));
         }
         (Some(_), None) => return StatementRoute::Drop,
@@ -129,11 +129,13 @@ fn join(fates: &[FilterDecision]) -> StatementRoute {
             FilterDecision::Drop(_) => {}
             FilterDecision::Keep(name) => kept = Some(name),
             FilterDecision::Renamed(name, to) => {
-                return StatementRoute::Refuse(format!("it names {name}, which is written to {to}"));
+                return StatementRoute::Refuse(format!(
+                    "the statement names {name}, which is written to {to}"
+                ));
             }
             FilterDecision::Elsewhere(name, to) if default.is_some_and(|default| default != to) => {
                 return StatementRoute::Refuse(format!(
-                    "its tables are written to more than one database, {name} to {to}"
+                    "the statement's tables are written to more than one database, {name} to {to}"
                 ));
             }
             FilterDecision::Elsewhere(_, to) => default = Some(to),
@@ -142,8 +144,8 @@ fn join(fates: &[FilterDecision]) -> StatementRoute {
     match (default, kept) {
         (None, _) => StatementRoute::Run,
         (Some(to), None) => StatementRoute::RunIn { schema: to.to_owned() },
-        (Some(to), Some(kept)) => {
-            StatementRoute::Refuse(format!("it changes {kept}, and other tables that are written to {to}"))
-        }
+        (Some(to), Some(kept)) => StatementRoute::Refuse(format!(
+            "the statement changes {kept}, and other tables that are written to {to}"
+        )),
     }
 }

@@ -97,7 +97,9 @@ impl Pattern {
         let rest = rest.strip_prefix('.').ok_or_else(|| wrong("expected SCHEMA.TABLE"))?;
         let (table, rest) = parse_part(rest, ignore_case).map_err(wrong)?;
         if !rest.is_empty() {
-            return Err(wrong("it has more than two parts; put names that contain dots in backquotes"));
+            return Err(wrong(
+                "the pattern has more than two parts; put names that contain dots in backquotes",
+            ));
         }
         Ok(Self { schema, table })
     }
@@ -119,7 +121,7 @@ fn parse_part(text: &str, ignore_case: bool) -> Result<(PatternPart, &str), &'st
         let end = text.find('.').unwrap_or(text.len());
         let (plain, rest) = text.split_at(end);
         if plain.contains('`') {
-            return Err("it has a backquote in the middle of a name");
+            return Err("the pattern has a backquote in the middle of a name");
         }
         let plain = fold(plain);
         if plain.contains(['*', '?']) {
@@ -138,7 +140,7 @@ fn parse_part(text: &str, ignore_case: bool) -> Result<(PatternPart, &str), &'st
         PatternPart::Glob(pieces) => pieces.iter().filter(|piece| **piece != PatternPiece::Many).count(),
     };
     match (chars, &part) {
-        (0, PatternPart::Name(_)) => Err("one part is empty"),
+        (0, PatternPart::Name(_)) => Err("one part of the pattern is empty"),
         (NAME_CHARS_MAX.., _) if chars > NAME_CHARS_MAX => Err("names on servers have at most 64 characters"),
         _ => Ok((part, rest)),
     }

@@ -81,16 +81,16 @@ fn invalid_rules_are_rejected_with_a_reason() {
     let cases = [
         (r#"{"include": ["shop"]}"#, "\"shop\" is not a pattern: expected SCHEMA.TABLE"),
         (r#"{"include": ["a.b.c"]}"#, "more than two parts"),
-        (r#"{"include": ["a."]}"#, "one part is empty"),
+        (r#"{"include": ["a."]}"#, "one part of the pattern is empty"),
         (r#"{"include": ["a.`b"]}"#, "closing backquote is missing"),
         (r#"{"include": ["a.x`b`"]}"#, "backquote in the middle"),
         (
             r#"{"include": ["a.b"], "exclude": ["a.*"]}"#,
             "\"a.b\" and \"a.*\": the second excludes everything",
         ),
-        (r#"{"rewrite": [{"from": "a.b", "to": "a.b"}]}"#, "it changes nothing"),
-        (r#"{"rewrite": [{"from": "a.b", "to": "c.*"}]}"#, "it must rename one table"),
-        (r#"{"rewrite": [{"from": "a.b*", "to": "c.d*"}]}"#, "it must rename one table"),
+        (r#"{"rewrite": [{"from": "a.b", "to": "a.b"}]}"#, "the rewrite changes nothing"),
+        (r#"{"rewrite": [{"from": "a.b", "to": "c.*"}]}"#, "a rewrite must rename one table"),
+        (r#"{"rewrite": [{"from": "a.b*", "to": "c.d*"}]}"#, "a rewrite must rename one table"),
         (
             r#"{"rewrite": [{"from": "a.b", "to": "c.d"}, {"from": "a.b", "to": "e.f"}]}"#,
             "has the same source name",
@@ -103,8 +103,14 @@ fn invalid_rules_are_rejected_with_a_reason() {
             r#"{"rewrite": [{"from": "a.*", "to": "c.*"}, {"from": "b.*", "to": "c.*"}]}"#,
             "has the same target name",
         ),
-        (r#"{"exclude": ["a.*"], "rewrite": [{"from": "a.b", "to": "c.d"}]}"#, "exclude all of its tables"),
-        (r#"{"include": ["x.*"], "rewrite": [{"from": "a.*", "to": "c.*"}]}"#, "include none of its tables"),
+        (
+            r#"{"exclude": ["a.*"], "rewrite": [{"from": "a.b", "to": "c.d"}]}"#,
+            "exclude all tables of the rewrite",
+        ),
+        (
+            r#"{"include": ["x.*"], "rewrite": [{"from": "a.*", "to": "c.*"}]}"#,
+            "include no table of the rewrite",
+        ),
     ];
     for (json, expected) in cases {
         let error = set(json).compile().expect_err(json).to_string();
@@ -155,39 +161,43 @@ fn statements_are_redirected_excluded_or_rejected() {
         (
             Some("shop"),
             &[(None, Some("tmp")), (None, Some("a"))],
-            refused("it changes shop.tmp, which is excluded, and shop.a, which is not"),
+            refused("the statement changes shop.tmp, which is excluded, and shop.a, which is not"),
         ),
         (
             Some("shop"),
             &[(None, Some("orders"))],
-            refused("it names shop.orders, which is written to shop.sales"),
+            refused("the statement names shop.orders, which is written to shop.sales"),
         ),
         (Some("crm"), &[(None, Some("people"))], run_in("copy")),
         (
             None,
             &[(Some("crm"), Some("people"))],
-            refused("it names crm.people, which is written to copy.people"),
+            refused("the statement names crm.people, which is written to copy.people"),
         ),
         (
             Some("crm"),
             &[(None, Some("people")), (Some("shop"), Some("a"))],
-            refused("it changes shop.a, and other tables that are written to copy"),
+            refused("the statement changes shop.a, and other tables that are written to copy"),
         ),
         (
             Some("crm"),
             &[(None, Some("people")), (None, Some("odd"))],
-            refused("its tables are written to more than one database, crm.odd to odd"),
+            refused("the statement's tables are written to more than one database, crm.odd to odd"),
         ),
         (
             None,
             &[(None, Some("people"))],
-            refused("it names a table without a database, and has no default database"),
+            refused("the statement names a table without a database, and has no default database"),
         ),
         (None, &[], StatementRoute::Run),
         (Some("shop"), &[], StatementRoute::Run),
         (Some("crm"), &[], run_in("copy")),
-        (None, &[(Some("crm"), None)], refused("it names crm, which is written to copy")),
-        (None, &[(Some("shop"), None)], refused("it names shop, which is written to more than one database")),
+        (None, &[(Some("crm"), None)], refused("the statement names crm, which is written to copy")),
+        (
+            None,
+            &[(Some("shop"), None)],
+            refused("the statement names shop, which is written to more than one database"),
+        ),
         (None, &[(Some("other"), None)], StatementRoute::Run),
     ];
     for (default, named, expected) in cases {

@@ -322,7 +322,7 @@ impl<T: Scheduled> KeyedBatches<T> {
 
     fn seal(&mut self, slot: BatchSlot) {
         let open = |waited: &BatchSlot| self.at(*waited).state == BatchState::Open;
-        assert!(!self.at(slot).waits.iter().any(open), "a sealed batch waits for an open batch");
+        assert!(!self.at(slot).waits.iter().any(open), "a sealed batch must not wait for an open batch");
         self.open.retain(|own| *own != slot);
         let group = self.group(slot);
         group.state = BatchState::Sealed;

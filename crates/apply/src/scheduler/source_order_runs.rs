@@ -110,7 +110,7 @@ impl<T: Scheduled> LogRuns<T> {
         } else {
             self.index.add(&writeset.accesses, self.next_run, &mut self.open.touched)
         };
-        assert!(after < self.next_run, "a run waits for itself or for a later run");
+        assert!(after < self.next_run, "a run must not wait for itself or for a later run");
         let alone = writeset.barrier;
         self.open.transactions.push((after, payload));
         self.open.weight.add(weight);
@@ -160,7 +160,7 @@ impl<T: Scheduled> LogRuns<T> {
         let commit_after = (!self.dispatched.is_empty()).then(|| BatchId(id - 1));
         assert!(
             rest.is_empty() || commit_after.is_some(),
-            "a transaction is deferred without a run to wait for"
+            "a deferred transaction must have a run to wait for"
         );
         let (touched, alone) = (run.touched, run.alone);
         self.dispatched.push_back(DispatchedRun { totals, touched, alone, done: false, rest: None });

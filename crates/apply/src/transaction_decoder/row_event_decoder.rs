@@ -70,7 +70,7 @@ pub(super) fn find_rows(
         let size_max = bytes_max.max(ROWS_BYTES_MIN).min(u32::MAX as usize);
         if size > size_max {
             return Err(WireError::TooLarge {
-                what: "rows event, decoded",
+                what: "decoded rows event",
                 size: size as u64,
                 size_max: size_max as u64,
             });

@@ -156,7 +156,7 @@ async fn mysql_target_logs_every_gtid() -> Result<()> {
     rig.wait_applied(&applier.channel).await?;
     applier.end().await;
     let rows = rig.target.sql("SELECT id, n FROM xa.t ORDER BY id").await?;
-    ensure!(rows == ["1\t4", "6\t6"], "wrong rows: {rows:?}");
+    ensure!(rows == ["1\t4", "6\t6"], "wrong rows on the target: {rows:?}");
     let has = rig.target.sql("SELECT @@GLOBAL.gtid_executed").await?.concat();
     let lacking = format!("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{has}')");
     ensure!(

@@ -60,7 +60,7 @@ fn a_row_that_changes_often_is_written_once() {
     // The second unique key takes more values than one merged change may have, so the plan has a few merged
     // changes.
     let rows = plan(&history.changes, PlanOptions::default()).unwrap().rows();
-    assert!((2..=4).contains(&rows), "wrong number of rows: {rows}");
+    assert!((2..=4).contains(&rows), "the plan has a wrong number of rows: {rows}");
 
     history.changes.clear();
     for value in 40..140 {

@@ -105,7 +105,7 @@ impl ChannelReader {
                 ?took,
                 "the preflight scan of the log reached its limit; the columns of later rows are not checked before they are applied"
             ),
-            false => debug!(channel, bytes, ?took, "preflight scan finished"),
+            false => debug!(channel, bytes, ?took, "the preflight scan of the log has finished"),
         }
         Ok(())
     }

@@ -94,7 +94,7 @@ impl ChannelReader {
         };
         info!(
             channel = self.setup.shared.options.name,
-            "read the digits of temporal columns of {name} from the source"
+            "the channel has read the number of fractional digits of the temporal columns of {name} from the source"
         );
         self.target.keep_source(
             schema,
