@@ -9,16 +9,16 @@
 //! - [`background_servers`]: servers that keep running after the command that started them.
 //! - [`external_program`]: other programs that must not outlive the process that started them.
 //! - [`etcd_process`]: the lease store of several managers. [`haproxy_process`]: a load balancer.
-//!   [`prometheus_process`]: scrapes metrics and evaluates alert rules.
+//!   `prometheus_process`: scrapes metrics and evaluates alert rules.
 //!   [`chromedriver_process`]: a headless browser. [`schemathesis`]: tests an HTTP API. `tmux_terminal`: a
 //!   terminal for programs that draw.
 //! - [`replication_setup`]: the replication account and semi-sync; [`native_replica`]: native replicas.
 //! - [`network_link`]: a network link that can be made slow or broken; [`slow_fsync`]: slow fsync;
 //!   [`full_disk`]: a disk that is temporarily full; [`stepped_clock`]: a wall clock that jumps. The last
 //!   three are preloaded libraries.
-//! - [`mod@odd_settings`]: unusual global settings, which must not affect Tailwater's sessions.
+//! - [`unusual_settings`]: unusual global settings, which must not affect Tailwater's sessions.
 //! - [`workload`]: clients that write and keep a [`ledger`] of the outcome of each transaction.
-//! - [`mod@require`]: provides servers to tests.
+//! - [`server_or_skip`]: provides servers to tests.
 //! - [`cache_folder`]: the folders on disk.
 
 pub mod background_servers;
