@@ -1,8 +1,7 @@
 //! Applies the transactions of the log to a target server in parallel. Each commit contains many source
 //! transactions. Each transaction is applied exactly once.
 //!
-//! The modules (all except `channel`, `table_definition_cache` and `source_table_columns` do no I/O and read
-//! no clock):
+//! The modules (only `channel`, `table_definition_cache` and `source_table_columns` do I/O or read a clock):
 //! - [`source_transaction`]: a transaction of the source, decoded once and shared by all modules;
 //!   [`source_to_target_table`]: its tables, mapped to those of the target; [`log_position_range`]: its range
 //!   of the log.

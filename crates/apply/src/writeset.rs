@@ -53,8 +53,8 @@ pub struct Writeset {
     /// The accesses to the keys, one entry for each key. An entry is exclusive if any access to its key is
     /// exclusive.
     pub accesses: Vec<Access>,
-    /// Whether the transaction must run alone: after all earlier transactions and before all later ones. Used
-    /// for statements, and for rows whose keys cannot be computed.
+    /// Whether the transaction must run alone: after all earlier transactions and before all later ones. This
+    /// is the case for statements, streamed transactions, and rows of nontransactional tables.
     pub barrier: bool,
 }
 

@@ -69,7 +69,7 @@ fn flush_two(writer: &mut LogWriter, two: &[Vec<Vec<u8>>]) -> Result<()> {
 /// Returns two counts from the target: the committed rows of `t`, and the rows that open transactions have
 /// changed, including progress rows.
 async fn committed_and_open(rig: &Rig) -> Result<(u64, u64)> {
-    // Servers refresh their list of open transactions only if it was not read for 0.1 s.
+    // Servers refresh their list of open transactions only if the list was not read during the last 0.1 s.
     tokio::time::sleep(Duration::from_millis(150)).await;
     let number = async |sql: &str| -> Result<u64> {
         let lines = rig.target.sql(sql).await?;

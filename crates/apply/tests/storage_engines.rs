@@ -112,8 +112,8 @@ async fn engines_are_mixed(kind: ServerKind) -> Result<()> {
     lost_rows_are_detected(&rig).await
 }
 
-/// On a target without a binlog, changes of BLACKHOLE tables, which store no rows, need not be logged and are
-/// ignored.
+/// BLACKHOLE tables store no rows. A target without a binlog need not log the changes of such tables, so the
+/// channel ignores these changes.
 async fn rows_of_a_target_without_binlog(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &["--skip-log-bin"]).await? else { return Ok(()) };
     prepare(&rig.source).await?;

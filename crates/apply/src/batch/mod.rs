@@ -1,11 +1,11 @@
 //! Merges the row changes of a batch of transactions into few groups of many rows, which the target applies
 //! at once.
 //!
-//! A row may move past rows with which it shares no key, and never past other rows. So one group collects as
-//! many rows as possible per table and kind of change (`row_conflict_levels` computes how far rows may move).
-//! Changes of one row become close enough to be merged into one (`row_change_coalescer`). The target sees
-//! only the difference between the start and the end of the batch, in an order that violates no unique key.
-//! For an update, the target sees only the key and the changed columns (`minimal_after_image`).
+//! A row may move only past rows with which it shares no key. So one group collects as many rows as possible
+//! per table and kind of change (`row_conflict_levels` computes how far rows may move). Changes of one row
+//! become close enough to be merged into one (`row_change_coalescer`). The target sees only the difference
+//! between the start and the end of the batch, in an order that violates no unique key. For an update, the
+//! target sees only the key and the changed columns (`minimal_after_image`).
 //!
 //! Rows are slices of the log entries that contain them, so no row is copied. The plan needs only a few
 //! machine words of memory per row.

@@ -4,9 +4,9 @@
 //! change can then move to just before the second, so that both become one change. The row's other unique
 //! keys may differ between the two changes, because the merged change accesses all keys of both changes.
 //!
-//! A row that is inserted and deleted within a batch is not written, unless its table has an AUTO_INCREMENT
-//! column. If the insert into such a table were skipped, the target would assign the same number again once
-//! clients write to the target.
+//! If a row is inserted and deleted within a batch, the target gets neither change. Tables with an
+//! AUTO_INCREMENT column are an exception. If the insert into such a table were skipped, the target would
+//! assign the same number again once clients write to the target.
 //!
 //! Two changes affect the same row if the bytes of their primary keys are equal. Rows with equal hashes, or
 //! with keys that are equal only in a collation, conflict and keep their order.

@@ -50,8 +50,8 @@ struct RowSlot<'a> {
     rank: Option<Rank>,
 }
 
-/// The class of an event's rows (`whole`), and the class of the same rows if their before images are cut to
-/// the key (`cut`, with the NULL bits of the cut images).
+/// The classes of an event's rows. `whole` is the class of the uncut rows. `cut` is the class of the same
+/// rows if their before images are cut to the key, with the NULL bits of the cut images.
 #[derive(Debug, Clone, Copy)]
 struct EventClasses {
     whole: u32,

@@ -28,7 +28,7 @@ use crate::writeset::IndexId;
 /// reading the counters.
 const UNCHECKED_ROWS_MAX: u64 = 4096;
 
-/// Unless there is another reason to check, the time since the last check must be at least this many times as
+/// If there is no other reason for a check, the time since the last check must be at least this many times as
 /// long as reading the counters takes.
 const TIME_FRACTION: u32 = 20;
 

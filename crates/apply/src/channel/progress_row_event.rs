@@ -1,5 +1,5 @@
-//! The progress row of a worker. A row event changes this row. It is sent together with the row events of the
-//! data, so one statement writes the data and the progress.
+//! The progress row of a worker. A row event changes this row. The event is sent together with the row events
+//! of the data, so one statement writes the data and the progress.
 //!
 //! A separate statement would cost the target as much as the rows of a small transaction, and would need one
 //! more round trip (ADR 028). The key of the row contains the incarnation of the channel to which the worker
@@ -143,7 +143,7 @@ fn table(flavour: Flavour) -> Result<MappedTable, WireError> {
     MappedTable::new(map, body.into(), Arc::new(target)).map_err(|_| {
         WireError::malformed(
             "the table map of a channel's progress",
-            "it does not match the columns of the progress table",
+            "the table map does not match the columns of the progress table",
         )
     })
 }

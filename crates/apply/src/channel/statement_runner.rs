@@ -42,7 +42,7 @@ const FLUSH_BYTES: usize = 1 << 20;
 /// source. While the fingerprint stays the same, the channel reports the error of the statement again.
 const DIFFERENT_RESULT_PREFIX: &str = "otherwise ";
 
-/// Stored instead of a fingerprint for a statement that can be run a second time.
+/// This text is stored instead of a fingerprint for a statement that can be run a second time.
 const REPEATABLE: &str = "repeatable";
 
 /// Runs transactions that contain statements.

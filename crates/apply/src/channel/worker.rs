@@ -358,8 +358,8 @@ impl ApplyWorker {
         self.unless_stopped(self.shared.log.wait_until_acknowledged(end)).await
     }
 
-    /// Waits until the log is durable on disk up to `end`, even if the relay's ACKs promise less. Used for
-    /// changes that cannot be undone.
+    /// Waits until the log is durable on disk up to `end`, even if the relay's ACKs promise less. The worker
+    /// calls this before changes that cannot be undone.
     async fn wait_until_durable(&self, end: LogPosition) -> Result<bool, ApplyError> {
         self.unless_stopped(self.shared.log.wait_until_durable(end)).await
     }

@@ -147,7 +147,7 @@ fn row_period(
     for (source, column) in [start, end] {
         let logged = mapping.map.columns.get(source).map(|column| column.column_type);
         if logged != Some(ColumnType::Timestamp { fraction: 6 }) {
-            let reason = "a history by transaction number cannot be written as SQL; give the target's table the same \
+            let reason = "a transaction-precise history cannot be written as SQL; give the target's table the same \
                           columns as the source's table, so that its rows are applied as row events, or exclude it \
                           with a filter";
             return Err(ColumnMismatch::at(&mapping.map, source, reason.to_owned()));

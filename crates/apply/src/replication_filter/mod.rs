@@ -6,8 +6,8 @@
 //! rewrite = [{ from = "shop.orders", to = "archive.orders" }, { from = "shop.*", to = "copy.*" }]
 //! ```
 //!
-//! - A pattern is `SCHEMA.TABLE`. `*` matches any number of characters, and `?` matches one. A part in
-//!   backquotes is literal, and may contain dots.
+//! - A pattern is `SCHEMA.TABLE`. `*` matches any number of characters, and `?` matches one character. A part
+//!   in backquotes is literal, and may contain dots.
 //! - A table is applied if a rule of `include` matches or `include` is empty, and no rule of `exclude`
 //!   matches. A rule without `operations` covers all operations.
 //! - A rewrite of a table takes precedence over a rewrite of its schema. Rules match the names on the source.

@@ -24,7 +24,7 @@ pub enum StatementRoute {
     },
     /// The statement is excluded.
     Drop,
-    /// The statement can neither be executed nor be excluded, for this reason.
+    /// The statement can neither be executed nor be excluded. The text states the reason.
     Refuse(String),
 }
 

@@ -88,9 +88,9 @@ impl<T: Scheduled> Scheduler<T> {
         }
     }
 
-    /// Returns whether another transaction may be offered. The window (the transactions that were offered and
-    /// have not ended) must have room for a transaction of any size, and the workers must need more
-    /// transactions.
+    /// Returns whether another transaction may be offered. The window contains the transactions that were
+    /// offered and have not ended. It must have room for a transaction of any size. The workers must also
+    /// need more transactions.
     pub fn has_room(&self) -> bool {
         if let Core::Independent(core) = &self.core
             && core.has_enough(self.limits)

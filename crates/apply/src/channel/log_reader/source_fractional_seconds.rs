@@ -21,8 +21,8 @@ use crate::transaction_decoder::{DeclaredColumns, OldTimeDigits};
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How long the relay may take to capture the log up to the binlog position in the source's answer.
 const CAPTURE_MAX: Duration = Duration::from_secs(10);
-/// How often the reader checks the log's position while it waits until the relay has captured this part of
-/// the binlog.
+/// How often the reader checks the log's position while it waits for the relay to capture the log up to that
+/// binlog position.
 const CAPTURE_POLL: Duration = Duration::from_millis(5);
 impl ChannelReader {
     /// Reads the columns of a table from the source. `entry` contains rows of the table.
