@@ -1,8 +1,8 @@
 //! The status of the daemon, as `tailwater status` shows it.
 //!
 //! - `status_report`: collects the status from the snapshot of [`Control`].
-//! - `status_problems`: finds what is wrong, and what to do. `disk_backup_and_drift_problems`: the same for the log's
-//!   disk, backups, and checks for drift. Both do no I/O.
+//! - `status_problems`: finds what is wrong, and what to do. Does no I/O.
+//! - `disk_backup_and_drift_problems`: the same for the log's disk, backups, and checks for drift.
 //! - `log_disk`: the space of the log's disk.
 
 mod disk_backup_and_drift_problems;
