@@ -7,7 +7,7 @@
 //!   thread in `sync_thread` runs syncs for bulk data and for `ack = received`.
 //! - [`LogHandle`] and [`LogDir`] (`log_handle`) give access to the log, in the writer's process and in other
 //!   processes. [`LogReader`] reads it, with buffers from `read_buffer_pool`.
-//! - `log_figures`: the duration of syncs, the size, and the backlog of readers, for monitoring.
+//! - `log_metrics`: the duration of syncs, the size, and the backlog of readers, for monitoring.
 //! - `crash_recovery`, `newest_segment_recovery` and `torn_write` open a log after a crash, and distinguish a
 //!   torn write from damage.
 //! - `segment_files`, `index_entry_builder`, `segment_index`, `segment_index_reader`, `control_file` and
@@ -28,8 +28,8 @@ mod crash_recovery;
 mod error;
 pub mod fuzzing;
 mod index_entry_builder;
-mod log_figures;
 mod log_handle;
+mod log_metrics;
 mod log_options;
 mod log_position;
 mod log_reader;
@@ -59,8 +59,8 @@ pub use archive::{Archive, ArchiveStore};
 pub use atomic_json_file::AtomicJsonFile;
 pub use crash_recovery::{RecoveryReport, TailTruncation};
 pub use error::LogError;
-pub use log_figures::{LogFigures, ReaderBacklog, SYNC_SECONDS_BOUNDS, SyncDurations};
 pub use log_handle::{LogDir, LogHandle, PromptSyncGuard, SegmentSummary};
+pub use log_metrics::{LogFigures, ReaderBacklog, SYNC_SECONDS_BOUNDS, SyncDurations};
 pub use log_options::{AckMode, LogOptions, Retention};
 pub use log_position::{
     EntryFlags, EntryKind, LogEntry, LogPosition, SourceIdentity, SourceTail, TransactionSpan,

@@ -13,7 +13,7 @@ use crate::archive::archive_backed_directory::ArchivedDirectory;
 use crate::archive::{self, Archive, ArchiveExpiry, ArchiveOptions, ArchiveProgress, ArchiveReport};
 use crate::control_file::{self, ControlFile};
 use crate::error::LogError;
-use crate::log_figures::LogFigures;
+use crate::log_metrics::LogFigures;
 use crate::log_options::{AckMode, Retention};
 use crate::log_position::{LogEntry, LogPosition, SourceIdentity};
 use crate::log_reader::{LogReader, ReadLimit};

@@ -15,7 +15,7 @@ use crate::archive::Archive;
 use crate::archive::archive_backed_directory::ArchivedDirectory;
 use crate::control_file::ControlFile;
 use crate::error::LogError;
-use crate::log_figures::SyncDurationCounters;
+use crate::log_metrics::SyncDurationCounters;
 use crate::log_options::Retention;
 use crate::log_position::{LogEntry, LogPosition};
 use crate::persistent_readers::PersistentReaders;
