@@ -13,12 +13,12 @@ use crate::error::LogError;
 use crate::index_entry_builder::Framing;
 use crate::log_position::LogPosition;
 use crate::newest_segment_recovery;
-use crate::persistent_readers;
 use crate::segment_files::{index_name, parse_index_name, parse_segment_name, segment_name};
 use crate::segment_index::SegmentHeader;
 use crate::segment_index_reader;
 use crate::shared_log_state::{SegmentState, TailStart};
 use crate::storage::{Directory, LogFile, OpenMode};
+use crate::stored_reader_positions;
 use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// What recovery found and repaired when the log was opened.
@@ -212,7 +212,7 @@ fn remove_leftovers(
         let stale = match number {
             Some(number) => !numbers.contains(&number),
             None => atomic_json_file::replaced_by(name)
-                .is_some_and(|name| [control_file::NAME, persistent_readers::NAME].contains(&name)),
+                .is_some_and(|name| [control_file::NAME, stored_reader_positions::NAME].contains(&name)),
         };
         if !stale {
             continue;

@@ -12,7 +12,7 @@
 //!   torn write from damage.
 //! - `segment_files`, `index_entry_builder`, `segment_index`, `segment_index_reader`, `control_file` and
 //!   `atomic_json_file` define the files, and how events become index entries.
-//! - `purge_policy` purges segments, `persistent_readers` stores the positions of disconnected readers, and
+//! - `purge_policy` purges segments, `stored_reader_positions` stores the positions of disconnected readers, and
 //!   `log_verification` checks the whole log.
 //! - [`archive`] holds sealed segments in an object store, which are read like local segments.
 //! - `storage` is the interface to the disk, which is real or simulated.
@@ -36,7 +36,6 @@ mod log_reader;
 mod log_verification;
 mod log_writer;
 mod newest_segment_recovery;
-mod persistent_readers;
 mod previous_gtids;
 mod purge_policy;
 mod read_buffer_pool;
@@ -45,6 +44,7 @@ mod segment_index;
 mod segment_index_reader;
 mod shared_log_state;
 mod storage;
+mod stored_reader_positions;
 mod sync_thread;
 mod torn_write;
 
@@ -66,10 +66,10 @@ pub use log_position::{
     EntryFlags, EntryKind, LogEntry, LogPosition, SourceIdentity, SourceTail, TransactionSpan,
 };
 pub use log_reader::LogReader;
-pub use persistent_readers::PersistentReader;
 pub use purge_policy::{Purge, PurgeLimit, RetentionPin};
 pub use shared_log_state::{DurableState, LogState};
 pub use storage::blocking;
+pub use stored_reader_positions::PersistentReader;
 
 pub use log_verification::{LogProblem, Verification, VerifyProgress};
 pub use log_writer::{AppendedChunk, LogWriter};

@@ -18,13 +18,13 @@ use crate::log_options::{AckMode, Retention};
 use crate::log_position::{LogEntry, LogPosition, SourceIdentity};
 use crate::log_reader::{LogReader, ReadLimit};
 use crate::newest_segment_recovery;
-use crate::persistent_readers::{PersistentReader, PersistentReaders};
 use crate::purge_policy::{self, Purge, PurgeLimit, RetentionPin};
 use crate::segment_files::{index_name, parse_segment_name, segment_name};
 use crate::segment_index::SegmentHeader;
 use crate::segment_index_reader::{self, IndexReader};
 use crate::shared_log_state::{DurableState, LogShared, LogState, SegmentState};
 use crate::storage::{Directory, RealDirectory};
+use crate::stored_reader_positions::{PersistentReader, PersistentReaders};
 use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
 /// The properties of a segment that `tailwater log ls` prints.

@@ -8,11 +8,11 @@ use crate::archive::{self, Archive};
 use crate::error::LogError;
 use crate::log_options::Retention;
 use crate::log_position::LogPosition;
-use crate::persistent_readers::PersistentReader;
 use crate::segment_files::{index_name, segment_name};
 use crate::segment_index_reader;
 use crate::shared_log_state::LogShared;
 use crate::storage::{Directory, OpenMode};
+use crate::stored_reader_positions::PersistentReader;
 
 /// A reader that is disconnected for longer than this does not prevent a purge by the configured limits any
 /// more. It still prevents a purge by an operator.

@@ -18,11 +18,11 @@ use crate::error::LogError;
 use crate::log_metrics::SyncDurationCounters;
 use crate::log_options::Retention;
 use crate::log_position::{LogEntry, LogPosition};
-use crate::persistent_readers::PersistentReaders;
 use crate::purge_policy::ReaderPin;
 use crate::segment_files::{index_name, segment_name};
 use crate::segment_index::{IndexRecord, SegmentHeader};
 use crate::storage::{Directory, LogFile, blocking};
+use crate::stored_reader_positions::PersistentReaders;
 use crate::sync_thread::SyncQueue;
 
 /// The position up to which the log is durable, and whether this position can still advance.
