@@ -2,7 +2,7 @@
 //!
 //! - [`router`]: the routes. The middleware of the HTTP API checks the caller of each request before.
 //! - `visitor`: who looks at the page, and what they may do. `login`: the form for the token.
-//! - `frame`: what all views share. `overview_view`, `cluster_graph`, `log_view`, `channel_view`,
+//! - `frame`: what all views share. `overview_view`, `cluster_graph`, `captured_log_view`, `channel_view`,
 //!   `failover_view`, `run_view`, `binlog_server_view`, `settings_view`, `transactions_view`: what each view
 //!   shows, from the types of the daemon. Pure.
 //! - `view_routes`: the requests for views. `channel_actions`, `failover_actions`: dialogs, and what they do.
@@ -13,6 +13,7 @@
 
 mod assets;
 mod binlog_server_view;
+mod captured_log_view;
 mod channel_actions;
 mod channel_view;
 mod chart_data;
@@ -23,7 +24,6 @@ mod entered_fields;
 mod failover_actions;
 mod failover_view;
 mod frame;
-mod log_view;
 mod login;
 mod overview_view;
 mod page_error;

@@ -7,6 +7,7 @@ use tailwater_daemon::api::daemon_snapshot::DaemonSnapshot;
 use tailwater_daemon::api::daemon_status::{DaemonStatus, LogDiskStatus, StatusProblem};
 use tailwater_topology::TopologyNode;
 
+use super::captured_log_view::SourceRow;
 use super::channel_view::ChannelRow;
 use super::chart_data::{ChartFigure, lag_chart, write_chart};
 use super::cluster_graph::{
@@ -14,7 +15,6 @@ use super::cluster_graph::{
 };
 use super::display_format::{UNKNOWN, behind, lag, path_segment, uptime};
 use super::frame::{Health, PageFrame};
-use super::log_view::SourceRow;
 
 /// The overview.
 #[derive(Debug, Template)]

@@ -17,11 +17,11 @@ use tailwater_manager::model::{Audit, RunKind};
 
 use super::PageState;
 use super::binlog_server_view::BinlogServerList;
+use super::captured_log_view::{LogDetail, LogList, SourceRow};
 use super::channel_view::{ChannelDetail, ChannelList};
 use super::display_format::path_segment;
 use super::failover_view::{ClusterDetail, ClusterList, ClusterRow, run_path};
 use super::frame::PageFrame;
-use super::log_view::{LogDetail, LogList, SourceRow};
 use super::overview_view::Overview;
 use super::page_error::PageError;
 use super::run_view::RunDetail;
