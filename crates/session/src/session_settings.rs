@@ -11,11 +11,11 @@
 //! variables that sessions do not set, with the reason. A test reads all session variables of each server. It
 //! fails if a variable is in neither list.
 
-mod all_session_variables;
+mod required_variable_values;
 
 use tailwater_wire::Flavour;
 
-pub use all_session_variables::{
+pub use required_variable_values::{
     AcceptedValues, SETTINGS, SessionSetting, SettingNeed, SettingServers, UNCHANGED,
 };
 
