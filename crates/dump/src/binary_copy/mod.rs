@@ -12,7 +12,7 @@ mod version_check;
 use tailwater_session::Connection;
 
 use tailwater_tables::error::BulkError;
-use tailwater_tables::snapshot::channel_target_position;
+use tailwater_tables::snapshot::gtids_applied_without_binlog;
 
 /// The position of the copied data in the history of the source.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -32,7 +32,7 @@ pub struct BinaryCopyPosition {
 /// # Errors
 /// [`BulkError::BinaryUnsupported`]; [`BulkError::Session`].
 async fn refuse_channel_target(source: &mut Connection) -> Result<(), BulkError> {
-    let channels = channel_target_position::unlogged_channels(source).await?;
+    let channels = gtids_applied_without_binlog::unlogged_channels(source).await?;
     if channels.is_empty() {
         return Ok(());
     }

@@ -72,7 +72,7 @@ pub struct DumpOptions {
     /// Pauses the dump between chunks.
     pub throttle: Arc<Throttle>,
     /// Names of channels that are paused for the dump. They apply transactions to this server without writing
-    /// its binlog ([`tailwater_tables::snapshot::channel_target_position`]).
+    /// its binlog ([`tailwater_tables::snapshot::gtids_applied_without_binlog`]).
     pub channels_stopped: Vec<String>,
     /// The dump cancels this token when the snapshot is taken, so that the caller can resume the paused
     /// channels.

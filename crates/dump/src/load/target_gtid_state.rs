@@ -8,7 +8,7 @@ use tailwater_wire::gtid::{MariadbPosition, MysqlGtidSet};
 
 use super::dump_contents::DumpContents;
 use tailwater_tables::error::BulkError;
-use tailwater_tables::snapshot::channel_target_position;
+use tailwater_tables::snapshot::gtids_applied_without_binlog;
 use tailwater_wire::sql_quote::string_literal;
 
 /// Returns the GTID set of a dump, if it can be set on the target.
@@ -85,7 +85,7 @@ pub(super) async fn set(connection: &mut Connection, state: &str, finished: bool
         Flavour::MariaDb => {
             let now = connection.query("SELECT @@GLOBAL.gtid_slave_pos").await?;
             let all = match MariadbPosition::parse(state) {
-                Ok(_) => channel_target_position::merge_applied(now.scalar().unwrap_or_default(), state),
+                Ok(_) => gtids_applied_without_binlog::merge_applied(now.scalar().unwrap_or_default(), state),
                 // The set cannot be parsed; the server's error will say what is wrong with it.
                 Err(_) => state.to_owned(),
             };

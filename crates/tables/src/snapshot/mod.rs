@@ -4,11 +4,11 @@
 //!   them.
 //! - [`snapshot_acquisition`]: executes a plan, and the next one if the server refuses it.
 //! - [`table_list`]: the objects that exist at the snapshot's point in time.
-//! - [`channel_target_position`], [`log_slave_updates_off`]: servers whose binlog and GTIDs do not cover all
+//! - [`gtids_applied_without_binlog`], [`log_slave_updates_off`]: servers whose binlog and GTIDs do not cover all
 //!   of their data.
 //! - [`table_metadata_locks`]: keeps table definitions unchanged until each table is finished.
 
-pub mod channel_target_position;
+pub mod gtids_applied_without_binlog;
 pub mod log_slave_updates_off;
 pub mod snapshot_acquisition;
 pub mod snapshot_methods;

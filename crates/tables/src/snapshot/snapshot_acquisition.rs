@@ -11,7 +11,7 @@ use tailwater_wire::Flavour;
 use tailwater_wire::protocol::ServerStatus;
 use tracing::{info, warn};
 
-use super::channel_target_position;
+use super::gtids_applied_without_binlog;
 use super::log_slave_updates_off::{self, ReplicaLogging};
 use super::snapshot_methods::{
     LockWait, ServerCapabilities, SnapshotAction, SnapshotMethod, SnapshotPlan, WriterEffect, plans,
@@ -57,7 +57,7 @@ pub struct SnapshotOptions {
     /// Tables of the selection that interrupted work has finished. They are not read.
     pub finished: HashSet<TableName>,
     /// Names of channels that are paused until the snapshot is taken. They apply to this server without
-    /// writing its binlog, see [`super::channel_target_position`].
+    /// writing its binlog, see [`super::gtids_applied_without_binlog`].
     pub channels_stopped: Vec<String>,
 }
 
@@ -89,7 +89,7 @@ impl Snapshot {
     pub async fn take(options: &SnapshotOptions) -> Result<Self, BulkError> {
         let mut control = connect_control(options).await?;
         let mut capabilities = capabilities(&mut control).await?;
-        let channels = channel_target_position::unlogged_channels(&mut control).await?;
+        let channels = gtids_applied_without_binlog::unlogged_channels(&mut control).await?;
         let unlogged_channel = match channels.iter().all(|channel| options.channels_stopped.contains(channel))
         {
             _ if channels.is_empty() => UnloggedChannel::No,
@@ -186,7 +186,7 @@ pub async fn capabilities(connection: &mut Connection) -> Result<ServerCapabilit
     };
     let reload = has(AccountPurpose::Snapshot).await?;
     let backup_admin = flavour == Flavour::MySql && has(AccountPurpose::BlockDdl).await?;
-    let unlogged = !channel_target_position::unlogged_channels(connection).await?.is_empty();
+    let unlogged = !gtids_applied_without_binlog::unlogged_channels(connection).await?.is_empty();
     let replicated_unlogged = log_slave_updates_off::commits_unlogged(connection).await?;
     Ok(ServerCapabilities { flavour, binlog, reload, backup_admin, unlogged, replicated_unlogged })
 }
@@ -506,7 +506,8 @@ async fn mariadb_position(
     };
     if unlogged_channel == UnloggedChannel::Stopped {
         let applied = control.query("SELECT @@GLOBAL.gtid_slave_pos").await?;
-        gtid_set = channel_target_position::merge_applied(&gtid_set, applied.scalar().unwrap_or_default());
+        gtid_set =
+            gtids_applied_without_binlog::merge_applied(&gtid_set, applied.scalar().unwrap_or_default());
     } else {
         match log_slave_updates_off::of(control).await? {
             ReplicaLogging::Logged => {}
