@@ -3,9 +3,9 @@
 mod column_preflight;
 mod ddl_effect_on_fractional_seconds;
 mod ddl_scan;
+mod earlier_log_entry_lookup;
 mod filtered_target_tables;
 mod large_transaction_reader;
-mod log_entry_access;
 mod prepared_xa_transactions;
 mod source_fractional_seconds;
 mod streamed_transaction_queue;
@@ -240,7 +240,7 @@ impl ChannelReader {
             ..DecodeLimits::default()
         };
         let mut decoder = Decoder::new(flavour, limits, KEY_SEED);
-        if let Some(event) = log_entry_access::format_description(&setup.log, low)? {
+        if let Some(event) = earlier_log_entry_lookup::format_description(&setup.log, low)? {
             decoder.format_description(&event).map_err(|error| at(low, error))?;
         }
         let target = TargetTables::new(connection, setup.filters.clone(), low, Arc::clone(&setup.shared))?;

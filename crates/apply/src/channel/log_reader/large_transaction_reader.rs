@@ -7,7 +7,7 @@ use tailwater_wire::binlog_event::EventHeader;
 use tokio::sync::{mpsc, oneshot};
 
 use super::streamed_transaction_queue::{STREAMED_BYTES_MAX, StreamedStep};
-use super::{ChannelReader, log_entry_access};
+use super::{ChannelReader, earlier_log_entry_lookup};
 use crate::channel::statement_filter::filter_step;
 use crate::error::ApplyError;
 use crate::source_transaction::{ApplyStep, TransactionContent};
@@ -20,7 +20,8 @@ impl ChannelReader {
         entry: &LogEntry,
         out: mpsc::Sender<StreamedStep>,
     ) -> Result<(), ApplyError> {
-        let mut log = log_entry_access::reopen(&self.setup.log, entry, &self.setup.shared.options.name)?;
+        let mut log =
+            earlier_log_entry_lookup::reopen(&self.setup.log, entry, &self.setup.shared.options.name)?;
         let mut transaction = TransactionReader::new(entry);
         while let Some(header) = log.next_event()? {
             transaction.event(whole_event(&mut log, &header)?);
@@ -103,7 +104,8 @@ impl ChannelReader {
     /// Returns the part of an XA transaction that the log entry contains; `None` if the entry contains a
     /// normal transaction. The entry must be durable.
     pub(super) fn xa_content(&self, entry: &LogEntry) -> Result<Option<TransactionContent>, ApplyError> {
-        let mut log = log_entry_access::reopen(&self.setup.log, entry, &self.setup.shared.options.name)?;
+        let mut log =
+            earlier_log_entry_lookup::reopen(&self.setup.log, entry, &self.setup.shared.options.name)?;
         let mut opening = XaPartReader::new(entry);
         while let Some(header) = log.next_event()?.filter(|_| !opening.is_over()) {
             if opening.wants(&header) {

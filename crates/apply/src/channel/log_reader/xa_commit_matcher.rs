@@ -6,7 +6,7 @@ use tailwater_log::{LogEntry, LogPosition};
 use tracing::debug;
 
 use super::prepared_xa_transactions::{PreparedXa, RowSource};
-use super::{ChannelReader, log_entry_access};
+use super::{ChannelReader, earlier_log_entry_lookup};
 use crate::error::ApplyError;
 use crate::source_transaction::{Transaction, TransactionContent, XaPrepareEntry};
 use crate::transaction_decoder::Decoded;
@@ -106,7 +106,8 @@ impl ChannelReader {
         transaction: &mut Transaction,
     ) -> Result<(), ApplyError> {
         let PreparedXa { span, source: RowSource { entry, .. } } = xa;
-        let mut log = log_entry_access::reopen(&self.setup.log, entry, &self.setup.shared.options.name)?;
+        let mut log =
+            earlier_log_entry_lookup::reopen(&self.setup.log, entry, &self.setup.shared.options.name)?;
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
         let bytes = if large { Bytes::new() } else { log.read_entry(0)? };
         loop {
