@@ -2,7 +2,7 @@
 //! at once.
 //!
 //! A row may move only past rows with which it shares no key. So one group collects as many rows as possible
-//! per table and kind of change (`row_conflict_levels` computes how far rows may move). Changes of one row
+//! per table and kind of change (`row_reorder_limits` computes how far rows may move). Changes of one row
 //! become close enough to be merged into one (`row_change_coalescer`). The target sees only the difference
 //! between the start and the end of the batch, in an order that violates no unique key. For an update, the
 //! target sees only the key and the changed columns (`minimal_after_image`).
@@ -17,9 +17,9 @@ mod minimal_after_image;
 mod primary_key_sort;
 mod primary_key_values;
 mod row_change_coalescer;
-mod row_conflict_levels;
 mod row_group_builder;
 mod row_group_properties;
+mod row_reorder_limits;
 #[cfg(test)]
 pub(crate) mod tests;
 
