@@ -18,7 +18,7 @@ mod primary_key_sort;
 mod primary_key_values;
 mod row_change_coalescer;
 mod row_group_builder;
-mod row_group_properties;
+mod row_grouping_criteria;
 mod row_reorder_limits;
 #[cfg(test)]
 pub(crate) mod tests;

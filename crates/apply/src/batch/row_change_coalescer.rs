@@ -18,7 +18,7 @@ use tailwater_wire::binlog_event::RowsKind;
 
 use super::batch_plan::{PlannedRow, RowImage};
 use super::primary_key_values::{holds, is_full};
-use super::row_group_properties::{RowClass, SlotAddress};
+use super::row_grouping_criteria::{RowClass, SlotAddress};
 use crate::source_transaction::RowChanges;
 use crate::writeset::Access;
 

@@ -13,7 +13,7 @@ use super::minimal_after_image::{self, changed};
 use super::primary_key_sort::Rank;
 use super::primary_key_values::is_full;
 use super::row_change_coalescer::{CombinedChange, PendingChange, PendingChanges, combine};
-use super::row_group_properties::{RowClass, SlotAddress};
+use super::row_grouping_criteria::{RowClass, SlotAddress};
 use super::row_reorder_limits::ConflictLevels;
 use crate::source_transaction::RowChanges;
 use crate::writeset::Access;
