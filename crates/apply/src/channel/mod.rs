@@ -9,7 +9,7 @@
 //!   (few round trips) and `affected_rows_check` (whether all rows were changed).
 //! - `statement_runner`, `source_statement_session`, `statement_filter`, `ddl_object_fingerprint`,
 //!   `ddl_intent_retention`, `channel_lock`: transactions that are logged as statements instead of rows.
-//! - `progress_store`, `progress_row_event`: the progress on the target. `target_gtid_queries`,
+//! - `progress_store`, `worker_progress_row`: the progress on the target. `target_gtid_queries`,
 //!   `gtid_next_session`: the GTIDs of the target. `applied_gtid_tracker`: the applied GTIDs, which
 //!   `target_gtid_publisher` sets on the target. `applied_log_retention`: which part of the log is kept for a
 //!   target that loses commits. `transaction_rate`: throughput; [`source_clock`]: lag. `rejected_row_search`:
@@ -38,7 +38,6 @@ mod log_durability_wait;
 mod log_reader;
 mod multi_statement_packets;
 mod nontransactional_rows;
-mod progress_row_event;
 mod progress_store;
 mod rejected_row_search;
 mod repeatable_statement;
@@ -60,6 +59,7 @@ mod transaction_rate;
 mod worker;
 mod worker_activity;
 mod worker_pool;
+mod worker_progress_row;
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@
 //! Opening the store takes the channel over. The takeover waits until running transactions have committed.
 //! After the takeover, no earlier process can commit. If a connection breaks during a commit, the channel
 //! takes itself over again and then reads whether the commit succeeded. Workers update their row by a [row
-//! event](super::progress_row_event). The key of the row contains the channel's incarnation, so after a
+//! event](super::worker_progress_row). The key of the row contains the channel's incarnation, so after a
 //! takeover an earlier worker finds no row. If an SQL statement writes the progress, the row has incarnation
 //! 0. The statement then checks that no other process has taken the channel over.
 //!
@@ -23,7 +23,7 @@ use tailwater_wire::Flavour;
 
 use super::channel_options::GtidMode;
 use super::hex_literal::hex;
-use super::progress_row_event::ProgressRow;
+use super::worker_progress_row::ProgressRow;
 use crate::applied_transactions::AppliedSet;
 use crate::error::ApplyError;
 use tailwater_wire::sql_quote::portable_literal;
