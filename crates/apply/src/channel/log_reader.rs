@@ -4,11 +4,11 @@ mod column_preflight;
 mod ddl_effect_on_fractional_seconds;
 mod ddl_scan;
 mod earlier_log_entry_lookup;
-mod filtered_target_tables;
 mod large_transaction_reader;
 mod prepared_xa_transactions;
 mod source_fractional_seconds;
 mod streamed_transaction_queue;
+mod target_table_lookup;
 mod transaction_memory_budget;
 mod xa_commit_matcher;
 
@@ -25,9 +25,9 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use self::ddl_scan::DefinitionScan;
-use self::filtered_target_tables::TargetTables;
 use self::prepared_xa_transactions::{PreparedXas, RowSource};
 pub(super) use self::streamed_transaction_queue::StreamedStep;
+use self::target_table_lookup::TargetTables;
 pub(super) use self::transaction_memory_budget::BudgetedTransaction;
 use self::transaction_memory_budget::MemoryBudget;
 use super::channel_options::{GtidMode, UntilCondition};
