@@ -25,16 +25,16 @@
 
 mod column_assignment;
 mod column_compatibility;
-mod contiguous_row_image;
 mod json_number_precision;
 mod literal_writer;
+mod row_image_bytes;
 mod statement_text;
 mod statement_writer;
 mod system_versioned_table;
 
 pub use column_assignment::SqlMapping;
 pub(crate) use column_assignment::mapping;
-pub use contiguous_row_image::RowImageBytes;
+pub use row_image_bytes::RowImageBytes;
 pub use statement_writer::SqlWriter;
 pub use system_versioned_table::SqlPart;
 

@@ -8,8 +8,8 @@ use tailwater_wire::row_event::{ColumnType, Image, TableMap};
 use tailwater_wire::{Flavour, WireError};
 
 use super::column_assignment::{ColumnTarget, SqlMapping};
-use super::contiguous_row_image::RowImageBytes;
 use super::literal_writer::{LiteralRole, put_literal};
+use super::row_image_bytes::RowImageBytes;
 use super::statement_text::SqlText;
 use super::system_versioned_table::{GeneratedHistory, SqlPart};
 use super::{LAX, LongSqlStatement, STRICT, SqlStatement};

@@ -25,7 +25,7 @@ use tailwater_wire::event_printer::PrintError;
 use tailwater_wire::row_event::{BinlogValue, Image};
 
 use super::column_assignment::{RowPeriod, SqlMapping};
-use super::contiguous_row_image::RowImageBytes;
+use super::row_image_bytes::RowImageBytes;
 use crate::batch::{PlannedRow, RowGroup, RowImage};
 
 /// Microseconds in a second.
