@@ -6,7 +6,7 @@ use tailwater_wire::row_event::{BinlogValue, Image, ImageCell, JsonBinary, JsonD
 
 use super::column_assignment::ColumnTarget;
 use super::json_number_precision;
-use super::statement_text::SqlText;
+use super::sql_text_with_long_values::SqlText;
 
 /// The maximum length of a decompressed value or a JSON document, in bytes.
 const VALUE_BYTES_MAX: usize = 1 << 30;

@@ -28,7 +28,7 @@ mod column_compatibility;
 mod json_number_precision;
 mod literal_writer;
 mod row_image_bytes;
-mod statement_text;
+mod sql_text_with_long_values;
 mod statement_writer;
 mod system_versioned_table;
 
@@ -52,7 +52,7 @@ pub struct SqlStatement {
 /// A statement whose long values are copied only while it is sent.
 #[derive(Debug)]
 pub struct LongSqlStatement<'v> {
-    text: statement_text::SqlText<'v>,
+    text: sql_text_with_long_values::SqlText<'v>,
     /// See [`SqlStatement::rows`].
     pub rows: Option<u64>,
 }

@@ -10,7 +10,7 @@ use tailwater_wire::{Flavour, WireError};
 use super::column_assignment::{ColumnTarget, SqlMapping};
 use super::literal_writer::{LiteralRole, put_literal};
 use super::row_image_bytes::RowImageBytes;
-use super::statement_text::SqlText;
+use super::sql_text_with_long_values::SqlText;
 use super::system_versioned_table::{GeneratedHistory, SqlPart};
 use super::{LAX, LongSqlStatement, STRICT, SqlStatement};
 use crate::batch::{PlannedRow, RowGroup};
