@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::batch_size_tuner::BatchLimits;
-use super::shared_key_batches::KeyedBatches;
+use super::batches_by_shared_key::KeyedBatches;
 use super::source_order_runs::{AcceptedRun, LogRuns, StartedRun};
 use super::transaction_batch::{BatchId, BatchTotals, Scheduled, TransactionBatch};
 

@@ -9,7 +9,7 @@
 //!   log order. Transactions that conflict with an earlier unfinished run are deferred until that run has
 //!   committed. The rest of the batch executes in parallel with that run.
 //! - [`CommitOrder::Independent`] (`independent_commit_order`): batches collect transactions that share keys
-//!   (`shared_key_batches`), and a batch waits only for batches with which it conflicts. While there is a
+//!   (`batches_by_shared_key`), and a batch waits only for batches with which it conflicts. While there is a
 //!   backlog and no batch is held up, this order uses runs of the log too.
 //!
 //! The channel offers decoded transactions while there [is room](Scheduler::has_room), and gives the
@@ -20,10 +20,10 @@
 
 mod batch_conflict_index;
 mod batch_size_tuner;
+mod batches_by_shared_key;
 mod concurrency_tuner;
 mod independent_commit_order;
 mod scheduler_options;
-mod shared_key_batches;
 mod source_order_conflict_index;
 mod source_order_runs;
 mod transaction_batch;
