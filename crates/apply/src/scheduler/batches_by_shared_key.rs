@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::batch_conflict_index::{BatchKeys, BatchSlot, BatchSlots, ConflictIndex, KeyUsers};
 use super::batch_size_tuner::BatchLimits;
-use super::source_order_runs::ConflictingRuns;
+use super::source_order_batches::ConflictingRuns;
 use super::transaction_batch::{BatchId, BatchTotals, Scheduled, TransactionBatch, TransactionWeight};
 use crate::writeset::Writeset;
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::batch_size_tuner::BatchLimits;
 use super::batches_by_shared_key::KeyedBatches;
-use super::source_order_runs::{AcceptedRun, LogRuns, StartedRun};
+use super::source_order_batches::{AcceptedRun, LogRuns, StartedRun};
 use super::transaction_batch::{BatchId, BatchTotals, Scheduled, TransactionBatch};
 
 /// The maximum number of checks whether the waiting batches have yielded. A batch that has not yielded after
@@ -19,7 +19,7 @@ const RUN_TRANSACTIONS_MIN: usize = 64;
 /// The independent commit order.
 ///
 /// Groups wait only for groups with which they conflict, but groups are small. While there is more work than
-/// the workers can handle, waits cost nothing. The log is then applied in [runs](super::source_order_runs).
+/// the workers can handle, waits cost nothing. The log is then applied in [runs](super::source_order_batches).
 /// Runs are several times as large as groups, because transactions that conflict with the previous run move
 /// to the end of their run.
 ///

@@ -5,7 +5,7 @@
 //! target. Two transactions that share a key, at least one of them exclusively, keep their order. Either both
 //! are in one batch, in log order, or the batch of the later transaction waits for the batch of the earlier
 //! transaction. What "waits" means depends on the commit order:
-//! - [`CommitOrder::Source`] (`source_order_runs`): batches are consecutive runs of the log, and commit in
+//! - [`CommitOrder::Source`] (`source_order_batches`): batches are consecutive runs of the log, and commit in
 //!   log order. Transactions that conflict with an earlier unfinished run are deferred until that run has
 //!   committed. The rest of the batch executes in parallel with that run.
 //! - [`CommitOrder::Independent`] (`independent_commit_order`): batches collect transactions that share keys
@@ -24,15 +24,15 @@ mod batches_by_shared_key;
 mod concurrency_tuner;
 mod independent_commit_order;
 mod scheduler_options;
+mod source_order_batches;
 mod source_order_conflict_index;
-mod source_order_runs;
 mod transaction_batch;
 
 use self::batch_size_tuner::{BatchLimits, BatchSizing};
 use self::concurrency_tuner::Parallelism;
 use self::independent_commit_order::IndependentOrder;
 pub use self::scheduler_options::{CommitOrder, SchedulerOptions};
-use self::source_order_runs::LogRuns;
+use self::source_order_batches::LogRuns;
 use self::transaction_batch::BatchTotals;
 pub use self::transaction_batch::{BatchId, BatchTiming, Scheduled, TransactionBatch, TransactionWeight};
 
