@@ -13,7 +13,7 @@ use tailwater_sandbox::{Server, ServerKind, require, shared};
 use tailwater_session::{ConnectOptions, Connection, TextRow};
 use tailwater_wire::Flavour;
 
-use crate::logged_row_changes::{row_changes, targets};
+use crate::row_changes_from_binlog::{row_changes, targets};
 
 on_each_server!(
     a_database_becomes_another,

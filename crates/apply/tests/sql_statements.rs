@@ -11,7 +11,7 @@ use tailwater_session::{ConnectOptions, Connection};
 use tailwater_wire::Flavour;
 
 use crate::binlog_statements::{applier, compare, execute, prepare, rows_of, start};
-use crate::logged_row_changes::{row_changes, targets};
+use crate::row_changes_from_binlog::{row_changes, targets};
 
 on_each_server!(every_type_is_applied_by_sql_and_by_binlog);
 
