@@ -5,6 +5,7 @@
 extern crate tailwater_sandbox;
 
 mod alternation_with_native_replication;
+mod batch_plans_as_sql;
 mod binlog_event_reader;
 mod binlog_file_decoding;
 mod binlog_statements;
@@ -37,7 +38,6 @@ mod row_changes_from_binlog;
 mod rows_updated_twice_by_one_event;
 mod sample_application;
 mod scheduled_events;
-mod sql_statements;
 mod storage_engines;
 mod system_versioned_tables;
 mod table_definition_cache;
