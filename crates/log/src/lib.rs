@@ -12,8 +12,8 @@
 //!   torn write from damage.
 //! - `segment_files`, `index_entry_builder`, `segment_index`, `segment_index_reader`, `control_file` and
 //!   `atomic_json_file` define the files, and how events become index entries.
-//! - `purge_policy` purges segments, `stored_reader_positions` stores the positions of disconnected readers, and
-//!   `log_verification` checks the whole log.
+//! - `purge_policy` purges segments, `stored_reader_positions` stores the positions of disconnected readers,
+//!   and `log_verification` checks the whole log.
 //! - [`archive`] holds sealed segments in an object store, which are read like local segments.
 //! - `storage` is the interface to the disk, which is real or simulated.
 //!

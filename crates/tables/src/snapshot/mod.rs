@@ -4,8 +4,8 @@
 //!   them.
 //! - [`snapshot_acquisition`]: executes a plan, and the next one if the server refuses it.
 //! - [`table_list`]: the objects that exist at the snapshot's point in time.
-//! - [`gtids_applied_without_binlog`], [`log_slave_updates_off`]: servers whose binlog and GTIDs do not cover all
-//!   of their data.
+//! - [`gtids_applied_without_binlog`], [`log_slave_updates_off`]: servers whose binlog and GTIDs do not cover
+//!   all of their data.
 //! - [`table_metadata_locks`]: keeps table definitions unchanged until each table is finished.
 
 pub mod gtids_applied_without_binlog;
