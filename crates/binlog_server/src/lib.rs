@@ -7,7 +7,7 @@
 //! - [`stream_filter`]: which events of the log go into one client's stream, and which artificial events are
 //!   added.
 //! - [`client_error`]: errors sent to a client.
-//! - [`capture_as_receiver`]: a trait for the capture that writes the log.
+//! - [`receiver_status`]: a trait for the capture that writes the log.
 //!
 //! Modules with I/O:
 //! - [`listener`]: the listener, and the state that connections share: `connected_clients` (connected
@@ -19,7 +19,6 @@
 
 pub mod binlog_file_list;
 mod binlog_sender;
-pub mod capture_as_receiver;
 mod client_command_loop;
 pub mod client_error;
 pub mod client_statement;
@@ -31,11 +30,12 @@ pub mod listener;
 mod log_snapshot;
 mod purge_binary_logs;
 mod reader_wakeup_limiter;
+pub mod receiver_status;
 mod status_collector;
 pub mod stream_filter;
 pub mod stream_start;
 
-pub use capture_as_receiver::{LogReceiver, ReceiverFailure, ReceiverState, ReceiverStatus};
 pub use connected_clients::{StreamReader, StreamReaders};
 pub use error::BinlogServerError;
 pub use listener::{BinlogServer, BoundServer, ServeOptions, ServedLog};
+pub use receiver_status::{LogReceiver, ReceiverFailure, ReceiverState, ReceiverStatus};

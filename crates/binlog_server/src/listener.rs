@@ -22,8 +22,8 @@ use super::client_command_loop::run_client_loop;
 use super::connected_clients::{ClientRegistry, StreamReaders};
 use super::log_snapshot::{LogSnapshot, SegmentHeads};
 use super::reader_wakeup_limiter::WakeupPacer;
-use crate::capture_as_receiver::LogReceiver;
 use crate::error::BinlogServerError;
+use crate::receiver_status::LogReceiver;
 
 /// What the binlog server needs to know before it listens: address, identity, accounts and limits.
 #[derive(Debug, Clone)]

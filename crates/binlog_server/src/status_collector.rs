@@ -14,7 +14,7 @@ use super::client_statement::{
 use super::connected_clients::ConnectedClient;
 use super::listener::ServerShared;
 use super::stream_start::LogHistory;
-use crate::capture_as_receiver::ReceiverState;
+use crate::receiver_status::ReceiverState;
 
 /// The error number that a replica shows for a broken connection to its source.
 const CONNECTION_LOST: u16 = 2013;
