@@ -11,7 +11,7 @@
 //! - `system_variables`, `show_statement_results`, `show_replica_status`: the results.
 
 mod like_and_where_filter;
-mod server_status_data;
+mod queryable_server_state;
 mod session_variables;
 mod show_replica_status;
 mod show_statement_results;
@@ -24,7 +24,7 @@ mod system_variables;
 #[cfg(test)]
 mod tests;
 
-pub use server_status_data::{
+pub use queryable_server_state::{
     ProcessView, ReceiverError, ReceiverView, ReplicaView, ServedGtids, ServerView,
 };
 pub use session_variables::{SqlValue, StatementSession};

@@ -4,7 +4,7 @@
 
 use tailwater_wire::Flavour;
 
-use super::server_status_data::{ServedGtids, ServerView};
+use super::queryable_server_state::{ServedGtids, ServerView};
 use super::session_variables::SqlValue;
 use super::sql_date_time;
 use super::statement_result::ResultRows;

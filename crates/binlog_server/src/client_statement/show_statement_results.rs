@@ -5,7 +5,7 @@ use tailwater_wire::Flavour;
 use tailwater_wire::sql_quote::quote_identifier;
 
 use super::like_and_where_filter::ShowFilter;
-use super::server_status_data::{ServedGtids, ServerView};
+use super::queryable_server_state::{ServedGtids, ServerView};
 use super::session_variables::SqlValue;
 use super::show_replica_status;
 use super::statement_parser::Show;

@@ -3,7 +3,7 @@
 use sqlparser::tokenizer::{Token, Word};
 use tailwater_wire::gtid::MysqlGtidSet;
 
-use super::server_status_data::ServerView;
+use super::queryable_server_state::ServerView;
 use super::session_variables::{SqlValue, StatementSession};
 use super::sql_date_time;
 use super::statement_tokens::{ParseResult, Tokens, WHAT_THIS_IS};

@@ -3,7 +3,7 @@
 use tailwater_session::session_settings;
 use tailwater_wire::Flavour;
 
-use super::server_status_data::{ServedGtids, ServerView};
+use super::queryable_server_state::{ServedGtids, ServerView};
 use super::session_variables::{SqlValue, StatementSession};
 use super::statement_tokens::{ParseResult, WHAT_THIS_IS};
 use crate::client_error::{ClientError, quoted};
