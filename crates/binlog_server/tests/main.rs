@@ -1,7 +1,6 @@
 //! Tests in which replicas, mysqlbinlog and monitoring read the log that a capture writes from a real server.
 //! Connections, clients and logs also fail.
 
-mod binlog_event_features;
 mod binlog_server_with_replicas;
 mod broken_network_links;
 mod capture_source_change;
@@ -13,6 +12,7 @@ mod mysqlbinlog;
 mod native_replicas;
 mod replica_streams;
 mod replicas_of_archived_segments;
+mod replication_of_all_binlog_features;
 mod stream_comparison_with_source;
 // Real servers, and captures of them.
 #[path = "../../capture/tests/capture_test_source.rs"]

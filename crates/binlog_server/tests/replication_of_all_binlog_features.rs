@@ -195,7 +195,7 @@ fn binlog_features_reach_replicas_of_mariadb_1011() -> Result<()> {
 #[test]
 fn binlog_features_reach_replicas_of_mariadb_118() -> Result<()> {
     if is_skipped_in_ci(
-        "binlog_event_features::binlog_features_reach_replicas_of_mariadb_118",
+        "replication_of_all_binlog_features::binlog_features_reach_replicas_of_mariadb_118",
         "the same test on MariaDB 10.11",
     ) {
         return Ok(());
