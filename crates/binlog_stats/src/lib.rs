@@ -6,7 +6,7 @@
 //!
 //! - Input: `local_binlog_reader` passes the events of a log or of binlog files to a collector,
 //!   `server_binlog_reader` those of a server's binlog, `recent_log_reader` the newest ones of a log in use.
-//! - `stats_collector`: turns events into transactions. `event_content_reader`: the content of an event.
+//! - `stats_collector`: turns events into transactions. `incremental_event_parser`: the content of an event.
 //!   `transaction_stats`: one transaction. `statement_classifier`: the kind of a statement.
 //! - `transaction_totals`, with `table_stats`, `top_n_list`, `commit_timeline`: sums over all transactions.
 //! - `stats_report`: the result. `notable_findings`: the notable facts in it.
@@ -17,7 +17,7 @@ pub mod chart_scale;
 mod commit_timeline;
 pub mod display_labels;
 mod error;
-mod event_content_reader;
+mod incremental_event_parser;
 mod local_binlog_reader;
 mod local_time;
 mod notable_findings;

@@ -9,7 +9,7 @@ use tailwater_wire::event_printer::EventLocation;
 use tailwater_wire::transaction_boundary::{TransactionStart, TransactionStep, TransactionTracker};
 use tailwater_wire::{Flavour, WireError};
 
-use crate::event_content_reader::{EventContent, RowsEventReader, extend_table_map};
+use crate::incremental_event_parser::{EventContent, RowsEventReader, extend_table_map};
 use crate::stats_report::BinlogReport;
 use crate::table_stats::TableRegistry;
 use crate::transaction_stats::TransactionStats;

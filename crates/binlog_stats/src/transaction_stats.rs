@@ -9,7 +9,7 @@ use tailwater_wire::binlog_event::{EVENT_HEADER_BYTES, EventHeader, EventType, Q
 use tailwater_wire::event_printer::EventLocation;
 use tailwater_wire::gtid::Gtid;
 
-use crate::event_content_reader::RowsEventTotals;
+use crate::incremental_event_parser::RowsEventTotals;
 use crate::statement_classifier::{self, StatementKind};
 use crate::stats_report::{CompressionTotals, DdlStatement, RowCounts, TransactionSummary};
 use crate::table_stats::{TableCounts, TableNumber, TableRegistry};
