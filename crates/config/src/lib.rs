@@ -4,13 +4,13 @@
 // This module is declared before the modules that use its macro.
 #[macro_use]
 mod server_connection;
+mod backup_and_drift_check;
 mod binlog_server;
 mod channel;
 mod cluster_server;
 mod default_config;
 mod http;
 mod manager;
-mod monitored_result;
 mod overrides;
 mod relay;
 mod setting_names;
@@ -25,13 +25,13 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tailwater_object_storage::archive::ArchiveAddress;
 
+pub use backup_and_drift_check::{BackupConfig, DriftCheckConfig};
 pub use binlog_server::{OneOrMany, ServeConfig, ServeTlsConfig, UserConfig};
 pub use channel::ChannelConfig;
 pub use cluster_server::MemberConfig;
 pub use default_config::DEFAULT_CONFIG;
 pub use http::{AnonymousRequests, HttpConfig, HttpRole, HttpTokenConfig};
 pub use manager::{HookConfig, LeaseConfig, ManagerConfig};
-pub use monitored_result::{BackupConfig, DriftCheckConfig};
 pub use overrides::{Overrides, SettingOrigin};
 pub use relay::RelayConfig;
 pub use server_connection::{ServerAddress, TlsConfig};
@@ -395,7 +395,7 @@ impl Config {
         let ids: Vec<_> = self.sources.iter().map(|source| (&source.name, source.server_id)).collect();
         relay::check(&self.relays, &ids)?;
         self.http.as_ref().map_or(Ok(()), HttpConfig::check)?;
-        monitored_result::check(&self.backups, &self.drift_checks)?;
+        backup_and_drift_check::check(&self.backups, &self.drift_checks)?;
         self.log.check()
     }
 }
