@@ -16,7 +16,7 @@ pub mod api_error;
 mod api_v1;
 mod audit_log;
 pub mod authentication;
-mod http_front_end;
+mod control_socket_and_http_server;
 mod listener;
 pub mod metrics;
 pub mod openapi;
@@ -25,4 +25,4 @@ mod remote_manager_orders;
 mod request_handler;
 mod request_routes;
 
-pub use http_front_end::{HttpFrontEnd, PageRoutes};
+pub use control_socket_and_http_server::{HttpFrontEnd, PageRoutes};
