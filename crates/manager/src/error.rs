@@ -3,7 +3,7 @@
 use tailwater_session::SessionError;
 use tailwater_topology::TopologyError;
 
-use crate::safety_rules::SafetyRefusal;
+use crate::safety_refusals::SafetyRefusal;
 
 /// Errors of probes and of actions on servers.
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,7 @@ use crate::action_executor::AckerReport;
 use crate::candidates::CandidateServer;
 use crate::failover::{Failover, FailoverRequest};
 use crate::model::{ActionOutcome, LeaseToken, RunAction, RunOutcome};
-use crate::safety_rules::SafetyRefusal;
+use crate::safety_refusals::SafetyRefusal;
 
 /// Readiness if this safety rule would refuse the failover.
 pub fn refused(refusal: &SafetyRefusal) -> FailoverReadiness {

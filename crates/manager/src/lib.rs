@@ -18,7 +18,7 @@
 //! - [`model`]: plain types without I/O: actions, outcomes, audit records.
 //! - [`failover_state_machine`]: pure: the state machine that failover, switchover and recovery share.
 //! - [`interrupted_failover_recovery`]: undoes or finishes an interrupted failover or switchover.
-//! - [`safety_rules`]: the safety rules, which refuse a failover, switchover or rejoin.
+//! - [`safety_refusals`]: the safety rules, which refuse a failover, switchover or rejoin.
 //! - [`switchover`]: the phases and rules of a switchover.
 //! - [`cluster_watch`]: watches a cluster: tasks that do I/O, and a pure state.
 
@@ -37,9 +37,9 @@ pub mod lease;
 pub mod lossless_rules;
 pub mod model;
 pub mod relay_source_reconciliation;
-pub mod safety_rules;
+pub mod safety_refusals;
 pub mod switchover;
 
 pub use error::ManagerError;
-pub use safety_rules::SafetyRefusal;
+pub use safety_refusals::SafetyRefusal;
 pub use tailwater_topology::failure_analysis::FailoverReadiness;

@@ -9,7 +9,7 @@ fn each_error_code_is_documented_once_and_no_other_code_is() {
     let sources = [
         include_str!("../src/error.rs"),
         include_str!("../../topology/src/error.rs"),
-        include_str!("../src/safety_rules.rs"),
+        include_str!("../src/safety_refusals.rs"),
     ];
     let lines = sources.iter().flat_map(|source| source.lines());
     let codes: Vec<_> =
@@ -34,7 +34,7 @@ fn each_error_code_is_documented_once_and_no_other_code_is() {
 #[test]
 fn each_safety_rule_has_a_section_that_says_what_to_do() {
     let page = include_str!("../../../docs/reference/safety-rules.md");
-    let source = include_str!("../src/safety_rules.rs");
+    let source = include_str!("../src/safety_refusals.rs");
     let codes: Vec<_> =
         source.lines().filter_map(|line| line.split_once("=> \"TW-MGR-")?.1.split('"').next()).collect();
     assert!(!codes.is_empty());

@@ -2,7 +2,7 @@
 
 use super::interrupted_failover::InterruptedRun;
 use crate::model::{Audit, LeaseToken, RunOutcome};
-use crate::safety_rules::SafetyRefusal;
+use crate::safety_refusals::SafetyRefusal;
 
 /// What a failover or switchover changed.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{CandidateAssessment, CandidateRanking, CandidateServer};
-use crate::safety_rules::SafetyRefusal;
+use crate::safety_refusals::SafetyRefusal;
 
 /// The candidate of a failover or switchover, and the servers from which it was chosen.
 #[derive(Debug, Clone, Default)]

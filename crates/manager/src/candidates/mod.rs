@@ -24,7 +24,7 @@ pub(crate) use candidate_choice::CandidateChoice;
 pub use candidate_server::{CandidateServer, GtidOrigin, ReplicationKind};
 pub use ranking_reasons::{Advantage, Drawback, ExclusionReason};
 
-use crate::safety_rules::SafetyRefusal;
+use crate::safety_refusals::SafetyRefusal;
 
 /// A relay's log as a source of transactions.
 #[derive(Debug, Clone, PartialEq, Eq)]

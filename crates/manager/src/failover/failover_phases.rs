@@ -12,7 +12,7 @@ use crate::failover_state_machine::{
 };
 use crate::lossless_rules::{AckerEvidence, AckerStop, LossEvidence, LossVerdict, assess_loss};
 use crate::model::{ActionOutcome, Audit, AuditEvent, RunAction, RunKind, RunOutcome, RunPhase};
-use crate::safety_rules::SafetyRefusal;
+use crate::safety_refusals::SafetyRefusal;
 
 /// The state machine of a failover.
 pub type Failover = PhaseMachine<FailoverProcedure>;

@@ -6,7 +6,7 @@ use super::undo_log::UndoLog;
 use crate::model::{
     ActionOutcome, Audit, AuditEntry, AuditEvent, LeaseToken, NumberedAction, RunAction, RunOutcome, RunPhase,
 };
-use crate::safety_rules::SafetyRefusal;
+use crate::safety_refusals::SafetyRefusal;
 
 /// State of a failover or switchover.
 #[derive(Debug, Clone)]

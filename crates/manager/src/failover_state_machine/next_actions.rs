@@ -8,7 +8,7 @@ use crate::failover_driver::RunMachine;
 use crate::model::{
     ActionOutcome, Audit, AuditEvent, LeaseToken, NumberedAction, RunAction, RunOutcome, RunPhase,
 };
-use crate::safety_rules::SafetyRefusal;
+use crate::safety_refusals::SafetyRefusal;
 
 /// A failover or switchover: its procedure and its state.
 #[derive(Debug, Clone)]

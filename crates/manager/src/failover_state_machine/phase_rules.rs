@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::failover_state::RunState;
 use crate::model::{ActionOutcome, RunAction, RunOutcome, RunPhase};
-use crate::safety_rules::SafetyRefusal;
+use crate::safety_refusals::SafetyRefusal;
 
 /// A row of a phase table.
 #[derive(Debug, Clone, Copy)]

@@ -8,7 +8,7 @@ use crate::failover_state_machine::{
     Applied, Decision, PhaseMachine, PhaseRule, RunProcedure, RunState, UndoLog,
 };
 use crate::model::{ActionOutcome, Audit, PrimaryStatus, RunAction, RunKind, RunPhase};
-use crate::safety_rules::SafetyRefusal;
+use crate::safety_refusals::SafetyRefusal;
 
 /// A recovery request.
 #[derive(Debug, Clone)]

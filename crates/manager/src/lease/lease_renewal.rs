@@ -13,7 +13,7 @@ use super::LeaseStore;
 use super::lease_validity::{BootTime, LeaseAnswer, LeaseChange, LeaseHolder, LeaseRequest, LeaseTimes};
 use crate::ManagerError;
 use crate::model::LeaseToken;
-use crate::safety_rules::SafetyRefusal;
+use crate::safety_refusals::SafetyRefusal;
 
 /// Returns the time since boot. The clock also counts the time while the machine is suspended, so a lease
 /// term can expire during that time.

@@ -23,7 +23,7 @@ use tailwater_wire::gtid::GtidSet;
 pub use ack_policy_history::{AckPolicy, AckPolicyHistory, AckRequirement, PolicyObservation, SemiSyncWait};
 pub use possible_data_loss::PossibleLoss;
 
-use crate::safety_rules::SafetyRefusal;
+use crate::safety_refusals::SafetyRefusal;
 
 /// Default for the largest accepted time from the last observation of the primary to its last sign of life,
 /// in milliseconds.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tailwater_wire::gtid::GtidSet;
 
 use super::LossEvidence;
-use crate::safety_rules::SafetyRefusal;
+use crate::safety_refusals::SafetyRefusal;
 
 /// What may be missing from the log that the failover continues from. GTIDs are text, for the audit record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{RunAction, RunPhase};
 use crate::candidates::CandidateRanking;
 use crate::lossless_rules::PossibleLoss;
-use crate::safety_rules::SafetyRefusal;
+use crate::safety_refusals::SafetyRefusal;
 
 /// The kind of a failover or switchover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ use crate::failover_state_machine::{
 };
 use crate::lossless_rules::AckerEvidence;
 use crate::model::{ActionOutcome, Audit, PrimaryStatus, RunAction, RunKind, RunOutcome, RunPhase};
-use crate::safety_rules::SafetyRefusal;
+use crate::safety_refusals::SafetyRefusal;
 
 /// The state machine of a switchover.
 pub type Switchover = PhaseMachine<SwitchoverProcedure>;

@@ -9,7 +9,7 @@ use crate::candidates::{CandidateRanking, LogContents, ReplicationKind, Selectio
 use crate::failover_state_machine::{Decision, NextStep, RunState};
 use crate::lossless_rules::{AckRequirement, AckerEvidence, AckerStop, stale_term_text};
 use crate::model::{RunAction, RunPhase};
-use crate::safety_rules::SafetyRefusal;
+use crate::safety_refusals::SafetyRefusal;
 
 impl SwitchoverProcedure {
     /// Returns the rule that refuses a switchover before anything is changed, if any.
