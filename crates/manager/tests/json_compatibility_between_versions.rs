@@ -238,20 +238,20 @@ fn is_read_and_written_as<T: Serialize + DeserializeOwned + PartialEq + std::fmt
 
 #[test]
 fn audit_records_keep_their_spelling() {
-    is_read_and_written_as(&audit(), include_str!("shared_json_format/audit.json"));
-    is_read_and_written_as(&ends(), include_str!("shared_json_format/outcomes.json"));
+    is_read_and_written_as(&audit(), include_str!("json_compatibility_between_versions/audit.json"));
+    is_read_and_written_as(&ends(), include_str!("json_compatibility_between_versions/outcomes.json"));
 }
 
 #[test]
 fn failover_guards_keep_their_spelling() {
-    is_read_and_written_as(&guard(), include_str!("shared_json_format/guard.json"));
+    is_read_and_written_as(&guard(), include_str!("json_compatibility_between_versions/guard.json"));
 }
 
 /// Only Tailwater itself reads the checkpoint file. So it writes the new names of JSON keys, and can still
 /// read the old names.
 #[test]
 fn checkpoints_of_earlier_versions_can_be_read() {
-    let old = include_str!("shared_json_format/checkpoint.json");
+    let old = include_str!("json_compatibility_between_versions/checkpoint.json");
     let stored: StoredCheckpoint =
         serde_json::from_str(old).expect("a checkpoint of an earlier version must be readable");
     assert_eq!((stored.probed_at_ms, stored.term), (5, 7));
@@ -268,5 +268,5 @@ fn checkpoints_of_earlier_versions_can_be_read() {
 
 #[test]
 fn findings_keep_their_spelling() {
-    is_written_as(&findings(), include_str!("shared_json_format/findings.json"));
+    is_written_as(&findings(), include_str!("json_compatibility_between_versions/findings.json"));
 }
