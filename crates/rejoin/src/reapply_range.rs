@@ -12,9 +12,9 @@ use tailwater_wire::binlog_event::{
 };
 use tailwater_wire::gtid::{Gtid, GtidSet};
 
+use crate::commits_flushed_by_ddl::{DdlEvidence, classify};
 use crate::common_gtids::Identity;
 use crate::error::RejoinError;
-use crate::flushes_proven_by_ddl::{DdlEvidence, classify};
 use tailwater_apply::source_transaction::{ApplyStep, Transaction, TransactionContent};
 use tailwater_apply::transaction_decoder::statement_classifier::defines;
 
