@@ -5,7 +5,7 @@
 //! Modules:
 //! - [`arguments`]: the arguments of the command. [`test_file_runner`]: the loop over the files.
 //! - [`test_files`]: the files of the suites, and which of them are skipped. [`mysqltest_statements`] and
-//!   [`statement_mix`]: statements taken from files.
+//!   [`random_statement_mix`]: statements taken from files.
 //! - [`random_settings`]: the settings of a file. [`test_servers`]: the servers and the daemon.
 //! - [`mysqltest_client`]: runs a file with the suites' own client, through the [`statement_proxy`].
 //! - [`replica_catch_up_wait`]: waits for the native replica and the channel. [`server_contents`] reads a
@@ -17,9 +17,9 @@ mod mysqltest_client;
 mod mysqltest_statements;
 mod primary_reset_between_files;
 mod random_settings;
+mod random_statement_mix;
 mod replica_catch_up_wait;
 mod server_contents;
-mod statement_mix;
 mod statement_proxy;
 mod target_comparison;
 mod test_file_runner;
@@ -110,7 +110,10 @@ fn plan(args: &SuitesArgs, suites: Option<&TestSuites>) -> anyhow::Result<Vec<Wo
         files.retain(|file| file.skipped.is_none());
         let mut random = StdRng::seed_from_u64(args.seed);
         let mut choose = |_| {
-            files.choose_multiple(&mut random, statement_mix::FILES).map(|file| file.path.clone()).collect()
+            files
+                .choose_multiple(&mut random, random_statement_mix::FILES)
+                .map(|file| file.path.clone())
+                .collect()
         };
         return Ok((0..mixes)
             .map(|number| WorkItem::Mix(args.seed + number as u64, choose(number)))

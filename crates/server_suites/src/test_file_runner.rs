@@ -21,7 +21,7 @@ use super::target_comparison::{ContentDifference, differences, tables_with_other
 use super::test_files::{self, KnownRefusal, TestFile};
 use super::test_servers::TestServers;
 use super::trial_report::FileReport;
-use super::{mysqltest_statements, statement_mix};
+use super::{mysqltest_statements, random_statement_mix};
 use crate::arguments::SuitesArgs;
 
 /// Time limit of a statement that runs without the suites' client.
@@ -228,7 +228,7 @@ impl Runner {
                     ))
                 };
                 let files: Vec<_> = paths.iter().map(read).collect();
-                let statements = statement_mix::mix(self.kind, *seed, &files);
+                let statements = random_statement_mix::mix(self.kind, *seed, &files);
                 run_statements(set, &statements, self.file_patience, inject, progress).await?;
             }
         }
