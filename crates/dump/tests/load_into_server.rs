@@ -8,7 +8,7 @@ use tailwater_dump::dump_folder::DumpCompression;
 use tailwater_dump::load::{LoadOptions, LoadReport, load, tailwater_folder};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec, require};
 use tailwater_tables::progress_counters::BulkProgress;
-use tailwater_tables::{BulkError, field_format};
+use tailwater_tables::{BulkError, data_file_field_conversion};
 use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 use tokio_util::sync::CancellationToken;
 
@@ -89,12 +89,12 @@ async fn the_stock_client_loads_the_files(kind: ServerKind) -> Result<()> {
         let mut sets = Vec::new();
         let mut list = Vec::new();
         for column in &table.columns {
-            match field_format::stored("@field", kind.flavour(), &column.data_type) {
+            match data_file_field_conversion::stored("@field", kind.flavour(), &column.data_type) {
                 None => list.push(quote_identifier(&column.name)),
                 Some(_) => {
                     let field = format!("@field{}", list.len());
-                    let value =
-                        field_format::stored(&field, kind.flavour(), &column.data_type).unwrap_or_default();
+                    let value = data_file_field_conversion::stored(&field, kind.flavour(), &column.data_type)
+                        .unwrap_or_default();
                     sets.push(format!("{} = {value}", quote_identifier(&column.name)));
                     list.push(field);
                 }

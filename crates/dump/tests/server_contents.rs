@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{Server, ServerKind, ServerSpec};
 use tailwater_session::{Connection, TextRow};
 use tailwater_tables::chunker::table_info::ColumnInfo;
-use tailwater_tables::field_format;
+use tailwater_tables::data_file_field_conversion;
 use tailwater_tables::schema::{SchemaObject, Selection, ddl, inventory, prepare};
 use tailwater_wire::sql_quote::{qualified_name, string_literal};
 
@@ -39,7 +39,7 @@ pub async fn all(server: &Server) -> Result<BTreeMap<String, Vec<Vec<u8>>>> {
         );
         let columns = connection.query(&sql).await?;
         let column = |row: &TextRow| {
-            Some(field_format::selected(&ColumnInfo {
+            Some(data_file_field_conversion::selected(&ColumnInfo {
                 name: row.get_str(0)?.to_owned(),
                 data_type: row.get_str(1)?.to_owned(),
                 column_type: row.get_str(2)?.to_owned(),

@@ -1,6 +1,6 @@
 //! Converts rows of a data file to INSERT statements, for servers without `LOAD DATA LOCAL`.
 
-use crate::field_format::stored;
+use crate::data_file_field_conversion::stored;
 use crate::schema::TableName;
 use tailwater_wire::Flavour;
 use tailwater_wire::sql_quote::{qualified_name, quote_identifier};

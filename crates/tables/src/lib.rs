@@ -7,7 +7,7 @@
 //! - [`schema`]: lists databases and objects, reads their definitions as scripts, and checks that the account
 //!   sees all of them.
 //! - [`session_settings`]: session settings that several kinds of bulk work need.
-//! - [`field_format`]: how values are written as fields of a data file; [`enum_members`]: values of ENUM and
+//! - [`data_file_field_conversion`]: how values are written as fields of a data file; [`enum_members`]: values of ENUM and
 //!   SET that belong to no member. [`tab_separated_rows`]: fields as lines; [`insert_builder`]: lines as
 //!   INSERT statements.
 //! - [`journal_file`]: files of JSON lines with checksums.
@@ -16,9 +16,9 @@
 //! - [`error`]: all errors of bulk work, with stable codes.
 
 pub mod chunker;
+pub mod data_file_field_conversion;
 pub mod enum_members;
 pub mod error;
-pub mod field_format;
 pub mod insert_builder;
 pub mod journal_file;
 pub mod progress_counters;

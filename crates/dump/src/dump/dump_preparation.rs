@@ -25,8 +25,8 @@ use crate::dump_folder::{
 use tailwater_files::file_store::FileStore;
 use tailwater_tables::chunker::table_info::ColumnInfo;
 use tailwater_tables::chunker::{ChunkKey, ChunkPlan, Chunker, TableInfo};
+use tailwater_tables::data_file_field_conversion::is_slow_to_print;
 use tailwater_tables::error::{BulkError, file_error};
-use tailwater_tables::field_format::is_slow_to_print;
 use tailwater_tables::progress_counters::BulkProgress;
 use tailwater_tables::schema::account_scripts::Account;
 use tailwater_tables::schema::{self, SchemaInventory, SchemaObject, Selection, TableName, VisibilityScope};

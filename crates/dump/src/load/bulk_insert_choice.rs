@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tailwater_session::{BulkStatement, Connection, SessionError};
 
 use super::prepared_statement_rows::BulkRows;
+use tailwater_tables::data_file_field_conversion::stored;
 use tailwater_tables::error::BulkError;
-use tailwater_tables::field_format::stored;
 use tailwater_tables::schema::TableName;
 use tailwater_wire::sql_quote::{qualified_name, quote_identifier};
 
