@@ -16,7 +16,7 @@ use tailwater_wire::printable;
 use super::client_connection_options::connect_options;
 use super::copy_binary::copy_binary;
 use super::dump::{left_out_json, print_plan, selection};
-use super::job_reporter::JobSocket;
+use super::job_report_to_daemon::JobSocket;
 use super::job_run::JobRun;
 use super::load::is_refusal;
 use super::progress_display::SCHEMA_VERSION;

@@ -13,7 +13,7 @@ use tailwater_tables::BulkError;
 use tailwater_wire::printable;
 
 use super::client_connection_options::connect_options;
-use super::job_reporter::JobSocket;
+use super::job_report_to_daemon::JobSocket;
 use super::job_run::JobRun;
 use super::load::is_refusal;
 use super::progress_display::SCHEMA_VERSION;

@@ -12,7 +12,7 @@ use tailwater_tables::progress_counters::BulkProgress;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::job_reporter::{JobReporter, JobSocket};
+use super::job_report_to_daemon::{JobReporter, JobSocket};
 use super::progress_display::{JsonOutput, ProgressDisplay};
 use super::progress_text::ProgressLine;
 use crate::arguments::Output;

@@ -13,7 +13,7 @@ use tailwater_wire::printable;
 
 use super::client_connection_options::connect_options;
 use super::dump_location::{open_dump, shown_place};
-use super::job_reporter::JobSocket;
+use super::job_report_to_daemon::JobSocket;
 use super::job_run::JobRun;
 use super::progress_display::SCHEMA_VERSION;
 use super::throttle_options::throttle;

@@ -21,7 +21,7 @@ mod init;
 mod init_daemon_start;
 mod init_text;
 mod job;
-mod job_reporter;
+mod job_report_to_daemon;
 mod job_run;
 mod job_text;
 mod load;
@@ -199,7 +199,7 @@ fn init_messages_as(output: Output) {
         (false, Output::Text) => shown.with_ansi(false).boxed(),
         (false, Output::Json) => shown.json().flatten_event(true).boxed(),
     };
-    let listed = layer().with_ansi(false).without_time().with_writer(|| job_reporter::JobLogWriter);
+    let listed = layer().with_ansi(false).without_time().with_writer(|| job_report_to_daemon::JobLogWriter);
     tracing_subscriber::registry().with(filter).with(shown.and_then(listed)).init();
 }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 use tailwater_daemon::api::jobs::JobKind;
 use tailwater_rejoin::{EngineState, RejoinError, RejoinPlan};
 
-use super::job_reporter::JobSocket;
+use super::job_report_to_daemon::JobSocket;
 use super::job_run::JobRun;
 use crate::arguments::{Output, RejoinArgs};
 use crate::exit_codes::Exit;

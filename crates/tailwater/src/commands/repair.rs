@@ -10,7 +10,7 @@ use tailwater_daemon::api::jobs::JobKind;
 use tailwater_wire::printable;
 
 use super::check;
-use super::job_reporter::JobSocket;
+use super::job_report_to_daemon::JobSocket;
 use super::job_run::JobRun;
 use super::progress_display::SCHEMA_VERSION;
 use super::throttle_options::throttle;
