@@ -6,7 +6,9 @@ use super::format_description::FormatDescription;
 use super::incident_event::Incident;
 use super::intvar_rand_user_var_event::{IntVar, RandSeeds, UserVar};
 use super::load_data_event::{ExecuteLoadQuery, LoadBlock, parse_delete_file};
-use super::mariadb_file_event::{PartialRowData, StartEncryption, parse_binlog_checkpoint};
+use super::mariadb_checkpoint_encryption_partial_row_event::{
+    PartialRowData, StartEncryption, parse_binlog_checkpoint,
+};
 use super::mariadb_gtid_event::MariadbGtidEvent;
 use super::mysql_gtid_event::GtidEvent;
 use super::query_event::QueryEvent;
