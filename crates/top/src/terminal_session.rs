@@ -19,7 +19,7 @@ use crate::view::frame::{Picture, page_lines};
 use crate::view::terminal_style::TerminalStyle;
 use crate::view::{KeyEffect, Screen, TopView};
 
-/// How long a key may wait for an answer of the daemon or a signal that is processed before it.
+/// How long the program waits for a key before it processes answers of the daemon and signals.
 const KEY_WAIT: Duration = Duration::from_millis(100);
 
 /// The width of a picture that does not go to a terminal.

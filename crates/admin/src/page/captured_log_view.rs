@@ -31,7 +31,7 @@ pub(super) struct LogDetail {
     pub(super) facts: Vec<(&'static str, String)>,
     pub(super) alarms: Vec<(String, String)>,
     pub(super) gtids: String,
-    /// The readers whose position the log stores, and what they have not read.
+    /// The readers whose position the log stores, and how much of the log each has not read yet.
     pub(super) readers: Vec<(String, String)>,
     pub(super) segments: Vec<SegmentRow>,
     pub(super) segments_note: String,
@@ -153,7 +153,7 @@ impl LogDetail {
     }
 }
 
-/// Who acknowledges commits of the source, if the capture does.
+/// The state of the source's semi-sync; empty without semi-sync, and before its first check.
 fn semi_sync_facts(capture: &CaptureSnapshot) -> Vec<(&'static str, String)> {
     let Some(ackers) = &capture.ackers else { return Vec::new() };
     vec![

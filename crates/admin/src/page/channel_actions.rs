@@ -169,7 +169,7 @@ fn skip_dialog(channel: &ChannelSnapshot) -> Dialog {
     }
 }
 
-/// The GTID in the message of an error, which says `transaction GTID`.
+/// Returns the GTID that follows the word `transaction` in an error message.
 fn gtid_in(message: &str) -> Option<String> {
     let (_, rest) = message.split_once("transaction ")?;
     let word = rest.split_whitespace().next()?.trim_end_matches([':', ',', ';', '.']);

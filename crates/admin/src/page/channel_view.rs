@@ -60,8 +60,7 @@ pub(super) struct ChannelRow {
     pub(super) stop_reason: Option<String>,
 }
 
-/// The health of a channel. A stopped channel is not in use on purpose, or waits for an operator, which its
-/// reason tells.
+/// The health of a channel; unknown for a stopped channel, which an operator may have stopped on purpose.
 pub(super) fn health(status: &ChannelStatus) -> Health {
     let allowed = LAG_SECONDS_MAX + status.delay_seconds as f64;
     match status.state {

@@ -16,7 +16,7 @@ use tailwater_topology::NodeRole;
 use super::PageState;
 use super::page_error::PageError;
 
-/// A chart has at most so many lines: more cannot be told apart.
+/// The maximum number of lines of a chart. With more lines, their colours would be hard to distinguish.
 const LINES_MAX: usize = 8;
 
 /// A chart with its lines.

@@ -66,7 +66,7 @@ impl DialogField {
         Self { is_required: true, ..self }
     }
 
-    /// A field in which the visitor repeats a name, so that a dangerous action is no slip.
+    /// A field in which the visitor repeats a name, so that no dangerous action is started by mistake.
     pub(super) fn confirmation(name: &str) -> Self {
         Self::new("confirm", format!("Type {name} to confirm"), DialogInput::Repeat(name.to_owned()))
             .required()

@@ -148,7 +148,7 @@ fn cluster_dialog(state: &PageState, source: &str, action: &str) -> Result<Dialo
     Ok(Dialog { action: format!("/failovers/{}/{action}", path_segment(source)), ..dialog })
 }
 
-/// The servers that can become primary, after the choice of the manager.
+/// The list of the servers that can become primary. Its first item leaves the decision to the manager.
 fn candidate_field(cluster: &ClusterSnapshot) -> DialogField {
     let best = (String::new(), "the best candidate".to_owned());
     let nodes = cluster.view.cluster.nodes.iter().flat_map(|root| root.walk());

@@ -271,7 +271,7 @@ fn run_row(source: &str, run: &RunSummary) -> RunRow {
     }
 }
 
-/// `failover`, `dry run of a switchover`, `recovery of a failover`.
+/// Returns the kind in words, such as `failover`, `dry run of a switchover` or `recovery of a failover`.
 pub(super) fn kind_text(run: &RunSummary) -> String {
     match (run.dry_run, &run.resumes) {
         (true, _) => format!("dry run of a {}", run.kind),

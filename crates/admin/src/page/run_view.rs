@@ -150,7 +150,7 @@ fn answer_health(outcome: &str) -> Health {
     }
 }
 
-/// Each action from its order to its answer. One without an answer lasts until the last step.
+/// A bar for each action, from its order to its answer, or to the last step if there is no answer.
 fn timeline(steps: &[AuditEntry]) -> RunTimeline {
     let last_ms = steps.last().map_or(0, |step| step.at_ms).max(1);
     let mut answers = BTreeMap::new();

@@ -101,7 +101,7 @@ struct AnalysisQuery {
     minutes: u64,
 }
 
-/// A part of the view of a log, on request only: it reads the log.
+/// The analysis in the view of a log. It reads the log, so it is done only when a visitor asks for it.
 async fn transactions(
     State(state): State<PageState>,
     Path(name): Path<String>,
@@ -113,7 +113,7 @@ async fn transactions(
     let since_us = now_us.saturating_sub(minutes.saturating_mul(60_000_000));
     let permit = Arc::clone(&state.analysis).acquire_owned().await;
     let read = tokio::task::spawn_blocking(move || {
-        // The permit ends with the reading, also if the browser has gone.
+        // The permit is held until the log is read, even if the browser has disconnected.
         let _permit = permit;
         read_recent(&log, since_us, ANALYSIS_BYTES_MAX)
     });

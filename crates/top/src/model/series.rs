@@ -67,7 +67,7 @@ impl Series {
         for (at, value) in &self.points {
             let since = before.replace(*at).filter(|before| at.saturating_sub(*before) <= self.gap_min);
             let Some(value) = value else { continue };
-            // The part in which the value before was counted is not part of this value's time.
+            // The previous value is already counted in its own part, so this value begins in the next part.
             let first = since.map_or(0, from_right).saturating_sub(1).max(from_right(*at));
             for part in parts.iter_mut().rev().take(first.saturating_add(1)).skip(from_right(*at)) {
                 *part = Some(part.map_or(*value, |highest| highest.max(*value)));

@@ -29,7 +29,7 @@ pub(super) fn sorted_channels<'m>(view: &TopView, model: &'m AnswerHistory) -> V
     channels
 }
 
-/// The lag, or more than any lag for a channel that does not run.
+/// The sort key of a channel: its lag, or a greater number if the channel does not run.
 fn urgency(channel: &ChannelStatus) -> f64 {
     match channel.state {
         ChannelState::Failed => f64::INFINITY,

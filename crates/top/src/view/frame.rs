@@ -25,7 +25,7 @@ const SILENCE_LINES_MAX: usize = 4;
 pub struct Picture<'a> {
     /// What is shown.
     pub view: &'a TopView,
-    /// The answers of the daemon. While the view is paused, those at that time.
+    /// The answers of the daemon, up to the pause if the view is paused.
     pub model: &'a AnswerHistory,
     /// The time that the picture shows.
     pub shown_at: Moment,

@@ -83,7 +83,7 @@ pub fn table(
     std::iter::once(titles).chain(rows).collect()
 }
 
-/// The gap before a cell looks selected if the row is; otherwise it has no style.
+/// Returns the tone of the gap before a cell: `Selected` in a selected row, otherwise `Plain`.
 fn tone_between(tone: Tone) -> Tone {
     if tone == Tone::Selected { tone } else { Tone::Plain }
 }
