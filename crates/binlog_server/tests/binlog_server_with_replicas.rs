@@ -155,7 +155,7 @@ impl Tailwater {
 const RELAXED: [&str; 3] =
     ["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2", "--relay-log-recovery=ON"];
 
-/// The description of a server for a replica, with these additional options.
+/// The specification of a server that becomes a replica. `options` are added to the options of all replicas.
 pub fn replica_spec(kind: ServerKind, name: &str, options: &[&str]) -> ServerSpec {
     ServerSpec::new(kind).name(name).options(RELAXED).options(options.iter().copied())
 }

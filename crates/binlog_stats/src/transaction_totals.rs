@@ -25,7 +25,8 @@ pub(crate) struct StatsTotals {
     pub(crate) sums: BinlogReport,
     clock: CommitClock,
     buckets: Buckets,
-    /// The biggest transaction that was being written at the last commit, in case a gap follows.
+    /// The biggest transaction that was being written at the last commit. If a gap follows, the gap is
+    /// reported with this transaction.
     during: Option<TransactionStats>,
     /// Whether the server restarted since the last commit.
     restarted: bool,

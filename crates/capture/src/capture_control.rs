@@ -56,7 +56,7 @@ impl CaptureAcker {
         status: Arc<CaptureStatus>,
     ) -> Self {
         let servers = options.servers.keys().cloned().collect();
-        // A capture that does not use semi-sync sends no ACKs, so every ACK that it sends is durable.
+        // Without semi-sync, the capture sends no ACKs at all, so none precedes the sync of a transaction.
         let durable = options.log.ack == AckMode::Durable || !options.semi_sync;
         Self { source: options.name.clone(), servers, orders, log, status, durable }
     }

@@ -35,7 +35,7 @@ async fn under_load(kind: ServerKind) -> Result<()> {
         source.rotate().await?;
         wait_until_acknowledged(&load, 50).await?;
     }
-    // While the capture is stopped, the clients wait again. Then their commits continue.
+    // While the capture is stopped, the clients wait again. After its restart, their commits continue.
     live.stop().await?;
     tokio::time::sleep(Duration::from_millis(300)).await;
     live = Running::start(source.options("live", 11))?;
@@ -144,8 +144,8 @@ fn captures_under_load_on_mariadb_1011() -> Result<()> {
     run(under_load(ServerKind::Mariadb1011))
 }
 
-/// MariaDB 11.4 and later writes no positions into events inside transactions. The same process captures a
-/// MySQL source at the same time.
+/// One process captures a MariaDB source and a MySQL source at the same time. MariaDB 11.4 and later writes
+/// no positions into events inside transactions, and the log must be complete anyway.
 #[test]
 fn mariadb_118_and_mysql_97_are_captured_at_once() -> Result<()> {
     run(async {

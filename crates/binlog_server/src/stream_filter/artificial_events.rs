@@ -1,5 +1,5 @@
-//! Artificial events, which servers add to a stream and which are in no binlog file, and the few events of a
-//! file that servers change in a stream.
+//! Artificial events: servers add them to a stream, but they are in no binlog file. This module also changes
+//! the few events of a binlog file that servers change before they send them.
 
 use tailwater_wire::binlog_event::checksum::compute_checksum;
 use tailwater_wire::binlog_event::{

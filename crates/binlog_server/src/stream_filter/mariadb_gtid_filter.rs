@@ -33,8 +33,8 @@ impl MariadbFilter {
         Self { skip: MariadbSkip { state, ..skip }, position_reached: false, ends }
     }
 
-    /// Whether the client may have already received the transactions that follow. The events at the beginning
-    /// of a file are ignored here.
+    /// Whether the client may already have some of the transactions that follow in the stream. Events at the
+    /// beginning of a file do not matter.
     pub fn is_skipping(&self) -> bool {
         !self.skip.domains.is_empty()
     }
