@@ -66,7 +66,8 @@ impl ListedKey {
         self.comment.contains("Required.")
     }
 
-    /// The default in words, for example "no limit". `None` if the line has the default.
+    /// The default in words, for example "no limit", if the comment above the key's line states it. `None` if
+    /// the value in that line is the default.
     pub(super) fn default_text(&self) -> Option<String> {
         let (_, text) = self.comment.split_once("Default: ")?;
         let words = text.split_whitespace().filter(|word| *word != "#");

@@ -33,11 +33,11 @@ const REFUSAL_DELAY: Duration = Duration::from_millis(200);
 /// The client of a connection.
 #[derive(Debug, Clone)]
 pub struct RequestOrigin {
-    /// Its address; for the control socket `control socket`.
+    /// The client's address, or the text `control socket`.
     pub address: String,
-    /// The user id of the process, if it is connected to the control socket.
+    /// The user id of the client's process, if the client is connected to the control socket.
     pub local_user: Option<u32>,
-    /// The id of that process, if the daemon can see the process.
+    /// The id of the client's process on the control socket, if the daemon can see the process.
     pub local_process: Option<u32>,
 }
 
@@ -97,8 +97,8 @@ impl AccessControl {
         found.map(|known| self.sessions.start(&known.name, known.role))
     }
 
-    /// Returns the token that matches. Every token is compared, so that the time does not depend on which one
-    /// it is.
+    /// Returns the token that matches. Every token is compared, so that the duration of the comparison does
+    /// not show which token matches.
     fn token_that(&self, is_it: impl Fn(&NamedToken) -> bool) -> Option<&NamedToken> {
         self.tokens.iter().fold(None, |found, known| if is_it(known) { Some(known) } else { found })
     }
@@ -147,7 +147,8 @@ impl AccessControl {
             );
             return Some(ApiError::new(StatusCode::FORBIDDEN, message));
         }
-        // A browser sends the cookie also with requests that a page of another site has caused.
+        // A change from a browser must have the header of the session. The cookie alone proves nothing:
+        // browsers also send it with requests that a page of another site has caused.
         let header = || request.headers().get(CSRF_HEADER).map_or(&b""[..], HeaderValue::as_bytes);
         let is_forged = is_change(request.method())
             && caller.csrf_token.as_ref().is_some_and(|token| !same(token.as_bytes(), header()));
@@ -203,9 +204,9 @@ pub(crate) async fn authorize(
             }
         }
     };
-    // The body of a login has the token. Requests without a valid token are left out: they change nothing,
-    // and anyone could fill the file with them until it no longer has the entries of operators.
-    // Reports of jobs come each second.
+    // The audit log has no logins, because their body contains the token, and no successful progress reports
+    // of jobs, because each job sends one each second. It also has no requests without a valid token: they
+    // change nothing, and anyone could send so many of them that the entries of operators are lost.
     let is_routine = path == "/login" || (is_job_progress(&method, &path) && response.status().is_success());
     if let Some(caller) = caller.filter(|_| is_change(&method) && !is_routine) {
         access.audit_log.append(&AuditLogEntry {

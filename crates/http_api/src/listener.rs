@@ -92,7 +92,8 @@ impl ConnectionServer {
             let peer = RequestOrigin {
                 address: "control socket".to_owned(),
                 local_user: Some(credentials.uid()),
-                // It is 0 for a process that this daemon cannot see, such as that of another container.
+                // The process id is 0 for a process that this daemon cannot see, such as one of another
+                // container.
                 local_process: credentials
                     .pid()
                     .and_then(|pid| u32::try_from(pid).ok())

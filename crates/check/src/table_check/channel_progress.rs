@@ -2,9 +2,9 @@
 //! waits for it on the target. A channel may apply transactions in any order, so the arrival of the mark does
 //! not prove that all transactions before it have arrived.
 //!
-//! The progress rows of the channel prove that. When the mark is visible on the target, its log position is
-//! not after the newest position that the channel has applied. When no transaction up to that newest position
-//! is missing, no transaction before the mark is missing.
+//! The progress rows of the channel prove that. When the mark is visible on the target, the newest position
+//! that the channel has applied is the mark's log position or a later one. As soon as all transactions up to
+//! that newest position are applied, all transactions before the mark are applied too.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

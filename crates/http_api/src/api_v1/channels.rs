@@ -185,7 +185,7 @@ async fn pause(
     let status = channel_of(answer, &channel)?;
     let mut first = serde_json::to_vec(&status).map_err(|_| unexpected_answer())?;
     first.push(b'\n');
-    // The stream owns the pause: it is dropped when the client has closed the connection.
+    // The stream owns `resumed`. When the client disconnects, both are dropped, and the pause ends.
     let lines = stream::unfold((Some(first), resumed, permit), |(first, resumed, permit)| async move {
         let line = match first {
             Some(first) => first,

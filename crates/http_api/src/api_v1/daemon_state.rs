@@ -27,7 +27,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Control>> {
         .routes(routes!(reload))
 }
 
-/// The status of the daemon, and what is wrong: what `tailwater status --output json` prints.
+/// The status of the daemon and its problems, as `tailwater status --output json` prints them.
 #[utoipa::path(get, path = "/status", tag = "state", responses(
     (status = 200, body = DaemonStatus),
     (status = "4XX", body = ApiFailure),
@@ -65,8 +65,8 @@ async fn sources(State(control): State<Arc<Control>>) -> Result<Json<Vec<SourceR
     }
 }
 
-/// Reads the configuration again, and applies what can change while the daemon runs: what `tailwater config
-/// reload` does.
+/// Reads the configuration again, and applies the settings that can change while the daemon runs.
+/// `tailwater config reload` does the same.
 #[utoipa::path(post, path = "/configuration/reload", tag = "state", responses(
     (status = 200, body = ReloadReport),
     (status = "4XX", body = ApiFailure),

@@ -23,7 +23,7 @@ pub struct MetricFamily {
     pub kind: MetricKind,
     /// The names of the labels. Their values are names from the configuration, stable codes and states.
     pub labels: &'static [&'static str],
-    /// What the value means, in one line, which the response has too. It has no full stop at the end.
+    /// What the value means, in one line without a full stop. The response contains this text too.
     pub help: &'static str,
     /// What else the reference page says, as Markdown.
     pub details: &'static str,

@@ -292,14 +292,14 @@ fn seconds(ms: u64) -> f64 {
     std::time::Duration::from_millis(ms).as_secs_f64()
 }
 
-/// Whether a node of the tree is a server that the configuration names. The target of a channel has the
-/// metrics of its channel.
+/// Whether a node of the tree is a server that the configuration names. Targets of channels do not count: the
+/// metrics of a channel cover its target.
 fn is_configured_server(node: &TopologyNode) -> bool {
     matches!(node.role, NodeRole::Primary | NodeRole::Replica | NodeRole::Server)
 }
 
-/// The name of a reader of the log in the configuration: the channel, or the server with the id of the
-/// replica. `None` for others.
+/// The name of a reader of the log, as metrics show it: `channel NAME`, or the name of the configured server
+/// that has the replica's `server_id`. `None` for other readers.
 fn reader_name<'a>(reader: &'a str, cluster: Option<&'a ClusterSnapshot>) -> Option<&'a str> {
     let Some(id) = reader.strip_prefix("replica ") else {
         return reader.starts_with("channel ").then_some(reader);
