@@ -57,7 +57,7 @@ impl ChromeDriver {
     }
 
     /// Writes a script to `folder` that starts Chromium. The kernel kills Chromium when chromedriver ends.
-    /// Otherwise Chromium would keep running after a failed test, which kills chromedriver.
+    /// Otherwise Chromium would keep running after a failed test, because the test kills only chromedriver.
     ///
     /// # Errors
     /// [`SandboxError::File`] if the script cannot be written.

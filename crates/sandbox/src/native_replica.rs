@@ -83,7 +83,7 @@ impl ReplicaOf {
                     }
                     _ => "SOURCE_AUTO_POSITION=1".into(),
                 };
-                // Without TLS, caching_sha2_password encrypts the password with the source's public key.
+                // Without TLS, caching_sha2_password needs the source's public key to encrypt the password.
                 format!(
                     "CHANGE REPLICATION SOURCE TO {}, {start}, GET_SOURCE_PUBLIC_KEY=1, SOURCE_RETRY_COUNT=86400",
                     account("SOURCE")

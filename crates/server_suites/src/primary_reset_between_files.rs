@@ -60,8 +60,8 @@ async fn names(connection: &mut Connection, question: &str) -> Result<Vec<String
     Ok(answer.rows.iter().map(name).collect())
 }
 
-/// Rolls back prepared XA transactions. A channel applies nothing of an XA transaction before its commit or
-/// rollback.
+/// Rolls back prepared XA transactions. Before that, the target cannot be compared: a channel applies nothing
+/// of an XA transaction before its commit or rollback.
 ///
 /// # Errors
 /// If the server rejects a rollback.

@@ -134,7 +134,7 @@ async fn round_trips(kind: ServerKind, rounds: u16) -> anyhow::Result<Vec<WriteP
         folder: folder.path().to_owned(),
     };
     if kind.flavour() == Flavour::MariaDb {
-        // The first primary is a replica after every other switchover.
+        // Between the two switchovers of each round trip, the first primary is a replica.
         spec.options
             .extend(["--log-slave-updates=1".to_owned(), format!("--slave-parallel-threads={APPLIERS}")]);
     }

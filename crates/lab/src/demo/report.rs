@@ -41,7 +41,6 @@ pub struct DemoReport {
     pub applied_transactions: u64,
     /// Number of transactions that the channel committed on its target since the restart of Tailwater. Each
     /// may contain several source transactions.
-    /// transactions.
     pub applied_commits: u64,
     /// Whether the channel's target has exactly the rows of the ledger, and the same table checksums as a
     /// native replica: must be true.

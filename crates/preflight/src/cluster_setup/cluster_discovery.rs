@@ -50,8 +50,8 @@ impl DiscoveredServer {
 /// Queries a server and all its direct and indirect replicas, with the same account. `own_server_id` is the
 /// `server_id` of Tailwater's capture, which the primary lists like a replica while the daemon runs.
 ///
-/// # Errors If the server itself cannot be queried. Errors of replicas are in
-/// [`DiscoveredCluster::not_asked`].
+/// # Errors
+/// If the server itself cannot be queried. Errors of replicas are in [`DiscoveredCluster::not_asked`].
 pub async fn discover(
     connect: &ConnectOptions,
     own_server_id: Option<u32>,
@@ -153,8 +153,9 @@ pub enum AccountState {
 /// Returns whether an account exists, and which privileges it lacks. Logs in with the account if the password
 /// is known.
 ///
-/// # Errors If the administrator may not read `mysql.user`, or if a connection fails for another reason than
-/// a wrong password.
+/// # Errors
+/// If the administrator may not read `mysql.user`, or if a connection fails for another reason than a wrong
+/// password.
 pub async fn account_state(
     admin: &ConnectOptions,
     (user, host): (&str, &str),

@@ -15,7 +15,8 @@ use super::setup_plan::{ExistingSetup, FileChange, PlannedFile, SetupPlan, Setup
 
 /// Reads the files of an earlier setup, if any. Does not read the account on the server.
 ///
-/// # Errors If a file exists and cannot be read.
+/// # Errors
+/// If a file exists and cannot be read.
 pub fn read_existing(wishes: &SetupWishes) -> anyhow::Result<ExistingSetup> {
     let config = match fs::read_to_string(&wishes.config) {
         Ok(text) => Some(text),
@@ -63,7 +64,8 @@ impl FileOwner {
 /// configuration. Calls `done` with a text for each finished step. After a failure, another call executes the
 /// remaining steps.
 ///
-/// # Errors The error of the first step that fails, with the path or the statement.
+/// # Errors
+/// The error of the first step that fails, with the path or the statement.
 pub async fn execute(
     plan: &SetupPlan,
     admin: &ConnectOptions,
@@ -117,7 +119,8 @@ pub async fn wait_for_replicas(
 
 /// Executes statements on a server.
 ///
-/// # Errors The first statement that fails, without its password, and the error.
+/// # Errors
+/// The first statement that fails, without its password, and the error.
 pub async fn run_statements(
     statements: &[SetupStatement],
     admin: &ConnectOptions,

@@ -27,12 +27,12 @@ pub(super) struct UsedServer {
 pub(super) enum ServerRole {
     /// The server's binlog is captured.
     Source {
-        /// Whether its commits must wait for the log.
+        /// Whether commits of the source must wait for the log.
         semi_sync: bool,
     },
     /// The server's binlog may be captured after a failover.
     Member {
-        /// Whether, as a primary, its commits must wait for the log.
+        /// Whether commits must wait for the log while this server is the primary.
         semi_sync: bool,
     },
     /// Channels write to the server.

@@ -330,8 +330,8 @@ impl Faults {
         self.alerts.until("etcd answers", &[]).await
     }
 
-    /// A client disables semi-sync. A restart of the primary enables it again. A statement would not do,
-    /// because then it would be unknown whether semi-sync survives a restart.
+    /// A client disables semi-sync, and a restart of the primary enables it again. The test does not enable
+    /// it with a statement, because the manager would then not know whether semi-sync survives a restart.
     async fn semi_sync(&mut self) -> Result<()> {
         let side = if self.kind.flavour() == Flavour::MySql { "source" } else { "master" };
         self.trial.primary.sql(&format!("SET GLOBAL rpl_semi_sync_{side}_enabled = 0")).await?;

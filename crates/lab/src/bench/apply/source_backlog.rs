@@ -130,7 +130,8 @@ impl Backlog {
 
     /// Compares a target with the source. The source's data must be unchanged since the backlog was written.
     ///
-    /// # Errors If the data of the target differs.
+    /// # Errors
+    /// If the data of the target differs.
     pub async fn ensure_equal(&self, target: &Server) -> anyhow::Result<()> {
         let found = checksums(target).await?;
         ensure!(
