@@ -7,9 +7,9 @@
 //! - [`schema`]: lists databases and objects, reads their definitions as scripts, and checks that the account
 //!   sees all of them.
 //! - [`session_settings`]: session settings that several kinds of bulk work need.
-//! - [`data_file_field_conversion`]: how values are written as fields of a data file; [`enum_members`]: values of ENUM and
-//!   SET that belong to no member. [`tab_separated_rows`]: fields as lines; [`insert_builder`]: lines as
-//!   INSERT statements.
+//! - [`data_file_field_conversion`]: how values are written as fields of a data file; [`enum_members`]:
+//!   values of ENUM and SET that belong to no member. [`tab_separated_rows`]: fields as lines;
+//!   [`insert_builder`]: lines as INSERT statements.
 //! - [`journal_file`]: files of JSON lines with checksums.
 //! - [`throttle`]: pauses bulk work while servers are busy. [`progress_counters`]: counters of the finished
 //!   work.
