@@ -7,7 +7,7 @@
 //! the semi-sync ACK, for which a client of the source may be waiting.
 //!
 //! The modules:
-//! - [`capture_handle`]: the public interface: options, start and stop.
+//! - [`capture_start_and_stop`]: the public interface: options, start and stop.
 //! - `capture_loop`: runs one capture: connects, reconnects, executes orders. `binlog_stream_request`:
 //!   requests the stream, and handles refusals. `periodic_source_checks`: periodic checks.
 //!   `failure_report_limiter`: decides which failures to log.
@@ -28,8 +28,8 @@
 mod binlog_stream_ingest;
 pub mod binlog_stream_position;
 mod binlog_stream_request;
-pub mod capture_handle;
 mod capture_loop;
+pub mod capture_start_and_stop;
 pub mod capture_status;
 mod error;
 mod failure_report_limiter;
@@ -42,7 +42,7 @@ pub mod semi_sync_monitor;
 pub mod source_clock;
 pub mod source_queries;
 
-pub use capture_handle::{Capture, CaptureOptions, OpenCapture};
+pub use capture_start_and_stop::{Capture, CaptureOptions, OpenCapture};
 pub use capture_status::{CaptureState, CaptureStatus, StatusSnapshot};
 pub use error::{CaptureError, CaptureRetry, ServerIdHolder};
 pub use manager_order_sender::CaptureAcker;

@@ -7,7 +7,7 @@ use tailwater_log::{LogHandle, SourceIdentity};
 use tailwater_session::{ConnectOptions, Connection};
 use tracing::{debug, info, warn};
 
-use crate::capture_handle::CaptureOptions;
+use crate::capture_start_and_stop::CaptureOptions;
 use crate::capture_status::CaptureStatus;
 use crate::semi_sync_monitor::{SemiSyncAlarm, SemiSyncSample};
 use crate::{CaptureError, semi_sync_monitor, source_queries};
