@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::undo_log::UndoLog;
+use super::undo_actions::UndoLog;
 use crate::model::{
     ActionOutcome, Audit, AuditEntry, AuditEvent, LeaseToken, NumberedAction, RunAction, RunOutcome, RunPhase,
 };

@@ -14,15 +14,15 @@
 //! - [`phase_rules`]: what a failover, a switchover or a recovery supplies: its phases, its actions, and its
 //!   rules.
 //! - [`failover_state`]: the state that every failover or switchover has, and its audit record.
-//! - [`undo_log`]: how to undo the actions that the failover or switchover has executed.
+//! - [`undo_actions`]: how to undo the actions that the failover or switchover has executed.
 
 pub mod failover_state;
 pub mod next_actions;
 pub mod phase_rules;
-pub mod undo_log;
+pub mod undo_actions;
 
 pub use failover_state::RunState;
 pub use next_actions::PhaseMachine;
 pub use phase_rules::RunProcedure;
 pub(crate) use phase_rules::{Applied, Decision, NextStep, PhaseRule, UndoRule};
-pub use undo_log::UndoLog;
+pub use undo_actions::UndoLog;
