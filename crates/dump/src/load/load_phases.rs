@@ -7,11 +7,11 @@ use tracing::info;
 
 use super::account_creation::LoadAccounts;
 use super::dump_contents::{DumpContents, LoadChunk};
+use super::live_row_source::LoadSource;
 use super::load_options::{LoadOptions, LoadReport};
 use super::load_progress_table::{LoadPhase, LoadRecord};
 use super::load_start_check::LoadStart;
 use super::load_worker::count_loaded;
-use super::row_source::LoadSource;
 use super::{account_creation, target_gtid_state, target_session};
 use tailwater_tables::error::BulkError;
 use tailwater_tables::progress_counters::BulkProgress;

@@ -15,7 +15,7 @@
 //!   `ddl_script_runner`: creates objects.
 //! - `data_file_loader`: loads a data file; `data_file_reader` reads it. `bulk_insert_choice` and
 //!   `prepared_statement_rows` convert it to values of a prepared statement.
-//! - `row_source`: the interface to rows that are not in files. `table_load_order`: from which table the next
+//! - `live_row_source`: the interface to rows that are not in files. `table_load_order`: from which table the next
 //!   rows are loaded. [`deferred_indexes`]: indexes that are created after all rows of their table.
 //! - [`account_creation`]: users and roles. `target_compatibility`: what a server of another flavour or
 //!   version lacks.
@@ -31,6 +31,7 @@ pub(crate) mod ddl_script_runner;
 pub mod deferred_indexes;
 pub mod dump_contents;
 pub mod dump_format_detection;
+pub(crate) mod live_row_source;
 mod load_options;
 pub mod load_phases;
 pub(crate) mod load_progress_table;
@@ -42,7 +43,6 @@ mod object_creation;
 mod parallel_table_load;
 mod prepared_statement_rows;
 pub(crate) mod retry_policy;
-pub(crate) mod row_source;
 mod scheduled_events;
 pub(crate) mod table_load_order;
 pub mod tailwater_folder;
