@@ -19,7 +19,6 @@ use tailwater_wire::Flavour;
 
 use crate::cache_folder::{Cache, FileLock};
 use crate::child_process_lifetime::{self, Lifetime, ProcessLimits};
-use crate::client_program_sql::{SqlClient, skip_tls_option};
 use crate::error::{FileContext, SandboxError};
 use crate::free_port::ReservedPort;
 use crate::install::{Install, InstallProgress, remove_tree};
@@ -29,6 +28,7 @@ use crate::sandbox_server::blocking;
 use crate::server_files_and_launch::Layout;
 use crate::server_instance_folder::private_folder;
 use crate::server_kind::ServerKind;
+use crate::sql_via_client_program::{SqlClient, skip_tls_option};
 
 mod tailwater_config;
 

@@ -10,13 +10,13 @@ use rustix::process::Signal;
 
 use crate::cache_folder::Cache;
 use crate::child_process_lifetime::{self, Lifetime, ProcessLimits};
-use crate::client_program_sql::SqlClient;
 use crate::error::{FileContext, SandboxError};
 use crate::free_port::ReservedPort;
 use crate::install::Install;
 use crate::server_files_and_launch::Layout;
 use crate::server_instance_folder::InstanceFolder;
 use crate::server_kind::ServerKind;
+use crate::sql_via_client_program::SqlClient;
 
 /// Time limit of a clean shutdown in seconds.
 const STOP_SECONDS_MAX: u64 = 120;
