@@ -7,7 +7,7 @@
 //! - Input: `local_binlog_reader` passes the events of a log or of binlog files to a collector,
 //!   `server_binlog_reader` those of a server's binlog, `recent_log_reader` the newest ones of a log in use.
 //! - `stats_collector`: turns events into transactions. `incremental_event_parser`: the content of an event.
-//!   `transaction_stats`: one transaction. `statement_classifier`: the kind of a statement.
+//!   `single_transaction_stats`: one transaction. `statement_classifier`: the kind of a statement.
 //! - `transaction_totals`, with `table_stats`, `top_n_list`, `commit_timeline`: sums over all transactions.
 //! - `stats_report`: the result. `notable_findings`: the notable facts in it.
 //! - `stats_report_text`: a report as text for a terminal, with `terminal_chart` and [`chart_scale`].
@@ -24,6 +24,7 @@ mod notable_findings;
 pub mod number_format;
 mod recent_log_reader;
 mod server_binlog_reader;
+mod single_transaction_stats;
 mod statement_classifier;
 mod stats_collector;
 mod stats_report;
@@ -33,7 +34,6 @@ mod terminal_chart;
 #[cfg(test)]
 mod tests;
 mod top_n_list;
-mod transaction_stats;
 mod transaction_totals;
 
 pub use commit_timeline::TimelineColumns;

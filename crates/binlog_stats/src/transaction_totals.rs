@@ -6,13 +6,13 @@ use tailwater_wire::binlog_event::{EventHeader, EventType};
 use tailwater_wire::event_printer::EventLocation;
 
 use crate::commit_timeline::{Buckets, CommitClock};
+use crate::single_transaction_stats::TransactionStats;
 use crate::stats_report::{
     BinlogReport, DdlStatement, EventTypeCount, Gap, ServerShare, SizeClass, TransactionKinds,
     TransactionSummary,
 };
 use crate::table_stats::TableRegistry;
 use crate::top_n_list::TopList;
-use crate::transaction_stats::TransactionStats;
 
 /// The maximum number of servers that are counted separately. The transactions of further servers are added
 /// up.
