@@ -8,11 +8,12 @@
 //!   `server_binlog_reader` those of a server's binlog, `recent_log_reader` the newest ones of a log in use.
 //! - `stats_collector`: turns events into transactions. `incremental_event_parser`: the content of an event.
 //!   `single_transaction_stats`: one transaction. `statement_classifier`: the kind of a statement.
-//! - `transaction_totals`, with `table_stats`, `top_n_list`, `commit_timeline`: sums over all transactions.
+//! - `all_transactions_totals`, with `table_stats`, `top_n_list`, `commit_timeline`: sums over all transactions.
 //! - `stats_report`: the result. `notable_findings`: the notable facts in it.
 //! - `stats_report_text`: a report as text for a terminal, with `terminal_chart` and [`chart_scale`].
 //!   [`display_labels`], [`number_format`] and [`LocalTime`] format names, numbers and times.
 
+mod all_transactions_totals;
 pub mod chart_scale;
 mod commit_timeline;
 pub mod display_labels;
@@ -34,7 +35,6 @@ mod terminal_chart;
 #[cfg(test)]
 mod tests;
 mod top_n_list;
-mod transaction_totals;
 
 pub use commit_timeline::TimelineColumns;
 pub use error::StatsError;

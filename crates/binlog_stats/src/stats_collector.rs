@@ -9,11 +9,11 @@ use tailwater_wire::event_printer::EventLocation;
 use tailwater_wire::transaction_boundary::{TransactionStart, TransactionStep, TransactionTracker};
 use tailwater_wire::{Flavour, WireError};
 
+use crate::all_transactions_totals::StatsTotals;
 use crate::incremental_event_parser::{EventContent, RowsEventReader, extend_table_map};
 use crate::single_transaction_stats::TransactionStats;
 use crate::stats_report::BinlogReport;
 use crate::table_stats::TableRegistry;
-use crate::transaction_totals::StatsTotals;
 
 /// The minimum size in bytes of the first chunk of an event. A shorter event must come in one chunk.
 pub const FIRST_CHUNK_BYTES_MIN: usize = 128 << 10;
