@@ -14,12 +14,12 @@ use tailwater_session::server::{Accounts, ConnectionLimits, Credential, ServerTl
 use tailwater_session::{ConnectOptions, Connection, Endpoint, TlsMode, TlsOptions};
 use tailwater_wire::Flavour;
 
-use self::capture_log_receiver::CaptureReceiver;
+use self::receiver_status_from_capture::CaptureReceiver;
 use crate::capture_test_source::{PATIENCE, Running, Source};
 
 // The daemon and these tests use this module to connect the capture with the binlog server.
-#[path = "../../daemon/src/options_from_config/capture_log_receiver.rs"]
-mod capture_log_receiver;
+#[path = "../../daemon/src/options_from_config/receiver_status_from_capture.rs"]
+mod receiver_status_from_capture;
 
 /// The name of an account without `admin`.
 pub const READER: &str = "reader";

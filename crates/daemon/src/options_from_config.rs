@@ -1,10 +1,10 @@
 //! Converts the configuration to the options of the engines.
 
 mod binlog_server_options;
-mod capture_log_receiver;
 mod channel_options;
 pub mod channel_progress_reader;
 mod cluster_topology;
+mod receiver_status_from_capture;
 mod source_table_columns;
 
 use std::collections::BTreeMap;

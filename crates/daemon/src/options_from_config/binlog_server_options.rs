@@ -13,8 +13,8 @@ use tailwater_session::{Endpoint, TlsMode};
 use tailwater_topology::{ListenerPlan, RelayPlan, RemoteRelayPlan};
 use uuid::Uuid;
 
-use super::capture_log_receiver::CaptureReceiver;
 use super::connect_options;
+use super::receiver_status_from_capture::CaptureReceiver;
 use tailwater_config::{
     Config, ConfigError, RelayConfig, ServeConfig, ServeTlsConfig, SourceConfig, UserConfig,
 };
