@@ -8,7 +8,8 @@
 //!   `server_binlog_reader` those of a server's binlog, `recent_log_reader` the newest ones of a log in use.
 //! - `stats_collector`: turns events into transactions. `incremental_event_parser`: the content of an event.
 //!   `single_transaction_stats`: one transaction. `statement_classifier`: the kind of a statement.
-//! - `all_transactions_totals`, with `table_stats`, `top_n_list`, `commit_timeline`: sums over all transactions.
+//! - `all_transactions_totals`, with `table_stats`, `top_n_list`, `commit_timeline`: sums over all
+//!   transactions.
 //! - `stats_report`: the result. `notable_findings`: the notable facts in it.
 //! - `stats_report_text`: a report as text for a terminal, with `terminal_chart` and [`chart_scale`].
 //!   [`display_labels`], [`number_format`] and [`LocalTime`] format names, numbers and times.

@@ -11,8 +11,8 @@
 //! - `capture_loop`: runs one capture: connects, reconnects, executes orders. `binlog_stream_request`:
 //!   requests the stream, and handles refusals. `periodic_source_checks`: periodic checks.
 //!   `failure_report_limiter`: decides which failures to log.
-//! - [`persisted_manager_orders`]: the orders of a capture, which survive restarts. `manager_order_sender`: sends
-//!   orders to a running capture.
+//! - [`persisted_manager_orders`]: the orders of a capture, which survive restarts. `manager_order_sender`:
+//!   sends orders to a running capture.
 //! - `binlog_stream_ingest`: one open stream: append, sync, acknowledge. `fsync_pacer`: when to sync bytes
 //!   for which the source requested no ACK.
 //! - [`binlog_stream_position`]: what to do with each event of the stream (append, compare, drop, start a

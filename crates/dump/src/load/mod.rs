@@ -15,8 +15,8 @@
 //!   `ddl_script_runner`: creates objects.
 //! - `data_file_loader`: loads a data file; `data_file_reader` reads it. `bulk_insert_choice` and
 //!   `prepared_statement_rows` convert it to values of a prepared statement.
-//! - `live_row_source`: the interface to rows that are not in files. `table_load_order`: from which table the next
-//!   rows are loaded. [`deferred_indexes`]: indexes that are created after all rows of their table.
+//! - `live_row_source`: the interface to rows that are not in files. `table_load_order`: from which table the
+//!   next rows are loaded. [`deferred_indexes`]: indexes that are created after all rows of their table.
 //! - [`account_creation`]: users and roles. `target_compatibility`: what a server of another flavour or
 //!   version lacks.
 //! - `scheduled_events`: creates events disabled.
