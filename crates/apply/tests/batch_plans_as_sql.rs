@@ -125,7 +125,8 @@ async fn every_type_is_applied_by_sql_and_by_binlog(kind: ServerKind) -> Result<
         let tables = targets(&mut connection, "types_target", 0).await?;
         let changes = row_changes(&server, &file, "types_source", &tables, !by_sql).await?;
         ensure!(changes.len() > 20, "{what}: the source logged only {} rows events", changes.len());
-        // The source logs half of the changes of JSON documents as partial updates.
+        // The plan contains partial updates: the source logs half of the changes of JSON documents in this
+        // form.
         let plan = plan(&changes, PlanOptions { cut_images: !by_sql, ..PlanOptions::default() })?;
         if by_sql {
             execute_sql(&options, &plan).await.with_context(|| what.clone())?;

@@ -239,7 +239,7 @@ async fn backlog_passes_a_blocked_transaction(kind: ServerKind) -> Result<()> {
     channel.resume(None).await?;
     let mut reader = Connection::connect(&rig.target.connect_options()).await?;
     // At most about two fifths of the later transactions must wait: those in the same batch, and those with
-    // the same counter.
+    // the same counter. So at least half of the later transactions must commit before the blocked one.
     let passed = (BACKLOG - BLOCKED) / 2;
     let mut look = async || -> Result<u64> {
         let sql = format!(

@@ -242,8 +242,8 @@ async fn skipped_xa_transactions(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.wait_applied(channel).await
 }
 
-/// No applied transaction records these skipped transactions on the target with its commit, so the channel
-/// itself must save them on the target.
+/// An operator skips two transactions, and no transaction is applied between them. So there is no commit that
+/// could record the skips on the target, and the channel itself must save them there.
 async fn consecutive_skipped_transactions(rig: &Rig, channel: &Channel) -> Result<()> {
     let flavour = rig.source.kind().flavour();
     for table in ["first", "second"] {
@@ -323,8 +323,9 @@ async fn rollbacks(server: &Server) -> Result<u64> {
 }
 
 /// When the channel retries rows that it writes as SQL, it must first set the session settings of these rows
-/// again. Here the setting is that foreign keys are checked: deleting a parent row also deletes its child
-/// rows, and the binlog does not contain the deletes of the child rows.
+/// again. Here the first attempt ends with `foreign_key_checks` off. The retry must turn the checks on again
+/// before it deletes a parent row. Otherwise the target keeps the child rows, whose deletes are not in the
+/// binlog.
 async fn disabled_foreign_key_checks(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source
         .sql(

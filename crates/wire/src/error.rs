@@ -34,7 +34,7 @@ pub enum WireError {
         detail: String,
     },
     /// The CRC32 at the end of an event does not match its bytes.
-    #[error("the event's checksum is {computed:08x}, but {stored:08x} is stored in it")]
+    #[error("the event contains the checksum {stored:08x}, but its bytes have the checksum {computed:08x}")]
     Checksum {
         /// The checksum that is stored in the event.
         stored: u32,

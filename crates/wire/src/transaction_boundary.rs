@@ -301,8 +301,9 @@ impl<'a> Prefix<'a> {
 
     /// Returns the meaning of the event types that both flavours share, or `None` for other types.
     fn common_meaning(&self) -> Option<EventMeaning> {
-        // MariaDB 11.4 and later also writes the position 0 into some events of binlog files, but not into
-        // events of the types that this function handles.
+        // An event with position 0 is from a stream and not from a file. MariaDB 11.4 and later also writes
+        // the position 0 into some events of binlog files, but not into events of the types that this
+        // function handles.
         let from_stream = self.header.is_artificial() || self.header.end_log_pos == 0;
         Some(match self.header.event_type {
             EventType::HEARTBEAT | EventType::HEARTBEAT_V2 => EventMeaning::Aside,

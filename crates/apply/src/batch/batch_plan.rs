@@ -43,7 +43,7 @@ pub struct RowGroup<'a> {
     pub table: &'a MappedTable,
     /// The kind of change: insert, update or delete.
     pub kind: RowsKind,
-    /// The flags of the events, without the end-of-statement flag.
+    /// The flags of the source's rows events, without the end-of-statement flag.
     pub flags: u16,
     /// The `server_id` from the headers of the source's events.
     pub server_id: u32,

@@ -26,7 +26,7 @@ pub(super) struct BatchTable<'a> {
     pub net_change: bool,
     /// Whether before images may be cut to the key, and after images to the changed columns.
     pub cut_images: bool,
-    /// Whether inserting and deleting a row has a lasting effect, because it advances the table's
+    /// Whether a row that is inserted and then deleted still has an effect, because it advances the table's
     /// AUTO_INCREMENT counter.
     pub counts: bool,
 }
@@ -75,7 +75,8 @@ impl<'a> BatchTable<'a> {
         let versioned =
             target.flavour == Flavour::MariaDb && target.columns.iter().any(|column| column.stored);
         // The planner checks the intermediate values of an AUTO_INCREMENT column only if the column is in the
-        // primary key. So the changes of a row are not merged if its table has another AUTO_INCREMENT column.
+        // primary key. So the changes of a row are not merged if its table has an AUTO_INCREMENT column
+        // outside the primary key.
         let counts_beside = key.as_ref().is_some_and(|key| {
             let mut counted = target.columns.iter().enumerate().filter(|(_, column)| column.auto_increment);
             counted

@@ -1,9 +1,9 @@
 //! Sorts the rows of a group by primary key, so that the target visits each page once and in order.
 //!
-//! This sort is used only for groups in which two row changes conflict only if they change the same row, and
-//! in which equal keys have equal bytes. Groups meet these conditions if the primary key consists of integers
-//! and is the only unique index, the table has no foreign keys, and no row changes its key. Several changes
-//! of one row keep their order.
+//! This sort is used only for groups that meet two conditions: changes of different rows never conflict, and
+//! equal keys have equal bytes. Both conditions are met if the primary key consists of integers and is the
+//! only unique index, the table has no foreign keys, and no row changes its key. Several changes of one row
+//! keep their order.
 
 use tailwater_wire::row_event::{ColumnType, TableMap};
 

@@ -1,12 +1,13 @@
 //! Merges several changes of one row into one.
 //!
 //! Two changes of the same row are merged if no change between them conflicts with the first one. The first
-//! change can then move to just before the second, so that both become one change. The row's other unique
-//! keys may differ between the two changes, because the merged change accesses all keys of both changes.
+//! change can then move to just before the second, so that both become one change. The merged change accesses
+//! all keys of both changes. So it is correct even if the row's other unique keys differ between the two
+//! changes.
 //!
 //! If a row is inserted and deleted within a batch, the target gets neither change. Tables with an
 //! AUTO_INCREMENT column are an exception. If the insert into such a table were skipped, the target would
-//! assign the same number again once clients write to the target.
+//! assign the number of the skipped row again once clients write to the target.
 //!
 //! Two changes affect the same row if the bytes of their primary keys are equal. Rows with equal hashes, or
 //! with keys that are equal only in a collation, conflict and keep their order.

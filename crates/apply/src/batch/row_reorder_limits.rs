@@ -131,7 +131,7 @@ impl ConflictLevels {
         level
     }
 
-    /// Assigns a level to a row with one key access. This usual case needs only one lookup per map.
+    /// Assigns a level to a row with one key access. This usual case needs only one lookup in each hash map.
     fn place_one(&mut self, number: u32, class: u32, Access { key, shared }: Access) -> u32 {
         let index = self.indexes.entry(key.index).or_default();
         let (lowest, touches) = if key.is_any() {

@@ -14,7 +14,7 @@ pub(super) fn grants(text: &[u8]) -> bool {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Routine {
     pub(super) kind: &'static str,
-    /// The name without quotes. `database` is also without quotes.
+    /// The routine's name without quotes. `database` is also without quotes.
     pub(super) name: String,
     pub(super) database: String,
     /// Whether the statement has `IF NOT EXISTS`.

@@ -52,8 +52,7 @@ struct RowTally {
     committed: u64,
     /// Tables of which a check has counted rows at least once.
     checked_tables: FxHashSet<IndexId>,
-    /// Tables with rows that were sent since the last query, if no earlier check has counted rows of these
-    /// tables.
+    /// Tables whose rows no check has counted yet, and of which rows were sent since the last query.
     unchecked_tables: FxHashSet<IndexId>,
     checked_at: Instant,
     /// How long the last query of the counters took.

@@ -14,13 +14,13 @@ use crate::log_position_range::LogSpan;
 /// The result of scanning the log.
 pub(super) struct AppliedScan {
     /// The GTIDs of all transactions before the low watermark, and of the transactions that the target had
-    /// before the channel; on MariaDB, only in the domains of the log.
+    /// before the channel. On MariaDB, without domains that the log does not contain.
     pub(super) before: GtidSet,
     /// The GTIDs of all transactions of the log that are applied, and of those that the target had before the
     /// channel.
     pub(super) applied: GtidSet,
-    /// The lowest position at which, according to the target's progress, an applied transaction starts or
-    /// ends, but at which no transaction of the log does. `None` if all positions match.
+    /// The lowest position at which the log should contain the start or end of an applied transaction,
+    /// according to the target's progress, but does not. `None` if all positions match.
     pub(super) misplaced: Option<LogPosition>,
 }
 

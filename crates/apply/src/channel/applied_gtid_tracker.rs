@@ -77,9 +77,10 @@ impl GtidProgress {
         self.above.iter().flat_map(|(_, read)| read).map(|read| read.commit_time_us).find(|time| *time > 0)
     }
 
-    /// Removes transactions that the applied GTIDs do not need, once the list is long. This happens while an
-    /// XA transaction is open: all later transactions then stay above the low watermark. Of two adjacent
-    /// applied transactions, MariaDB's position needs only the later one in each domain.
+    /// Removes transactions that the applied GTIDs do not need, if the list of transactions is long. The list
+    /// grows while an XA transaction is open, because all later transactions then stay above the low
+    /// watermark. Of two adjacent applied transactions, MariaDB's position needs only the later one in each
+    /// domain.
     pub(super) fn compact(&mut self, applied: &AppliedSet) {
         if self.above.len() >= ABOVE_COMPACT_MIN {
             self.drop_redundant(applied);

@@ -111,7 +111,7 @@ struct ChannelRun {
 /// The error that stops the channel. Committed transactions stay committed and recorded.
 pub(super) async fn run(setup: RunSetup) -> Result<RunEnd, Box<RunFailure>> {
     let stop = setup.stop.clone();
-    // Set the reason for the unpublished GTIDs here too, in case the channel is stopped before it applies
+    // Set the reason for the unpublished GTIDs first, because the channel may be stopped before it applies
     // anything.
     let unpublished_reason = "the GTIDs were not set on the target since the channel was last started";
     setup.status.send_modify(|status| status.gtids_unpublished_reason = Some(unpublished_reason.to_owned()));

@@ -387,10 +387,10 @@ impl ChannelReader {
         self.deliver(&mut RowSource { entry, format: None }, Transaction { prepared, ..empty }).await
     }
 
-    /// Returns whether the target has the transaction although its progress does not contain it. The target
-    /// logs rows and their progress under one GTID. So this happens only if a crash of the target lost
-    /// commits from the tables but not from the binlog. For nontransactional tables, progress is written
-    /// after the rows, so these rows are on the target.
+    /// Returns whether the target has logged and applied a transaction that its progress does not contain.
+    /// This can be the case for rows of nontransactional tables, because their progress is written after the
+    /// rows. For other rows it is an error: the target logs these rows and their progress under one GTID, so
+    /// a crash of the target lost the commit from the tables but not from the binlog.
     fn is_on_target(&self, transaction: &Transaction) -> Result<bool, ApplyError> {
         let (Some(logged), Some(gtid)) = (&self.setup.target_logged, &transaction.gtid) else {
             return Ok(false);
@@ -483,7 +483,8 @@ impl ChannelReader {
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
         let bytes = match large {
             true => Bytes::new(),
-            // In the worst case, a small transaction uses twice its size in memory.
+            // The transaction is not copied as long as the log reader's buffers take at most the memory
+            // limit. In the worst case, memory use is twice the limit.
             false => self.log.read_entry(self.setup.shared.options.memory_bytes_max)?,
         };
         loop {

@@ -9,8 +9,8 @@ use crate::error::ApplyError;
 /// Statements are joined up to this many bytes. A longer statement is sent alone.
 const JOINED_BYTES_MAX: usize = 1 << 20;
 
-/// The start of a statement's values is searched in this many bytes, because error messages must not contain
-/// the values.
+/// How many bytes of a statement are searched for the start of its values. Error messages show a statement
+/// only up to its values.
 const SHOWN_BYTES_MAX: usize = 1000;
 
 /// Statements to run on the target, in this order.
@@ -51,8 +51,8 @@ impl Packets {
         }
     }
 
-    /// Adds `changes` to the number of changes in these packets. A server logs each change of a
-    /// nontransactional table as a separate transaction.
+    /// Adds `changes` to the number of changes in these packets. The number matters for nontransactional
+    /// tables, because a server logs each change of such a table as a separate transaction.
     pub(crate) fn count_changes(&mut self, changes: usize) {
         self.changes += changes;
     }

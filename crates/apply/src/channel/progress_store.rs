@@ -558,9 +558,9 @@ async fn schema_version(connection: &mut Connection) -> Result<Option<u32>, Sess
     }
 }
 
-/// Creates missing tables. MariaDB stores views, accounts and other objects outside InnoDB. These objects
-/// survive a crash that loses InnoDB's newest commits, so on MariaDB the intents must survive such a crash
-/// too. MySQL stores all objects in InnoDB.
+/// Creates missing tables. The table of intents uses InnoDB on MySQL and Aria on MariaDB. The reason is that
+/// MariaDB stores views, accounts and other objects outside InnoDB. These objects survive a crash that loses
+/// InnoDB's newest commits, so the intents must survive such a crash too.
 async fn create(connection: &mut Connection, tables: &[&str]) -> Result<(), SessionError> {
     let intent_engine = match connection.server().flavour {
         Flavour::MySql => "InnoDB",

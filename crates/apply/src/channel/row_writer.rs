@@ -166,7 +166,8 @@ impl RowWriter {
         };
         writer.connection.execute(setting).await?;
         writer.plan = PlanOptions { net_change: false, cut_images: false };
-        // The rows of a table whose columns differ from the source's table are written as SQL.
+        // Overwrite existing rows also in tables whose columns differ from the source's. Rows of these tables
+        // are written as SQL.
         writer.sql =
             dml_statement::SqlWriter::new(writer.connection.server().flavour, writer.sizes).tolerant(true);
         Ok(writer)

@@ -40,8 +40,8 @@ pub(super) fn disabled_event(text: &[u8], status: &str, invoker: Option<&Invoker
     let definer = definer.iter().map(|(place, clause)| (*place..*place, clause.as_slice()));
     for (place, clause) in definer.chain([(places.status, status.as_bytes())]) {
         changed.extend_from_slice(text.get(rest..place.start)?);
-        // If the new clause does not replace an old clause, the words around it may have no space next to the
-        // new clause.
+        // Add a space before and after the new clause if there is none. Spaces may be missing if the new
+        // clause does not replace an old clause.
         if changed.last().is_some_and(|byte| !byte.is_ascii_whitespace()) {
             changed.push(b' ');
         }

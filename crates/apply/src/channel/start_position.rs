@@ -146,7 +146,8 @@ fn with_unrecorded_gtids(mut all: GtidSet, record: &ChannelRecord, source: &Sour
             let _ = all.insert(&gtid);
         }
     }
-    // An older Tailwater recorded a skipped transaction only with the next commit.
+    // Add the GTIDs of skipped transactions, because an older Tailwater recorded a skipped transaction only
+    // with the next commit.
     for text in &record.skipped {
         // A MariaDB position is the newest GTID of each domain. This GTID must not be replaced by an older
         // GTID of the domain.

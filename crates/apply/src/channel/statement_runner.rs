@@ -117,7 +117,7 @@ fn preserved_gtid<'h>(shared: &ChannelShared, transaction: &'h BudgetedTransacti
 /// Returns whether a statement that may have run can be run again.
 fn is_repeatable(statement: &Statement, gtid: GtidMode) -> bool {
     let how = rerun_result(&statement.text).filter(|_| statement.error_code == 0);
-    // MySQL logs the table of a `CREATE TABLE ... SELECT` and its rows separately.
+    // A `CREATE TABLE ... SELECT` must not run again, because MySQL logs the table and its rows separately.
     start_transaction_clause(&statement.text).is_none()
         && match how {
             Some(RerunResult::AlreadyDone) => true,

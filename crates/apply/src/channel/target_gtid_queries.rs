@@ -91,8 +91,9 @@ pub(super) fn unapplied_on_target(
     }
 }
 
-/// Returns where a target with the GTIDs `has` starts in the log: at the newest segment before which no GTID
-/// is missing on the target. The channel skips the transactions of that segment that the target already has.
+/// Returns where a target with the GTIDs `has` starts in the log: at the newest segment for which the target
+/// has all GTIDs of the earlier segments. The channel skips the transactions of that segment that the target
+/// already has.
 ///
 /// # Errors
 /// [`ApplyError::Start`] if the target lacks transactions from before the log; [`ApplyError::Log`].

@@ -117,7 +117,8 @@ fn member_text(bytes: &[u8], collation: Option<u32>) -> Option<String> {
         Some(CHARSET_BINARY) | None => str::from_utf8(bytes).ok().filter(|text| text.is_ascii())?.to_owned(),
         Some(collation) => text_in(bytes, collation)?,
     };
-    // If the collation is unknown, a zero byte shows that the character set is a multi-byte character set.
+    // `information_schema` cannot show characters of four bytes in UTF-8. A zero byte shows that the bytes,
+    // whose collation is unknown, are in a multi-byte character set.
     let has_all = |letter: char| letter < '\u{10000}' && letter != '\0';
     text.chars().all(has_all).then_some(text)
 }
@@ -131,7 +132,7 @@ fn members(text: &str) -> Vec<String> {
         while let Some(letter) = rest.next() {
             match letter {
                 '\'' if rest.next_if_eq(&'\'').is_none() => break,
-                // Servers escape some characters other than letters with a backslash, and double a backslash.
+                // A backslash starts an escape. Servers write a backslash as `\\`, and a line end as `\n`.
                 '\\' => member.extend(rest.next().map(|letter| match letter {
                     'n' => '\n',
                     'r' => '\r',

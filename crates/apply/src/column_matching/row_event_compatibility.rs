@@ -42,8 +42,8 @@ fn same_kind(source: &BinlogColumn, own: &TargetType) -> bool {
     const FIXED: [&str; 3] = ["uuid", "inet4", "inet6"];
     let fixed = FIXED.contains(&own.name.as_str());
     match source.column_type {
-        // The source's column may also be a binary string of the same length: the log does not distinguish it
-        // from UUID, INET and VECTOR.
+        // The log does not distinguish UUID, INET and VECTOR from binary strings of the same length. So the
+        // source's column may be such a binary string.
         ColumnType::Char { .. } => !fixed || source.collation.is_none_or(|number| number == BINARY),
         _ => true,
     }
@@ -57,9 +57,10 @@ fn same_charset(collation: u32, source: &BinlogColumn, own: &TargetType) -> bool
     match tailwater_wire::event_printer::charset::character_set(collation) {
         Some("binary") => of_target.is_none(),
         Some(name) => of_target == Some(name),
-        // The source's collation ID is unknown here, because the source is newer. Its character set must then
-        // differ from the character sets whose collations are all known. The length in bytes was already
-        // compared, but for a BLOB the length shows nothing about the character set.
+        // The source's collation ID is unknown here, because the source is newer. So the source's character
+        // set is none of those whose collation IDs are all known here. If the target's character set is none
+        // of those either, the two count as equal, because the lengths in bytes were already compared. For a
+        // BLOB, the length shows nothing about the character set.
         None => {
             !matches!(source.type_code, type_code::BLOB)
                 && of_target.is_some_and(|name| !KNOWN_BY_NUMBER.contains(&name))

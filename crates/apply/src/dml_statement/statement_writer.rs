@@ -140,7 +140,8 @@ impl SqlWriter {
         for row in &group.rows {
             let images = RowImageBytes::of(row);
             row_text.clear();
-            // The first row is built in place, so that a long row is not copied.
+            // Append the first row to the start of the statement, so that a long row is not copied there
+            // later.
             let head_bytes = if rows == 0 { form.head.len() } else { 0 };
             if rows == 0 && group.kind != RowsKind::Delete {
                 row_text.reserve(head_bytes + text_bytes(row));

@@ -49,7 +49,7 @@ impl VersionedFilters {
         &self.versions[count.saturating_sub(1)]
     }
 
-    /// Returns the position at which the version takes effect that follows the version for `position`.
+    /// Returns the position at which the next version replaces the version for `position`.
     pub fn next_change(&self, position: LogPosition) -> Option<LogPosition> {
         let count = self.versions.partition_point(|version| version.from <= position);
         self.versions.get(count.max(1)).map(|version| version.from)

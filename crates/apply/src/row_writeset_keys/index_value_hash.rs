@@ -24,9 +24,9 @@ pub enum ValueKind {
     /// text with a `_bin` collation if its character set does not contain ASCII as single bytes.
     Trimmed,
     /// Other text with a `_bin` collation. It is hashed as [`Trimmed`](Self::Trimmed), but ASCII letters are
-    /// hashed in one case, as in [`Ascii`](Self::Ascii). The reason is foreign keys. They may connect a
-    /// column of this kind to a column of a table whose layout differs between source and target. The latter
-    /// column is hashed as [`Ascii`](Self::Ascii).
+    /// hashed in one case, as in [`Ascii`](Self::Ascii). A foreign key may connect a column of this kind to a
+    /// column of a table whose layout differs between source and target. That column is hashed as
+    /// [`Ascii`](Self::Ascii), and equal values in both columns must have equal hashes.
     Folded,
     /// Text that is hashed only if it is printable ASCII: in one letter case, and without trailing spaces.
     Ascii,

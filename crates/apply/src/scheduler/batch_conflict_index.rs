@@ -15,7 +15,8 @@ pub(super) type BatchSlot = u32;
 /// batch that waits for the last batch waits for all of these batches.
 #[derive(Debug, Default)]
 pub(super) struct ConflictIndex {
-    /// A separate map from `shared`, so that the lookup for each row touches little memory.
+    /// The last batch with exclusive access to a key. The map is separate from `shared`, so that the lookup
+    /// for each row touches little memory.
     exclusive: FxHashMap<WritesetKey, BatchSlot>,
     /// Batches with shared access to a key since the last exclusive access to it.
     shared: FxHashMap<WritesetKey, BatchSlots>,

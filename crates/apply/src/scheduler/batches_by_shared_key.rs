@@ -14,9 +14,9 @@ use crate::writeset::Writeset;
 /// The maximum number of open batches per worker. With more open batches, the only effect would be that each
 /// batch is smaller.
 const OPEN_PER_WORKER_MAX: usize = 4;
-/// The scheduler accepts no more transactions while this percentage of the workers has a next batch. The more
-/// transactions are accepted, the more of them wait for other transactions, until hardly any batch can run in
-/// parallel.
+/// The scheduler accepts no more transactions while there are enough batches that could run next: at least
+/// this percentage of the number of workers. The more transactions are accepted, the more of them wait for
+/// other transactions, until hardly any batch can run in parallel.
 const AHEAD_PERCENT: usize = 50;
 /// The batches of the independent order.
 ///
@@ -241,8 +241,8 @@ impl<T: Scheduled> KeyedBatches<T> {
 
     /// Chooses an open batch for a transaction that conflicts with no open batch and waits for `closed`
     /// (sorted). The first choice is the batch of the previous transaction, for a limited number of
-    /// transactions. If there is one such batch per worker, the next choice is the smallest batch that waits
-    /// for the same batches.
+    /// transactions. Otherwise a new batch is created. If there are already enough open batches, the smallest
+    /// batch that waits for the same batches is chosen.
     fn choose(&mut self, limits: &BatchLimits, weight: TransactionWeight, closed: &[BatchSlot]) -> BatchSlot {
         let (last, streak) = self.streak;
         if streak < limits.worth_transactions()

@@ -76,9 +76,9 @@ pub(super) struct Parallelism {
 }
 
 impl Parallelism {
-    /// Starts with few concurrent batches. If batches only use the CPU, a short backlog would end before a
-    /// number that is too large could be reduced. If batches wait for disks or commits, the number rises
-    /// after a few measured batches.
+    /// Starts with few concurrent batches. If batches only use the CPU, many concurrent batches would be
+    /// slow, and a short backlog would end before the tuner could reduce their number. If batches wait for
+    /// disks or commits, the tuner raises the number after a few measured batches.
     pub fn new(workers: usize) -> Self {
         let workers = workers.max(1);
         Self {

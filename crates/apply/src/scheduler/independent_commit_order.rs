@@ -13,7 +13,8 @@ use super::transaction_batch::{BatchId, BatchTotals, Scheduled, TransactionBatch
 /// this many checks executes a long statement or is held up itself. The other batches then stop waiting for
 /// this batch.
 const CHECKS_MAX: u32 = 6;
-/// If batches have fewer transactions than this, committing in order costs more time than runs save.
+/// Runs are used only if a batch may have at least this many transactions. With smaller batches, commits in
+/// order would cost more time than runs save.
 const RUN_TRANSACTIONS_MIN: usize = 64;
 
 /// The independent commit order.
@@ -162,8 +163,9 @@ impl<T: Scheduled> IndependentOrder<T> {
         if !self.in_turn.contains(&id) {
             return None;
         }
-        // The turn of this batch is never announced, so later batches would wait for it forever. The batch
-        // may have yielded because of an earlier signal, before these later batches were dispatched.
+        // Let later batches yield too. The turn of this batch is never announced, so they would wait for it
+        // forever. This batch may have yielded because of an earlier signal, before the later batches were
+        // dispatched.
         self.can_yield = true;
         if self.mode == Mode::LogRuns {
             self.mode = Mode::DrainRuns { checks: 0 };

@@ -10,7 +10,8 @@ use crate::writeset::{Access, IndexId, WritesetKey};
 /// that accessed a key waits for all runs that accessed the key.
 #[derive(Debug, Default)]
 pub(super) struct RunIndex {
-    /// A separate map from `shared`, so that the lookup for each row touches little memory.
+    /// The last runs with exclusive access to a key. The map is separate from `shared`, so that the lookup
+    /// for each row touches little memory.
     exclusive: FxHashMap<WritesetKey, Recent>,
     shared: FxHashMap<WritesetKey, Recent>,
     indexes: FxHashMap<IndexId, IndexRunKeys>,
@@ -62,9 +63,9 @@ impl Recent {
         }
     }
 
-    /// Returns the run for which a transaction of `run` must wait because of this access. This is an earlier
-    /// run that has accessed the key. Or it is the run for which another transaction of `run`, which accessed
-    /// the key, already waits.
+    /// Returns the run for which a transaction of `run` must wait because of this access: the last earlier
+    /// run that accessed the key. If another transaction of `run` has accessed the key and waits for a later
+    /// run, returns that later run.
     fn after(self, run: u64) -> u64 {
         if self.last == run { self.last_after.max(self.before) } else { self.last }
     }
@@ -132,7 +133,7 @@ impl RunIndex {
         recent.note(run, after);
     }
 
-    /// Removes the accesses of a run, except accesses of runs after `finished`.
+    /// Removes the keys and indexes of a finished run, unless a run after `finished` has accessed them too.
     pub fn forget(&mut self, touched: &ConflictingRuns, finished: u64) {
         for Access { key, shared } in &touched.accesses {
             let keys = if *shared { &mut self.shared } else { &mut self.exclusive };

@@ -50,7 +50,8 @@ pub(super) enum UnboundTable {
         schema: String,
         table: String,
     },
-    /// The fractional digits of the source table's old temporal columns are not loaded.
+    /// The numbers of fractional digits of the source table's columns in the old temporal layout are not
+    /// loaded.
     NeedsSource {
         schema: String,
         table: String,

@@ -101,7 +101,7 @@ async fn play((kind, order, gtid): Cast, random: &mut StdRng, rounds: u32) -> Re
     let durability = if gtid == GtidMode::Log { FORGETFUL } else { DURABLE };
     let (source, target) = (spec(kind, 1), spec(kind, 2).options(durability.iter().copied()));
     let Some(mut rig) = Rig::idle(source, target).await? else { return Ok(()) };
-    // Each ACK mode of the log is tested with each commit order and each GTID mode.
+    // Choose the ACK mode so that each ACK mode is tested with each commit order and each GTID mode.
     let is_received = (order == CommitOrder::Source) == (kind.flavour() == Flavour::MariaDb);
     rig.ack = if is_received == (gtid == GtidMode::Log) { AckMode::Received } else { AckMode::Durable };
     rig.start_capture()?;

@@ -4,7 +4,7 @@
 use super::*;
 
 const COMMON: &[&str] = &[
-    // ALTER DATABASE without a name changes the session's current database.
+    // ALTER DATABASE without a name alters the current database of the session.
     "CREATE DATABASE one CHARACTER SET latin1",
     "CREATE DATABASE two CHARACTER SET latin1",
     "USE two",

@@ -95,9 +95,9 @@ impl FormatDescription {
         Ok(Self { binlog_version, server_version, created, post_header_lengths, checksum })
     }
 
-    /// Returns the format to assume for the artificial rotate event that precedes a stream's format
-    /// description. Tests use it too. The lengths of its fixed parts are the same as in all servers since
-    /// MySQL 5.6 and MariaDB 10.0.
+    /// Returns the format to assume for the artificial rotate event, which precedes the format description in
+    /// a stream. Tests use this format too. The fixed parts of its event types have the same lengths as in
+    /// all servers since MySQL 5.6 and MariaDB 10.0.
     pub fn assumed(flavour: Flavour, checksum: ChecksumAlgorithm) -> Self {
         let (server_version, types) = match flavour {
             Flavour::MySql => ("8.4.0", usize::from(EventType::GTID_TAGGED.0)),

@@ -233,7 +233,8 @@ impl EventPrinter for SqlPrinter {
             out.write_all(b"ROLLBACK")?;
             out.write_all(END)?;
         }
-        // Without GTID events, the event after a standalone statement belongs to the next transaction.
+        // Leave out the rest of the transaction. Without GTID events, a standalone statement is a whole
+        // transaction, so the next event is not left out.
         self.leaves_out = self.has_gtids || is_open || !self.is_whole_transaction(left_out.event);
         Ok(())
     }

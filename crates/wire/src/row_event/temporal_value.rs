@@ -89,7 +89,8 @@ pub(super) fn old_datetime_bytes(fraction: u8) -> usize {
     [8, 6, 6, 7, 7, 7, 8][usize::from(fraction.min(6))]
 }
 
-/// Returns the number of units in a second. A unit is the value of 1 in the last of `digits` decimal digits.
+/// Returns the number of smallest units in a second: 10 for one decimal digit of the fraction, 100 for two
+/// digits.
 fn units_per_second(digits: u8) -> u64 {
     10u64.pow(u32::from(digits.min(6)))
 }
@@ -112,9 +113,9 @@ impl Time {
     /// [`WireError`] if the bytes are too few or the fraction is a second or more.
     pub fn parse(bytes: &[u8], fraction: u8) -> Result<Self, WireError> {
         let mut cursor = ByteCursor::new(WHAT, bytes);
-        // Seconds and fraction together are one big-endian number plus an offset, in the unit of the
-        // fraction. So the bytes have the same order as the times. For a negative time, the fraction
-        // therefore counts up from the next lower second.
+        // The seconds (high bits) and the fraction (low bits) are one big-endian number, to which an offset
+        // was added. For a negative time, the whole number was negated before. So the bytes have the same
+        // order as the times.
         let size = fraction_bytes(fraction);
         let bits = 8 * size as u32;
         let biased = cursor.uint_be(3 + size)? as i64;

@@ -1,8 +1,8 @@
 //! Redacts the error texts of servers.
 //!
-//! The public form of a text is shown only if the text matches a known template
-//! ([`super::error_text_templates`]). In the public form its values are replaced. An unknown text, such as
-//! the text of a `SIGNAL` statement, may hold a row value anywhere.
+//! If a text matches a known template ([`super::error_text_templates`]), its public form is the text with `?`
+//! for the values. Otherwise the public form does not contain the text: an unknown text, such as the text of
+//! a `SIGNAL` statement, may hold a row value anywhere.
 
 use super::error_text_templates::{self, TemplatePart};
 use super::{SHOWN_BYTES_MAX, private_statement, public_statement};

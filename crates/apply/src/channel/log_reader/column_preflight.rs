@@ -153,7 +153,8 @@ impl ChannelReader {
     ) -> Result<(), ApplyError> {
         let TableToCheck { schema, table, map, body } = found;
         let asked = Instant::now();
-        // A missing table may still be created, or excluded by a filter, before its first row comes.
+        // A missing table is not an error here: it may still be created, or excluded by a filter, before its
+        // first row comes.
         let found = self.target.find(&schema, &table).await?;
         // The time for queries to the target does not count towards the limit.
         limits.started += asked.elapsed();

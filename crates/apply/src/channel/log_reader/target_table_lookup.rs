@@ -30,8 +30,8 @@ pub(super) struct TargetTables {
     /// Whether the target lacks the table `check_marks`, into which `tailwater check` writes rows on the
     /// source. The channel then does not apply these rows.
     lacks_check_marks: bool,
-    /// The fractional digits of old temporal columns, by database and table on the source. The digits of a
-    /// table are kept until a DDL statement names the table.
+    /// The fractional digits of temporal columns in the layout from before MySQL 5.6, by database and table
+    /// on the source. The digits of a table are kept until a DDL statement names the table.
     sources: FxHashMap<(String, String), OldTimeDigits>,
 }
 

@@ -126,7 +126,7 @@ impl ChannelReader {
     }
 }
 
-/// Returns the prepared transaction in the form that its XA commit contains.
+/// Returns the log span and the GTID of the prepared transaction, for the transaction that commits it.
 fn completed(xa: &PreparedXa) -> XaPrepareEntry {
     XaPrepareEntry { span: xa.span, gtid: xa.source.entry.gtid.clone() }
 }

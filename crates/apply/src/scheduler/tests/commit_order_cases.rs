@@ -32,7 +32,8 @@ fn in_source_order_a_run_executes_during_the_previous_run_and_commits_after_it()
     offer(&mut scheduler, &[(1, &[1]), (2, &[2])]);
     let one = batch(&mut scheduler);
     assert_eq!((&one.first, &one.rest, one.commit_after), (&vec![1, 2], &vec![], None));
-    // Transaction 4 conflicts with the running batch, 5 conflicts with 4, and 6 conflicts with neither.
+    // Transaction 4 conflicts with the running batch, and 5 conflicts with 4. Transactions 3 and 6 conflict
+    // only with each other.
     offer(&mut scheduler, &[(3, &[3]), (4, &[2, 4]), (5, &[4]), (6, &[3])]);
     let two = batch(&mut scheduler);
     assert_eq!((&two.first, &two.rest, two.commit_after), (&vec![3, 6], &vec![4, 5], Some(one.id)));

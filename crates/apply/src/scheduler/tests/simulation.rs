@@ -380,7 +380,8 @@ proptest! {
     }
 }
 
-/// Checks that the simulations cover runs and yields. Without these cases, the property would prove little.
+/// Checks that the simulations contain runs and yields. Without them, the comparison with serial execution
+/// would prove little.
 #[test]
 fn simulations_cover_runs_and_yields_in_independent_order() {
     let mut runner = TestRunner::deterministic();

@@ -116,8 +116,8 @@ impl PreflightScan {
         if whole { EventPart::Whole } else { EventPart::Nothing }
     }
 
-    /// Reads the requested part of an event, and adds the tables to check to `tables`. Ignores malformed
-    /// events: the channel reports such an event when it applies the event.
+    /// Reads the part of an event that [`Self::wants`] has selected, and adds the tables to check to
+    /// `tables`. Ignores malformed events: the channel reports such an event when it applies the event.
     pub(super) fn event(&mut self, event: &[u8], tables: &mut Vec<TableToCheck>) {
         let Ok(header) = EventHeader::parse(event) else { return };
         let whole = event.len() == header.event_length as usize;
