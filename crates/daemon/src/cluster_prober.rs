@@ -29,7 +29,7 @@ const REQUEST_LASTS: Duration = Duration::from_secs(30);
 /// Probes the servers and relays of one cluster. Dropping this value ends the probes.
 #[derive(Debug)]
 pub struct ClusterObserver {
-    /// The wiring of the cluster, with the primary that the log followed when the daemon started.
+    /// The servers and relays of the cluster, with the primary that the log followed when the daemon started.
     wiring: ClusterWiring,
     servers: Arc<ServerPoller>,
     relays: Vec<Arc<RemoteRelayProbe>>,
@@ -85,7 +85,8 @@ impl ClusterObserver {
         Ok(Self { wiring, servers, relays, relays_requested, interval, stale_after, _tasks: tasks })
     }
 
-    /// Returns the wiring of the cluster, with the primary that the log followed when the daemon started.
+    /// Returns the servers and relays of the cluster, with the primary that the log followed when the daemon
+    /// started.
     pub fn wiring(&self) -> &ClusterWiring {
         &self.wiring
     }
@@ -165,7 +166,7 @@ impl ClusterObserver {
         snapshot.collect()
     }
 
-    /// Sets the states of the relays on other machines in the wiring of the cluster.
+    /// Sets the states of the relays on other machines in `wired`, the servers and relays of the cluster.
     pub fn set_relay_states(&self, wired: &mut ClusterWiring) {
         let present = wired.clone();
         for other in &mut wired.plan.others {

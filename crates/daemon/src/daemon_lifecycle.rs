@@ -54,8 +54,8 @@ pub trait FrontEnd {
 ///
 /// If a capture refuses its source (for example because the source lacks transactions that the log has), only
 /// this capture stops. If the configuration names other servers of the cluster, the capture waits for an
-/// order of the manager instead. If a log cannot be written, the process ends: the capture could no longer
-/// acknowledge only what the log holds. SIGHUP reloads the configuration from `reload`.
+/// order of the manager instead. If a log cannot be written, the process ends, because a capture must not
+/// acknowledge transactions that its log does not hold. SIGHUP reloads the configuration from `reload`.
 ///
 /// # Errors
 /// If the configuration or a log cannot be opened, or the first error that ended a capture.

@@ -39,8 +39,9 @@ use tailwater_config::{
     AckConfig, Config, ConfigError, LogConfig, ServerAddress, SourceConfig, StartConfig, TlsConfig,
 };
 
-/// Marks an error of the configuration, or of a file that it names: until it is corrected, every start
-/// of the daemon ends with the same error. It is the context of the error.
+/// Marks an error of the configuration, or of a file that it names: until the configuration or file is
+/// corrected, every start of the daemon ends with the same error. This value is attached as the error's
+/// context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConfigurationRefused;
 

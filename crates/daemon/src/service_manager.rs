@@ -53,8 +53,8 @@ impl ServiceManager {
         self.report(&status_of(control), Some(NotifyState::Ready));
     }
 
-    /// Reports that the daemon reads its configuration again (`Type=notify-reload`). [`Self::ready`] ends
-    /// that.
+    /// Reports that the daemon reads its configuration again (`Type=notify-reload`). After the reload, call
+    /// [`Self::ready`].
     pub fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => {

@@ -40,7 +40,7 @@ pub const CAPTURE_STATES: [&str; 6] =
 /// A capture and the state of its log.
 #[derive(Debug, Clone, Serialize)]
 pub struct CaptureSnapshot {
-    /// The part of the state that clients of the control socket see.
+    /// The part of the capture's state that clients of the control socket see.
     pub report: SourceReport,
     /// The capture's state: one of [`CAPTURE_STATES`].
     pub state: &'static str,
@@ -55,9 +55,10 @@ pub struct CaptureSnapshot {
     pub semi_sync_in_force: Option<bool>,
     /// The alarms of the last check of the source's semi-sync settings.
     pub alarms: Vec<CaptureAlarm>,
-    /// The stable code of the error after which the capture waits, or for which it refuses the server.
+    /// The stable code of the error because of which the capture waits or refuses the server.
     pub fault_code: Option<&'static str>,
-    /// The ackers of the server, according to its last check; absent without `semi_sync` and before that.
+    /// The ackers of the server, according to its last check; absent before the first check, and without
+    /// `semi_sync`.
     pub ackers: Option<SemiSyncAckers>,
     /// Commits that the server acknowledged to clients without an ACK since the daemon started.
     pub commits_without_ack_total: u64,
@@ -99,11 +100,11 @@ pub struct CaptureLogSnapshot {
     pub bytes: u64,
     /// The readers whose position the log stores: channels and replicas, connected or not.
     pub readers: Vec<LogReaderSnapshot>,
-    /// The number of calls of fdatasync since the daemon started, by their duration: the upper bound of the
-    /// duration, in seconds, and the number of calls that took longer than the previous bound. The last entry
-    /// has no bound.
+    /// The number of calls of fdatasync since the daemon started, by their duration. Each entry has an upper
+    /// bound in seconds, and the number of calls that took at most this time, but longer than the bound of
+    /// the entry before it. The last entry has no bound.
     pub sync_counts: Vec<(Option<f64>, u64)>,
-    /// The total duration of these calls of fdatasync, in seconds.
+    /// The total duration of all calls of fdatasync since the daemon started, in seconds.
     pub sync_seconds_total: f64,
 }
 
@@ -147,7 +148,8 @@ pub struct SegmentSnapshot {
     pub server_id: u32,
     /// The version of the server that wrote the events.
     pub server_version: String,
-    /// 1 for the first server of the log, and 1 more after each change of the server.
+    /// The number of the server that the events came from: 1 for the first server of the log, and 1 more
+    /// after each change of the server.
     pub epoch: u32,
     /// Durable bytes.
     pub bytes: u64,

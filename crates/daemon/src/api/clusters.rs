@@ -23,7 +23,7 @@ pub struct ClusterSnapshot {
     pub followed: FollowedServer,
     /// The servers and the results of their last probes.
     pub servers: Vec<ServerSnapshot>,
-    /// The result of a probe older than this is ignored, in milliseconds.
+    /// The age in milliseconds above which the result of a probe is ignored.
     pub stale_after_ms: u64,
     /// The topology tree of the cluster, with its findings.
     pub view: ClusterView,
@@ -48,7 +48,7 @@ pub struct ClusterView {
     /// The servers, and which server each of them replicates from.
     #[serde(flatten)]
     pub cluster: Cluster,
-    /// The failures that a single observation of each server shows.
+    /// The failures that can be found with a single observation of each server.
     pub findings: Vec<ClusterFinding>,
     /// Whether a failover would succeed if the primary died now, according to the daemon's manager; absent if
     /// no manager is configured.
@@ -75,11 +75,11 @@ pub struct ClusterReport {
     /// What prevents failovers now: pauses, downtimes, the cool-down.
     #[schema(value_type = Object)]
     pub guard: FailoverGuard,
-    /// Whether the manager has read the guard that all managers share.
+    /// Whether the manager has read the value of `guard` that all managers share.
     #[serde(default)]
     pub guard_is_known: bool,
-    /// The present time of the manager's clock, in milliseconds since 1970. The times of the guard and of the
-    /// findings come from the same clock.
+    /// The present time of the manager's clock, in milliseconds since 1970. The times in `guard` and
+    /// `findings` come from the same clock.
     pub now_ms: u64,
     /// Whether a failover would succeed if the primary died now.
     #[serde(default = "readiness_not_reported")]

@@ -115,7 +115,7 @@ pub struct ClusterStatus {
 /// A server or relay of a cluster, according to its last probe.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ClusterServer {
-    /// The name in the configuration. A server that is not configured has another text that identifies it.
+    /// The name in the configuration. For a server that is not configured, a text that identifies the server.
     pub name: String,
     /// `primary`, `replica`, `relay`, `target`, `server` (replicates from nothing, or did not answer) or
     /// `seen` (not configured).

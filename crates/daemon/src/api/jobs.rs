@@ -89,7 +89,7 @@ pub struct JobProgress {
     pub rows_total: u64,
     /// Size of the processed rows before compression, in bytes.
     pub bytes: u64,
-    /// Estimated total size in bytes, of work that counts only bytes.
+    /// Estimated total size in bytes, if the job counts only bytes and no rows.
     pub bytes_total: u64,
     /// Rows for each second since the first rows.
     pub rows_per_second: Option<u64>,
@@ -130,7 +130,8 @@ pub struct Job {
     pub subject: String,
     /// What runs the job.
     pub origin: JobOrigin,
-    /// Who started the job: the name of a token, or the user of the control socket; `daemon` for its own.
+    /// Who started the job: the name of a token, the user of the control socket, or `daemon` for a job of
+    /// the daemon itself.
     pub user: String,
     /// The process of the job, if it runs on this machine.
     pub process: Option<JobProcess>,
@@ -157,7 +158,7 @@ pub struct Job {
 /// A line of a job's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct JobLogLine {
-    /// When the daemon received the line, in milliseconds since 1970.
+    /// When the daemon received the log line, in milliseconds since 1970.
     pub at_ms: u64,
     /// The line.
     pub text: String,
@@ -181,7 +182,7 @@ pub struct JobRegistration {
     pub kind: JobKind,
     /// What the job works on: servers, folders, buckets. Must have no secrets.
     pub subject: String,
-    /// Whether the command ends when a response to its report says that it was cancelled.
+    /// Whether the command ends when the response to one of its reports says that the job was cancelled.
     #[serde(default = "yes")]
     pub can_cancel: bool,
 }

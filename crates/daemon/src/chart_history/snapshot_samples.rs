@@ -1,4 +1,4 @@
-//! The figures of a snapshot that the history keeps. This module does no I/O.
+//! Selects the figures of a snapshot that are recorded in the chart history. This module does no I/O.
 
 use std::collections::BTreeMap;
 

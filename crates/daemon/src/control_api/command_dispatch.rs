@@ -195,7 +195,8 @@ fn refuse_if_target_is_primary(channel: &Channel, state: &DaemonState) -> anyhow
 /// the source.
 ///
 /// # Errors
-/// If the channel is running, or if the log could not determine later which transactions the target lacks.
+/// If the channel is running, if the log is empty, or if the GTIDs before the newest segment are unknown: the
+/// log could then not determine which transactions the target lacks.
 fn hold(channel: &Channel, log: &LogHandle) -> anyhow::Result<()> {
     let name = channel.name();
     let state = channel.status().borrow().state;

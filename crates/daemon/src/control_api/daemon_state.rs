@@ -222,8 +222,8 @@ fn describe(state: &CaptureState) -> String {
     }
 }
 
-/// Whether commits on the source wait for an ACK. Alarms of the other kinds are about how long commits wait,
-/// and at which point of the commit.
+/// Whether commits on the source wait for an ACK: no alarm says that semi-sync is disabled or has fallen
+/// back. All other alarms are about how long commits wait, and at which point of the commit.
 fn is_semi_sync_on(alarms: &[SemiSyncAlarm]) -> bool {
     !alarms.iter().any(|alarm| matches!(alarm, SemiSyncAlarm::Disabled | SemiSyncAlarm::FallenBack))
 }

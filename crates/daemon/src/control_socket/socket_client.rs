@@ -174,7 +174,7 @@ pub async fn pause_channel(socket: &Path, channel: &str) -> anyhow::Result<Pause
         };
         return Err(anyhow!("{}{message}", code.map(|code| format!("{code}: ")).unwrap_or_default()));
     }
-    // The first line has the status. Empty lines follow while the channel is paused.
+    // The first line has the status of the channel. Empty lines follow while the channel is paused.
     let mut line = Vec::new();
     while !line.ends_with(b"\n") {
         let chunk = chunk_of(&mut response, socket).await?;
@@ -253,8 +253,8 @@ async fn connect_and_send(
     }
 }
 
-/// Returns the next part of a response's body; `None` at its end. A daemon that sends a head sends the body
-/// without a pause.
+/// Returns the next part of a response's body; `None` at its end. Waits for a limited time, because a daemon
+/// that has sent the head of a response sends the body without a pause.
 async fn chunk_of(response: &mut Response, socket: &Path) -> Result<Option<bytes::Bytes>, ControlError> {
     match tokio::time::timeout(SILENCE_MAX, response.chunk()).await {
         Ok(chunk) => chunk.map_err(|error| bad_answer(socket, root_cause(&error))),

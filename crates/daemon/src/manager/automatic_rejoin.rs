@@ -112,7 +112,7 @@ pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
 }
 
 /// Returns the servers that a failover or switchover replaced as primary within [`REPLACED_HOURS_MAX`] and
-/// that no later one promoted again, according to the audit records.
+/// that no later failover or switchover promoted again, according to the audit records.
 fn recently_replaced(records: &AuditFolder, now: chrono::DateTime<chrono::Utc>) -> BTreeSet<String> {
     // If the audit records cannot be read, no server is returned, and operators must start the rejoin.
     let ids = records.list().unwrap_or_default();
@@ -173,8 +173,9 @@ fn report_unsafe(source: &str, server: &str, reason: String) {
 }
 
 /// Rejoins a server that answers and does not replicate, or resumes an interrupted rejoin, if the primary is
-/// writable. `doubt` is the reason why commits that only this server has may have been acknowledged; with it,
-/// a server with errant transactions is not rejoined. Returns false if the rejoin must be tried again.
+/// writable. `doubt` is the reason why commits that only this server has may have been acknowledged. If there
+/// is such a reason, a server with errant transactions is not rejoined. Returns false if the rejoin must be
+/// tried again.
 async fn rejoin(
     config: &Config,
     source: &SourceConfig,

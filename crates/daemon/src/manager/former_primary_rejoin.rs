@@ -221,8 +221,8 @@ impl FormerPrimary {
             self.begin("repairing from the log");
             report.repair = Some(tailwater_rejoin::repair(&self.options, &self.log).await?);
         }
-        // From here on the server has a replication channel, so the lack of a channel no longer shows that
-        // the rejoin is incomplete. The marker shows it instead.
+        // The server gets a replication channel now. Until now the missing channel showed that the rejoin is
+        // incomplete. From now on a marker file shows that.
         let marker = self.marker();
         tailwater_files::create_replacing(&marker, 0o640)
             .with_context(|| format!("cannot create {}", marker.display()))?;
@@ -248,8 +248,8 @@ impl FormerPrimary {
         self.begin("starting replication");
         info!(server = self.request.server, from = self.address(), "starting replication from the log");
         replication_setup::read_from(&mut server, &self.read_from, RECEIVE_TIMEOUT).await?;
-        // The semi-sync setting for the time after a restart is changed only now. Until now the setting
-        // prevents the server from acknowledging commits to clients after a restart.
+        // Until now the server waits for semi-sync ACKs after a restart, so that it cannot acknowledge
+        // commits to clients. As a replica it must not wait for ACKs, so the setting is changed now.
         semi_sync_source::disable_after_restart(&mut server).await?;
         if server.server().flavour == Flavour::MySql {
             server.execute("SET GLOBAL super_read_only=1").await?;

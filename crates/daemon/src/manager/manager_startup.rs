@@ -328,8 +328,8 @@ fn log(manager_config: &ManagerConfig, serve: &ServeConfig, account: &ReplicaAcc
     RelayEndpoint { name: OWN_RELAY.to_owned(), address }
 }
 
-/// Returns the address at which replicas read from a relay on another machine, and the account `account` for
-/// it; `None` if the relay has no listener for replicas.
+/// Returns the address at which replicas read from a relay on another machine, with the account that they
+/// use; `None` if the relay has no listener for replicas.
 fn remote_log(relay: &RelayConfig, account: &ReplicaAccount) -> Option<RelayEndpoint> {
     let (host, port) = relay.serves.first()?.rsplit_once(':')?;
     let host = host.trim_start_matches('[').trim_end_matches(']');

@@ -43,8 +43,8 @@ struct SharedState {
     is_read: bool,
     /// The start of a failover of this manager that is not recorded in etcd yet, in milliseconds.
     owes_failover_ms: Option<u64>,
-    /// When this manager started, in milliseconds; `None` after a read has shown that the guard in etcd holds
-    /// no later time.
+    /// When this manager started, in milliseconds. If the last failover in etcd has a later time, the clock
+    /// was set back, and the time in etcd must be corrected. `None` after the first exchange with etcd.
     begins_at_ms: Option<u64>,
 }
 
@@ -53,8 +53,8 @@ struct SharedState {
 struct GuardFile {
     #[serde(flatten)]
     guard: FailoverGuard,
-    /// The same time as in [`SharedState`]. A manager that starts with this file must still record the
-    /// failover of this time in etcd.
+    /// The start of a failover that is not recorded in etcd yet, in milliseconds. A manager that starts with
+    /// this file must still record it there.
     #[serde(skip_serializing_if = "Option::is_none")]
     owes_failover_ms: Option<u64>,
 }
@@ -346,7 +346,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let Some(program) = Etcd::require() else { return };
         let mut etcd = Etcd::start(&program, folder.path()).await.unwrap();
-        // The guard was paused when there was only one manager, without etcd.
+        // Failovers were paused when there was only one manager, without etcd.
         let alone = PersistedGuard::open(folder.path().join("one"), None).unwrap();
         alone.change(FailoverGuard::pause).await.unwrap();
         let (one, two) = (in_etcd(&etcd, folder.path(), "one"), in_etcd(&etcd, folder.path(), "two"));

@@ -30,7 +30,7 @@ impl ChannelControl for ApplyChannelControl {
         let flavour = self.log.source()?.flavour;
         let status = self.channel.status();
         let status = status.borrow();
-        // The channel reads the GTIDs of its target when it connects to the target.
+        // Until the channel has connected to its target and read the target's GTIDs, its progress is unknown.
         let is_known = status.state == ChannelState::Running || !status.gtids.is_empty();
         is_known.then(|| GtidSet::parse(flavour, &status.gtids).ok()).flatten()
     }

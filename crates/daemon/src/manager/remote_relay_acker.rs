@@ -163,8 +163,8 @@ impl RemoteRelay {
     }
 }
 
-/// Sets the states of relays on other machines in the wiring of the clusters. A relay that does not answer
-/// becomes a finding, not an error.
+/// Sets the states of relays on other machines in the description of their clusters. A relay without an
+/// answer becomes a finding, not an error.
 pub async fn ask_others(config: &Config, clusters: &mut [ClusterWiring]) {
     let asked = config.relays.iter().map(|relay| async move {
         match RemoteRelay::of(relay) {

@@ -217,7 +217,7 @@ pub fn ask_readiness(config: &Config) -> BTreeMap<String, FailoverReadiness> {
     }
 }
 
-/// Sets the states of captures and channels in the wiring of the clusters.
+/// Sets the states of captures and channels in the description of their clusters.
 pub fn set_states(clusters: &mut [ClusterWiring], sources: &[SourceReport], channels: &[ChannelStatus]) {
     for ClusterWiring { plan, .. } in clusters {
         let source = sources.iter().find(|source| source.source == plan.name);

@@ -1,5 +1,4 @@
-//! Reports the state of a capture to a binlog server, as the receiver that fills the log that the binlog
-//! server serves.
+//! Reports the state of a capture to the binlog server that serves the log of the capture.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -531,7 +531,8 @@ mod tests {
             })
         };
         assert_eq!(lease(LeaseState::HeldByOther { holder: "relay2".into() }), [""; 0]);
-        // The reason of a store that does not answer may have the same words.
+        // The state of the lease decides, not its text. If the lease store does not answer, the text of the
+        // error may look as if another manager held the lease.
         let reason = "relay2 holds the lease";
         assert_eq!(lease(LeaseState::NotHeld { reason: reason.into() }), ["cluster orders LeaseNotHeld"]);
         let refusing = changed(|snapshot| {

@@ -88,7 +88,7 @@ fn binlog_server(
 
 fn cluster_status(cluster: &ClusterSnapshot) -> ClusterStatus {
     let servers = nodes(&cluster.view.cluster).filter(|(reads_from, node)| {
-        // The status lists this process and the readers of its log in other places.
+        // Leave out this process and the readers of its log, because the status lists them in other places.
         let is_reader = reads_from.is_some_and(is_own_relay) && node.role == NodeRole::Unconfigured;
         !is_own_relay(node) && !is_reader
     });

@@ -210,7 +210,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     pub(super) fn confirmation(&self, watch: &ClusterWatch, trigger: FailoverTrigger) -> FailureConfirmation {
         let config = &self.parts.config;
         let ping_timeout = Duration::from_millis(config.pace.ping_timeout_ms);
-        // The time after which silence counts as a failure, plus the time-out of one probe.
+        // The confirmation waits until silence counts as a failure, and then for the time-out of one probe.
         let detect_after_ms = self.analysis.lock().detect_after_ms;
         let patience = Duration::from_millis(detect_after_ms + config.pace.poll_timeout_ms);
         FailureConfirmation::new(watch, trigger, patience, ping_timeout)

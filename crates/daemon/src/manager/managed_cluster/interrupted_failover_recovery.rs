@@ -164,8 +164,8 @@ async fn adopt<H>(parts: &ClusterParts<H>, shared: &SharedAudits, term: LeaseTok
             continue;
         }
         if let Err(error) = parts.records.save(&record) {
-            // The manager recovers no failover or switchover before it can store this record: the recovery
-            // could not store its own record either.
+            // Until this audit record can be stored, the manager recovers no failover or switchover. It could
+            // not store the audit record of the recovery either.
             error!(
                 source,
                 id,
@@ -348,8 +348,8 @@ mod tests {
         // A refused failover after the interrupted one does not change the result.
         assert_eq!(found(&[record("c", None, unchanged()), record("b", None, None)]), "b");
         assert_eq!(found(&[record("c", None, undone()), record("b", None, None)]), "");
-        // A recovery that was interrupted, had no effect, or was incomplete leaves the failover to recover. A
-        // complete recovery does not.
+        // After a recovery that was interrupted, had no effect, or was incomplete, the failover must still be
+        // recovered. After a complete recovery, nothing is left to recover.
         for half in [None, unchanged(), left()] {
             assert_eq!(found(&[record("c", Some("b"), half), record("b", None, None)]), "b");
         }
@@ -369,7 +369,8 @@ mod tests {
         };
         let over = Some(RunOutcome::Unchanged { refusal: superseded });
         assert_eq!(found(&[record("c", Some("b"), over), record("b", None, None)]), "");
-        // The orders of the first recovery do not prevent a second one.
+        // The first recovery may have given orders to relays in lease term 9. The second recovery must not
+        // take these orders for orders of another manager.
         let half = Audit { token: Some(9), ..record("c", Some("b"), left()) };
         let traces = run_to_recover([half, record("b", None, None)]);
         assert_eq!(traces.map(|traces| traces.term), Some(9));

@@ -147,7 +147,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         let mut lease = self.parts.lease.standing();
         lease.mark_unchanged();
         self.parts.lease.restart_term();
-        // The wait has a time limit, because another manager may acquire the lease.
+        // The wait for the new lease term has a time limit, because another manager may acquire the lease.
         let started = async {
             while self.parts.lease.check().is_ok_and(|now| now == term) {
                 lease.changed().await?;

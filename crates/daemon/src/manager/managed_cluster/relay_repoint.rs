@@ -81,7 +81,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         }
         let Ok(term) = self.parts.lease.check() else { return };
         let Some(decision) = self.decision(&cluster_state, term) else {
-            // The relays are tried again later: the decision reads audit records, and may need an operator.
+            // It is uncertain which server is the primary, perhaps until an operator acts. The next try comes
+            // after a pause, because each try reads the audit records.
             attempts.each(&others, now, RepointAttempt::put_off);
             return;
         };
@@ -102,7 +103,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
                 && is_due(&relay.name.as_str())
         });
         let due: Vec<_> = due.collect();
-        // A relay without an order was stopped by an operator, so it is left alone.
+        // A relay that follows the primary and was stopped by an operator gets no order.
         let is_ordered = |name: &&str| due.iter().any(|relay| relay.name == *name);
         let left_alone: Vec<_> =
             others.iter().copied().filter(|name| is_due(name) && !is_ordered(name)).collect();
