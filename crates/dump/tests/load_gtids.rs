@@ -44,7 +44,7 @@ fn options(target: &Server) -> LoadOptions {
 }
 
 /// The target has executed transactions that are newer than the dump. Replication would start after them, and
-/// would skip the transactions between the dump and them.
+/// would skip earlier transactions that are neither in the dump nor on the target.
 #[tokio::test]
 async fn a_target_with_more_transactions_than_the_dump_is_refused() -> Result<()> {
     let kind = ServerKind::Mysql97;
@@ -88,7 +88,8 @@ async fn a_target_with_more_transactions_than_the_dump_is_refused() -> Result<()
     purge(&[&format!("{uuid}:1-1000")]).await?;
     load_all(&contents, &resumed).await?;
     ensure!(executed().await? == format!("{uuid}:1-1000"));
-    // Now the target has newer transactions than the dump, and lacks those between the dump and them.
+    // Now the target has transactions that are newer than the dump, and lacks the transactions directly after
+    // the dump.
     purge(&[&format!("{uuid}:900-1000")]).await?;
     let done = load_all(&contents, &resumed).await;
     ensure!(refused(&done, "900-1000"), "the load was not refused because of the GTIDs: {done:?}");
@@ -109,6 +110,9 @@ async fn a_target_keeps_the_positions_of_other_domains() -> Result<()> {
     target.sql("SET GLOBAL gtid_slave_pos = '0-31-1,7-77-8'").await?;
     load_all(&contents, &options(&target)).await?;
     let now = target.sql("SELECT @@GLOBAL.gtid_slave_pos").await?;
-    ensure!(now == [format!("{set},7-77-8")], "the position is {now:?}, expected {set} and 7-77-8");
+    ensure!(
+        now == [format!("{set},7-77-8")],
+        "gtid_slave_pos of the target is {now:?}, expected {set} and 7-77-8"
+    );
     Ok(())
 }

@@ -157,7 +157,6 @@ fn check_cloned(
         return Err(BulkError::BinaryInterrupted { left });
     };
     match cloned {
-        // A server with a supervisor restarts at once, which breaks the connection.
         Ok(()) => Ok(()),
         Err(SessionError::Server { error, .. }) if error.number != RESTART_FAILED && is_cancelled => {
             let left = format!(
@@ -177,6 +176,7 @@ fn check_cloned(
             info!("the recipient has all data and shuts down: start it, unless a supervisor restarts it");
             Ok(())
         }
+        // A server with a supervisor restarts at once, which breaks the connection.
         Err(error) => {
             debug!(%error, "the connection to the recipient broke; the recipient is restarting");
             Ok(())

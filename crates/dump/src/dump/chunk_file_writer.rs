@@ -124,9 +124,9 @@ impl ChunkFile {
                 (file, crc32, nulled)
             }
         };
-        // Files without rows are not synced. A power failure can truncate such a file, but its length shows
-        // that, and an empty table can be read again at no cost. Databases may have thousands of empty
-        // tables.
+        // Files without rows are not synced, because databases may have thousands of empty tables. If a power
+        // failure truncates such a file, a resumed dump finds a wrong length and dumps the chunk again. That
+        // takes no time, because the chunk has no rows.
         let file_bytes = file.finish(rows > 0).map_err(file_error("finish", &path))?;
         Ok((WrittenChunk { rows, bytes, crc32, file_bytes, snapshot }, nulled))
     }
@@ -157,8 +157,8 @@ impl TextFile {
         written.map_err(file_error("write", path))
     }
 
-    /// Writes the remaining rows. Returns the file, the CRC32 of its uncompressed bytes, and the size in
-    /// bytes of the end of the last statement.
+    /// Writes the remaining rows. Returns the file, the CRC32 of its uncompressed bytes, and the number of
+    /// bytes that were added to end the last statement.
     fn end(mut self, path: &Path) -> Result<(Box<dyn NewFile>, u32, u64), BulkError> {
         let before = self.gathered.len();
         self.encoder.end(&mut self.gathered);

@@ -30,9 +30,9 @@ pub(super) fn state(contents: &DumpContents, target: Flavour) -> Result<&str, Bu
 }
 
 /// Refuses a target that has executed transactions of the source that are not in the dump. Replication of the
-/// target would start after these transactions, and would skip the transactions between the dump and them.
-/// MariaDB targets are not checked: they store one GTID per domain, which the load sets back to the GTID of
-/// the dump.
+/// target would start after these transactions. It would skip earlier transactions that are neither in the
+/// dump nor on the target. MariaDB targets are not checked: they store one GTID per domain, which the load
+/// sets back to the GTID of the dump.
 ///
 /// # Errors
 /// [`BulkError::GtidState`], also if a set cannot be parsed; [`BulkError::Session`].
