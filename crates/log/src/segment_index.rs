@@ -15,7 +15,8 @@ const MAGIC: [u8; 8] = *b"TWINDEX\n";
 /// The newest format version. New indexes are written in this version.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
-/// The length of the magic bytes, the version, and the length of the JSON document.
+/// The number of bytes before the JSON document. They contain the magic bytes, the version, and the length of
+/// the document.
 pub(crate) const PREFIX_BYTES: usize = 16;
 
 /// The maximum length in bytes of the JSON document in a header. It is large enough for a GTID set of a

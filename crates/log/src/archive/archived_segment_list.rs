@@ -46,8 +46,8 @@ struct ArchiveContents {
     segments: BTreeMap<u64, ArchivedSegment>,
     /// The segments that have no index object, because their upload or their removal was interrupted.
     incomplete: BTreeSet<u64>,
-    /// The segment for which the store was last listed, because the segment before it was unknown. For this
-    /// segment, the store is not listed again.
+    /// The last segment for which the store was listed because the segment directly before it was not known
+    /// to be archived. For the same segment, the store is not listed again.
     searched_before: u64,
     failed: Option<(Instant, ErrorKind, String)>,
 }
@@ -171,8 +171,8 @@ impl Archive {
         Ok(self.known()?.segments.keys().copied().collect())
     }
 
-    /// Returns the number of the oldest archived segment from which no segment up to `before` is missing in
-    /// the archive.
+    /// Returns the first segment of the archived segments that come directly before `before` and have no gap.
+    /// Returns `None` if the segment directly before `before` is not archived.
     pub(crate) fn leading_to(&self, before: u64) -> io::Result<Option<u64>> {
         let is_new = |known: &ArchiveContents| {
             before > 1 && known.searched_before != before && !known.segments.contains_key(&(before - 1))

@@ -189,8 +189,8 @@ pub(crate) fn confirm(directory: &dyn Directory, archive: &Archive, number: u64)
     Ok(())
 }
 
-/// Returns the length of an index, and the bytes that identify it: its header, and its last GTIDs with the
-/// seal.
+/// Returns the length of an index, and its first and last bytes. They identify the index, because they
+/// contain its header, its last GTIDs and its seal.
 fn ends_of(index: &dyn LogFile) -> io::Result<(u64, Vec<u8>)> {
     const END_BYTES: usize = 64 << 10;
     let length = index.length()?;
