@@ -2,10 +2,10 @@
 //! changed, or could not execute the order to follow the new primary. Pure.
 //!
 //! The primary is determined from data that survives restarts of managers and relays: the audit records, and
-//! the last order that each relay has stored. The source with the latest lease term decides. If an audit
-//! record and an order have the same lease term, the audit record decides, because it contains the final
-//! decision. If the sources contradict each other, or a failover or switchover is unfinished, the primary
-//! counts as uncertain and no relay gets an order.
+//! the last order that each relay has stored. The audit record or order with the latest lease term decides.
+//! If an audit record and an order have the same lease term, the audit record decides, because it contains
+//! the final decision. If orders contradict each other, or a failover or switchover is unfinished, the
+//! primary counts as uncertain and no relay gets an order.
 
 use crate::audit_history::{PrimaryRecord, RecordedPrimary};
 use crate::model::{LeaseToken, RelayAssignment};
@@ -62,8 +62,8 @@ impl PrimaryRecord {
     }
 
     /// Whether a relay must be repointed. A relay that follows the primary gets no order, whatever its lease
-    /// term, because an order would interrupt its stream. A relay that an operator stopped by hand afterwards
-    /// gets no order either, because the operator may rely on that.
+    /// term, because an order would interrupt its stream. If an operator has stopped a relay that follows the
+    /// primary, the relay gets no order either, because the operator may rely on the stop.
     pub fn needs_repoint(&self, assignment: &RelayAssignment) -> bool {
         let was_left =
             assignment.is_stopped && (LeaseToken(1)..self.term).contains(&assignment.assigned_term);

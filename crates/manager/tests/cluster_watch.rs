@@ -269,7 +269,7 @@ fn the_checkpoint_of_the_previous_manager_counts_until_the_first_observation() {
     assert!(settled(cluster_state.ack_policies()));
     let known = cluster_state.known_primary().expect("the log must identify the primary");
     assert_eq!((known.executed, known.primary_state_age_ms), (memory.executed.clone(), 4_000));
-    // The primary answered a ping after that, but was not observed again.
+    // After the checkpoint was restored, the primary answered a ping, but was not observed.
     cluster_state.apply(6_000, ping(Ok(())));
     assert_eq!(cluster_state.known_primary().map(|known| known.primary_state_age_ms), Some(5_000));
     cluster_state.apply(6_100, primary(1, 1_000));

@@ -16,7 +16,7 @@ use crate::error::ManagerError;
 
 const DOING: &str = "becoming a replica";
 
-/// Makes the server a replica of `log`, if it has executed no more than the transactions `has`. Kills the
+/// Makes the server a replica of `log`, if all transactions that it has executed are in `has`. Kills the
 /// sessions of clients: they can no longer commit, and their locks would block the applier. Clients that
 /// reconnect find the server read-only.
 ///

@@ -80,10 +80,10 @@ pub(super) async fn list(connection: &mut Connection) -> Result<Vec<ProcessListE
         if sessions.iter().any(|session| session.id_32() == own) {
             return Ok(sessions);
         }
-        // With performance_schema off, the process list in `performance_schema` is empty.
-        // `information_schema.processlist` works, but it locks the process list for all sessions while it is
-        // read.
     }
+    // On MySQL this is only reached with performance_schema off, which leaves the process list in
+    // `performance_schema` empty. Reading `information_schema.processlist` locks the process list for all
+    // sessions.
     list_in(connection, "information_schema").await
 }
 

@@ -100,7 +100,8 @@ pub struct ClusterState {
 const STALL_MS_MIN: u64 = 500;
 
 /// How long the primary may still count a relay as connected after the relay last reported that it streams,
-/// in milliseconds. A server notices that a connection was closed only when it writes to it.
+/// in milliseconds. A server notices that a client has closed its connection only when the server writes to
+/// the connection.
 const LINGERS_MS_MAX: u64 = 10_000;
 
 impl ClusterState {

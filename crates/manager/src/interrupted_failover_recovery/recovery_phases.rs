@@ -254,8 +254,9 @@ impl RunProcedure for RecoveryProcedure {
         }
     }
 
-    /// The audit record of the interrupted failover or switchover already contains everything that the
-    /// recovery does.
+    /// Returns true: the actions of a recovery are executed even if its audit record cannot be stored. The
+    /// audit record of the interrupted failover or switchover already contains everything that the recovery
+    /// does.
     fn must_continue(&self) -> bool {
         true
     }

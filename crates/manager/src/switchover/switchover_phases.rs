@@ -118,7 +118,7 @@ impl RunProcedure for SwitchoverProcedure {
                 RunAction::ReadAcker { acker: name } | RunAction::StopAcker { acker: name },
                 ActionOutcome::AckerState { acker, before },
             ) => drop(self.ackers.insert(name.clone(), (acker, before))),
-            // A missing answer is tolerated here. The rule that needs the answer decides later.
+            // An acker that does not answer is tolerated here. The rule that needs its state decides later.
             (RunAction::ReadAcker { .. }, _) => return Applied::Tolerated,
             (RunAction::PauseWrites { .. }, ActionOutcome::WritesPaused(position)) => {
                 run.audit.holds = Some(position.to_string());

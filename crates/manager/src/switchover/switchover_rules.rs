@@ -64,7 +64,8 @@ impl SwitchoverProcedure {
         servers.retain(|server| server.name != self.order.primary);
         for server in &mut servers {
             if server.feed != ReplicationKind::Native && !self.choice.is_rejected(&server.name) {
-                // The ackers could not continue from the server's own GTIDs.
+                // The target of a channel cannot be promoted: the ackers could not continue from the target's
+                // own GTIDs.
                 server.reached =
                     Err("the server is the target of a channel, and its binlog has the server's own GTIDs"
                         .to_owned());

@@ -281,10 +281,9 @@ async fn a_manager_that_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) 
     let mut undone = 0;
     for changes in 1..20 {
         let id = 100 + u32::try_from(changes)?;
-        let (stored, changed) = trial
-            .switch_over(changes)
-            .await
-            .with_context(|| format!("failover whose manager dies after {changes} changes"))?;
+        let (stored, changed) = trial.switch_over(changes).await.with_context(|| {
+            format!("cannot run the switchover whose manager dies after {changes} changes")
+        })?;
         let last = changed.last().context("no action was executed")?.to_string();
         // Before writes are paused, nothing has to be undone.
         let Some(_) = InterruptedRun::of(&stored) else {
@@ -363,7 +362,7 @@ async fn a_manager_that_dies_in_a_failover_leaves_a_primary(kind: ServerKind) ->
         let (stored, changed) = trial
             .fail_over(&order, changes)
             .await
-            .with_context(|| format!("the run whose manager dies after {changes} changes failed"))?;
+            .with_context(|| format!("cannot run the failover whose manager dies after {changes} changes"))?;
         let last = changed.last().context("no action was executed")?.to_string();
         let audit = trial.recover(&stored).await.with_context(|| last.clone())?;
         let cluster = &trial.cluster;
