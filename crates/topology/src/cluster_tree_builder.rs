@@ -330,7 +330,8 @@ fn judge_relay(relay: &RelayPlan, node: &mut TopologyNode, primary: Option<&Serv
     match &relay.state {
         None if is_listed => node.notes.push("connected to the primary".to_owned()),
         None => {}
-        // If a relay is configured to send ACKs, it does not stream from a source without semi-sync.
+        // A relay that is configured to send ACKs sends them whenever it streams, because it does not stream
+        // from a source without semi-sync.
         Some(state) => node.acknowledges = Some(relay.semi_sync && state.is_streaming),
     }
 }

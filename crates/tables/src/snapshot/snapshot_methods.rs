@@ -411,8 +411,8 @@ mod tests {
                         }
                         _ => panic!("the plan does not list the objects once: {plan}"),
                     }
-                    // A session that alters a table may have a lock on it while it waits for the end of the
-                    // backup stage.
+                    // A session that alters a table may lock the table and then wait for the end of the
+                    // backup stage. So a plan that locks tables within the stage must not wait for locks.
                     let stage = place(SnapshotAction::Control("BACKUP STAGE END".into()));
                     assert_eq!(
                         stage > holds,
