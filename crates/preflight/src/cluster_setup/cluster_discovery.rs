@@ -57,7 +57,7 @@ pub async fn discover(
     own_server_id: Option<u32>,
 ) -> anyhow::Result<DiscoveredCluster> {
     let is_replica = |replica: &ConnectedReplica| Some(replica.server_id) != own_server_id;
-    let mut primary = ask(connect).await.with_context(|| format!("query {}", connect.endpoint))?;
+    let mut primary = ask(connect).await.with_context(|| format!("cannot query {}", connect.endpoint))?;
     primary.state.replicas.retain(is_replica);
     let mut found = vec![primary];
     let (mut not_asked, mut next) = (Vec::new(), VecDeque::from([0]));
@@ -169,7 +169,7 @@ pub async fn account_state(
         string_literal(user),
         string_literal(host)
     );
-    let answer = connection.query(&query).await.context("look for the account in mysql.user")?;
+    let answer = connection.query(&query).await.context("cannot look for the account in mysql.user")?;
     connection.close().await;
     if answer.first().and_then(|row| row.get_u64(0)) == Some(0) {
         return Ok(AccountState::Absent);
@@ -182,7 +182,7 @@ pub async fn account_state(
         Err(SessionError::Server { error, .. }) if error.number == 1045 => {
             return Ok(AccountState::UnknownPassword);
         }
-        Err(error) => return Err(error).context("log in with the account"),
+        Err(error) => return Err(error).context("cannot log in with the account"),
     };
     let mut lacks = Vec::new();
     for purpose in purposes {

@@ -21,7 +21,7 @@ pub fn read_existing(wishes: &SetupWishes) -> anyhow::Result<ExistingSetup> {
     let config = match fs::read_to_string(&wishes.config) {
         Ok(text) => Some(text),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
-        Err(error) => return Err(error).with_context(|| format!("read {}", wishes.config.display())),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", wishes.config.display())),
     };
     let option_file = wishes.option_file();
     let password = if option_file.exists() {
@@ -154,21 +154,22 @@ fn write(file: &PlannedFile, owner: Option<FileOwner>) -> anyhow::Result<Vec<Str
         return Ok(done);
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     if file.change == FileChange::Replace {
         let kept = with_ending(path, ".before-init");
-        fs::copy(path, &kept).with_context(|| format!("copy {} to {}", path.display(), kept.display()))?;
+        fs::copy(path, &kept)
+            .with_context(|| format!("cannot copy {} to {}", path.display(), kept.display()))?;
         done.push(format!("kept the present {} as {}", path.display(), kept.display()));
     }
     let mode = if file.is_secret { 0o600 } else { 0o640 };
     let new = with_ending(path, ".new");
-    write_new(&new, file, mode, owner).with_context(|| format!("write {}", new.display()))?;
+    write_new(&new, file, mode, owner).with_context(|| format!("cannot write {}", new.display()))?;
     let renamed = match file.change {
         // Unlike a rename, a link does not replace a file that another process has created in the meantime.
         FileChange::Create => fs::hard_link(&new, path).and_then(|()| fs::remove_file(&new)),
         _ => fs::rename(&new, path),
     };
-    renamed.with_context(|| format!("write {}", path.display()))?;
+    renamed.with_context(|| format!("cannot write {}", path.display()))?;
     fs::File::open(folder).and_then(|folder| folder.sync_all())?;
     done.push(format!("wrote {} (mode {mode:04o})", path.display()));
     Ok(done)

@@ -45,11 +45,11 @@ impl BinlogFile {
     /// If it cannot be read, or does not start with the magic number of a binlog file.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         let name = path.display().to_string();
-        let file = File::open(path).with_context(|| format!("open {name}"))?;
+        let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
         let mut input = io::BufReader::with_capacity(1 << 18, file);
         let mut magic = Vec::new();
         let read = io::Read::by_ref(&mut input).take(BINLOG_MAGIC.len() as u64).read_to_end(&mut magic);
-        read.with_context(|| format!("read {name}"))?;
+        read.with_context(|| format!("cannot read {name}"))?;
         if magic != BINLOG_MAGIC {
             bail!("{name} is not a binlog file: it does not start with fe 62 69 6e");
         }
@@ -69,7 +69,7 @@ impl BinlogFile {
         // Seeks within the read buffer if possible. Neighbouring transactions are then not read from disk
         // twice.
         let distance = offset as i64 - self.offset as i64;
-        self.input.seek_relative(distance).with_context(|| format!("read {}", self.name))?;
+        self.input.seek_relative(distance).with_context(|| format!("cannot read {}", self.name))?;
         self.offset = offset;
         Ok(())
     }
@@ -112,6 +112,6 @@ impl BinlogFile {
 
     fn fill(&mut self, event: &mut Vec<u8>, bytes: u64) -> anyhow::Result<u64> {
         let read = io::Read::by_ref(&mut self.input).take(bytes).read_to_end(event);
-        Ok(read.with_context(|| format!("read {}", self.name))? as u64)
+        Ok(read.with_context(|| format!("cannot read {}", self.name))? as u64)
     }
 }

@@ -155,9 +155,9 @@ fn plan(command: &ChannelCommand) -> Option<String> {
 /// Reads filters in the format of `[channel.filters]` from a TOML file. `-` means standard input.
 fn read_filters(path: &Path) -> anyhow::Result<FilterSet> {
     let text = match path.to_str() {
-        Some("-") => std::io::read_to_string(std::io::stdin()).context("read standard input")?,
+        Some("-") => std::io::read_to_string(std::io::stdin()).context("cannot read standard input")?,
         _ => tailwater_files::read_user_file_text(path, 64 << 20)
-            .with_context(|| format!("read {}", path.display()))?,
+            .with_context(|| format!("cannot read {}", path.display()))?,
     };
     parse_toml(&text).map_err(|reason| anyhow!("{}: {reason}", path.display()))
 }

@@ -45,8 +45,9 @@ pub(super) fn follow(config: &Config, source: &str, id: &str, output: Output) ->
     let mut printed = 0;
     let audit = loop {
         let question = ManagerRequest::Audit { source: source.to_owned(), id: id.to_owned() };
-        let answer = send(config, question)
-            .with_context(|| format!("if the daemon is still running, it continues {id}"))?;
+        let answer = send(config, question).with_context(|| {
+            format!("if the daemon still runs, it continues the failover or switchover {id}")
+        })?;
         let ManagerAnswer::Audit(audit) = answer else {
             bail!("unexpected answer; the daemon may run another version of Tailwater")
         };

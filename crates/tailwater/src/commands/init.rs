@@ -81,7 +81,7 @@ async fn finish(
         .arg("-c")
         .arg(&wishes.config)
         .status()
-        .context("run `tailwater config check --connect`")?;
+        .context("cannot run `tailwater config check --connect`")?;
     match checked.code() {
         Some(0) => {}
         Some(3) => return Ok(Exit::ProblemsFound),

@@ -37,7 +37,7 @@ const LOGIN_VARIABLES: [&str; 9] = [
 /// # Errors
 /// If the path of the program is not known.
 pub(super) fn own_program() -> anyhow::Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("find the path of this program")?);
+    let mut command = Command::new(std::env::current_exe().context("cannot find the path of this program")?);
     for variable in LOGIN_VARIABLES {
         command.env_remove(variable);
     }
@@ -58,7 +58,7 @@ pub(super) async fn start(config: &Path, mut note: impl FnMut(String)) -> anyhow
     }
     if is_under_systemd(config) {
         let started = Command::new("systemctl").args(["enable", "--now", "tailwater"]).status();
-        let started = started.context("run systemctl enable --now tailwater")?;
+        let started = started.context("cannot run systemctl enable --now tailwater")?;
         if !started.success() {
             bail!("systemd did not start the daemon: see `journalctl -u tailwater`");
         }
@@ -67,12 +67,12 @@ pub(super) async fn start(config: &Path, mut note: impl FnMut(String)) -> anyhow
     }
     let messages = config.with_extension("messages");
     let file = OpenOptions::new().create(true).append(true).open(&messages);
-    let file = file.with_context(|| format!("open {}", messages.display()))?;
+    let file = file.with_context(|| format!("cannot open {}", messages.display()))?;
     let mut command = own_program()?;
     command.arg("run").arg("-c").arg(config).stdin(Stdio::null());
     command.stdout(file.try_clone()?).stderr(file);
     // The daemon gets its own process group, so that signals from this terminal do not reach it.
-    let mut daemon = command.process_group(0).spawn().context("start `tailwater run`")?;
+    let mut daemon = command.process_group(0).spawn().context("cannot start `tailwater run`")?;
     wait_until_answers(&loaded, &mut daemon, &messages).await?;
     note(format!(
         "the daemon runs as process {}; its messages are in {}; stop it with `kill {}`",

@@ -249,8 +249,9 @@ impl<'a> LogPrinter<'a> {
             lookahead.read_event(&mut self.event)?;
             if let Err(error) = scan.event(&self.event) {
                 if self.arguments.strict {
-                    return Err(error)
-                        .with_context(|| format!("event at {}:{offset}", source_file(lookahead)));
+                    return Err(error).with_context(|| {
+                        format!("cannot read the event at {}:{offset}", source_file(lookahead))
+                    });
                 }
                 // The transaction may change the table, so it is printed. The printer reports what is wrong
                 // with the event.

@@ -63,7 +63,7 @@ pub fn logs_in(path: &Path) -> anyhow::Result<Vec<(PathBuf, LogDir)>> {
 }
 
 fn folders_in(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(path).with_context(|| format!("read {}", path.display()))?;
+    let entries = std::fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut folders: Vec<PathBuf> = entries
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .filter(|path| path.is_dir())

@@ -32,7 +32,7 @@ pub fn stats(arguments: &StatsArgs, output: Output) -> anyhow::Result<Exit> {
         };
         let page = tailwater_admin::stats_page(only);
         tailwater_files::write_atomically(path, page.as_bytes(), 0o666)
-            .with_context(|| format!("write {}", path.display()))?;
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     let mut out = io::stdout().lock();
     for (number, result) in result.iter().enumerate() {

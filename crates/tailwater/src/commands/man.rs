@@ -14,11 +14,11 @@ use crate::exit_codes::Exit;
 /// If the folder cannot be created or written to.
 pub fn man(arguments: &ManArgs, output: Output) -> anyhow::Result<Exit> {
     let directory = &arguments.directory;
-    fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
+    fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
     let mut names = Vec::new();
     for (name, page) in pages()? {
         let path = directory.join(&name);
-        fs::write(&path, page).with_context(|| format!("write {}", path.display()))?;
+        fs::write(&path, page).with_context(|| format!("cannot write {}", path.display()))?;
         names.push(name);
     }
     match output {

@@ -120,7 +120,7 @@ fn write_stdout(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("write to standard output")
+            Err(error).context("cannot write to standard output")
         }
         _ => Ok(()),
     }
