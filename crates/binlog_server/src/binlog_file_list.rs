@@ -19,8 +19,8 @@ pub struct SegmentView {
     pub number: u64,
     /// The source's binlog file that the segment is a copy of.
     pub source_file: String,
-    /// The offset of the segment's first event in `source_file`. If it is 4, the segment has the file from
-    /// its start.
+    /// The offset of the segment's first event in `source_file`. If it is 4, the segment is a copy of the
+    /// file from its start.
     pub source_offset: u64,
     /// The length of the format description event at the segment's beginning, in bytes. Used only if
     /// `source_offset` is not 4. In that case the segment stores this event before the event at

@@ -93,7 +93,7 @@ async fn of_a_kind(kind: ServerKind) -> Result<()> {
         number == 1378 && message.contains("replica 812"),
         "the client got another error: {number} {message}"
     );
-    // After a restart, Tailwater still refuses to purge these files.
+    // After a restart, Tailwater still refuses to purge the files that replica 812 needs.
     tailwater.stop().await?;
     tailwater.start_again().await?;
     let (number, message) = refusal_of(&tailwater.admin(), &purge).await?;

@@ -58,7 +58,7 @@ pub struct TransactionKinds {
     pub with_statements: u64,
     /// Transactions with DDL.
     pub with_ddl: u64,
-    /// Transactions without row events, statements that change rows, and DDL.
+    /// Transactions that contain no row event, no statement that changes rows, and no DDL.
     pub empty: u64,
     /// Transactions that were prepared by XA.
     pub xa_prepared: u64,

@@ -17,10 +17,10 @@ use crate::CaptureError;
 pub struct LogTail {
     /// The source's binlog file of which the log's last segment is a copy.
     pub file: String,
-    /// The offset in this file after the last byte that the log has.
+    /// The offset in `file` after the last byte that the log has.
     pub end: u64,
     /// The part of the log that the stream repeats, so that the capture can compare it. `None` if the log has
-    /// no event of this file yet.
+    /// no event of `file` yet.
     pub overlap: Option<Overlap>,
 }
 

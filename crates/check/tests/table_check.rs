@@ -186,7 +186,7 @@ async fn differences_do_not_cancel_in_sums(kind: ServerKind) -> Result<()> {
         let wanted = match digests {
             Digests::Quick { .. } => (summed, 0),
             Digests::Client { .. } => (0, 0),
-            // One more statement finds out whether the row with the warning has a hash.
+            // For the table with the warning, one more statement finds out whether a row has no hash.
             Digests::OnServers => (0, if kind == ServerKind::Mysql97 { 6 } else { 7 }),
         };
         // The check reads row hashes only where the sums differ.

@@ -41,7 +41,7 @@ pub struct SettingInForce {
     pub variable: String,
     /// The key within its section.
     pub key: String,
-    /// The value, without secrets. `None` if nothing is set and the default is not one value.
+    /// The value, without secrets. `None` if the setting is not set and its default is described in words.
     pub value: Option<Value>,
     /// The default in words, if `value` is `None`.
     pub default: Option<String>,

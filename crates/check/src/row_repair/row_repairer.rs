@@ -186,7 +186,7 @@ fn action(on_source: bool, on_target: bool) -> Option<RepairAction> {
 fn refused(target: &Connection, error: ServerError) -> Result<RepairAttempt, BulkError> {
     match error.number {
         LOCK_WAIT_TIMEOUT | DEADLOCK => Ok(RepairAttempt::Again("the row is locked on the target".into())),
-        // The other row with the same unique key may have to be repaired first.
+        // Another row already has the unique key value. That row may have to be repaired first.
         DUPLICATE_KEY => Ok(RepairAttempt::Again(format!(
             "another row of the target has the unique key of this row: {error}"
         ))),

@@ -11,8 +11,8 @@ pub(super) fn value_literal(kind: &LiteralKind, value: Option<&[u8]>) -> Option<
     let only = |allowed: fn(u8) -> bool| text().filter(|text| text.bytes().all(allowed));
     Some(match kind {
         LiteralKind::Number => only(|byte| byte.is_ascii_digit() || b".-".contains(&byte))?.to_owned(),
-        // The target would also store index 0 for the number 0, but with the same warning as for a truncated
-        // value.
+        // Write index 0 as the text `zero`. The target would also store index 0 for the number 0, but with
+        // the same warning as for a truncated value.
         LiteralKind::Member { zero } if value == b"0" => format!("'{zero}'"),
         LiteralKind::Member { .. } => only(|byte| byte.is_ascii_digit())?.to_owned(),
         LiteralKind::Real => {

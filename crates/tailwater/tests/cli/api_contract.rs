@@ -62,7 +62,7 @@ async fn requests_of_all_kinds_are_answered_as_documented() -> Result<()> {
     command.args(["--header", &format!("Authorization: Bearer {OPERATOR}"), "--seed", &seed.to_string()]);
     command.args(["--checks", CHECKS, "--phases", "examples,coverage,fuzzing"]);
     command.args(["--max-examples", "8", "--max-time", "30", "--request-timeout", "30"]);
-    // The responses to these requests end when the client disconnects. Other tests send them.
+    // Exclude two requests whose responses end only when the client disconnects. Other tests cover them.
     command.args(["--exclude-path", "/api/v1/events", "--exclude-path", "/api/v1/channels/{name}/pause"]);
     let output = tokio::task::spawn_blocking(move || command.output()).await??;
     let text = String::from_utf8_lossy(&output.stdout);

@@ -92,7 +92,7 @@ async fn a_cluster_is_shown(kind: ServerKind) -> Result<()> {
     let grant = grants.iter().find(|grant| grant["server"] == flavour && grant["on"] == "every server");
     let statement = grant
         .and_then(|grant| grant["statement"].as_str())
-        .context("the printed grants have no statement for this purpose")?;
+        .context("`tailwater grants` printed no statement with \"on\": \"every server\"")?;
     trial.primary.sql(&format!("SET SESSION sql_log_bin = 0; {statement}")).await?;
     trial.start_relay()?;
     trial.wait_captured().await?;

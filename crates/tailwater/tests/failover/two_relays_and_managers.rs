@@ -440,7 +440,7 @@ async fn other_manager_knows_the_accepted_data_loss(kind: ServerKind) -> Result<
     pair.wait_for_more_commits().await?;
     pair.load.abort().await;
     pair.second.process.take().context("the second daemon is not running")?.kill().await?;
-    // It is unknown whether the second relay has acknowledged the commit.
+    // The second daemon is down, so it is unknown whether its relay has acknowledged this commit.
     let kept = commit_without_acknowledgement(
         &pair.trial.primary,
         &pair.shell,

@@ -98,8 +98,8 @@ pub async fn empty(target: &Server, set: TablesData) -> anyhow::Result<()> {
         ensure!(begin.elapsed() < REST_PATIENCE, "the target still has {dirty} dirty pages");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    // Both limits are restored. The server never keeps innodb_max_dirty_pages_pct_lwm above
-    // innodb_max_dirty_pages_pct, so it has lowered both.
+    // Restore both limits. The server never keeps innodb_max_dirty_pages_pct_lwm above
+    // innodb_max_dirty_pages_pct, so the statement that set the latter to 0 has lowered both.
     for (variable, value) in [("innodb_max_dirty_pages_pct", most), ("innodb_max_dirty_pages_pct_lwm", from)]
     {
         connection.execute(&format!("SET GLOBAL {variable} = {value}")).await?;
