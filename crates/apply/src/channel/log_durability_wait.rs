@@ -7,7 +7,7 @@ use tailwater_wire::gtid::{Gtid, GtidSet};
 use tokio::sync::watch;
 use tracing::warn;
 
-use super::applied_gtid_scan::AppliedScan;
+use super::applied_gtids_from_log::AppliedScan;
 use super::channel_status::{ChannelFault, ChannelStatus};
 use super::progress_store::ChannelRecord;
 use super::target_gtid_queries;

@@ -4,7 +4,7 @@
 //! - [`channel_options`], [`channel_status`]: what an operator sets and sees. This file: the supervisor,
 //!   which starts, stops and edits the channel, and retries.
 //! - `channel_coordinator`: one run of a channel. `start_position`, `log_durability_wait` and
-//!   `applied_gtid_scan` find where it starts. `log_reader` turns the log into transactions. `worker_pool`
+//!   `applied_gtids_from_log` find where it starts. `log_reader` turns the log into transactions. `worker_pool`
 //!   holds all workers. `worker` writes one batch to the target, with `row_writer`, `multi_statement_packets`
 //!   (few round trips) and `affected_rows_check` (whether all rows were changed).
 //! - `statement_runner`, `source_statement_session`, `statement_filter`, `ddl_object_fingerprint`,
@@ -19,8 +19,8 @@
 mod account_statement_effects;
 mod account_statement_parser;
 mod affected_rows_check;
-mod applied_gtid_scan;
 mod applied_gtid_tracker;
+mod applied_gtids_from_log;
 mod applied_log_retention;
 mod channel_coordinator;
 mod channel_lock;

@@ -5,7 +5,7 @@ use tailwater_session::Connection;
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::{Gtid, GtidSet};
 
-use super::applied_gtid_scan::AppliedScan;
+use super::applied_gtids_from_log::AppliedScan;
 use super::channel_options::{ChannelOptions, ChannelStart, GtidMode};
 use super::progress_store::{ChannelRecord, ChannelStore, Claim};
 use super::target_gtid_queries::{self, TargetGtids};
