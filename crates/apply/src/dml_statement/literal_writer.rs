@@ -4,8 +4,8 @@ use tailwater_wire::event_printer::PrintError;
 use tailwater_wire::event_printer::sql_literal::{LiteralUse, put_changes, put_hex, put_value};
 use tailwater_wire::row_event::{BinlogValue, Image, ImageCell, JsonBinary, JsonDiffs, TableMap};
 
-use super::column_assignment::ColumnTarget;
 use super::json_number_precision;
+use super::source_to_target_columns::ColumnTarget;
 use super::sql_text_with_long_values::SqlText;
 
 /// The maximum length of a decompressed value or a JSON document, in bytes.

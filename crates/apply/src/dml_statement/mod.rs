@@ -23,18 +23,18 @@
 //! [`MappedTable::sql_mapping`]: crate::source_to_target_table::MappedTable::sql_mapping
 //! [`ConnectOptions::found_rows`]: tailwater_session::ConnectOptions::found_rows
 
-mod column_assignment;
 mod column_compatibility;
 mod json_number_precision;
 mod literal_writer;
 mod row_image_bytes;
+mod source_to_target_columns;
 mod sql_text_with_long_values;
 mod statement_writer;
 mod system_versioned_table;
 
-pub use column_assignment::SqlMapping;
-pub(crate) use column_assignment::mapping;
 pub use row_image_bytes::RowImageBytes;
+pub use source_to_target_columns::SqlMapping;
+pub(crate) use source_to_target_columns::mapping;
 pub use statement_writer::SqlWriter;
 pub use system_versioned_table::SqlPart;
 

@@ -7,9 +7,9 @@ use tailwater_wire::event_printer::PrintError;
 use tailwater_wire::row_event::{ColumnType, Image, TableMap};
 use tailwater_wire::{Flavour, WireError};
 
-use super::column_assignment::{ColumnTarget, SqlMapping};
 use super::literal_writer::{LiteralRole, put_literal};
 use super::row_image_bytes::RowImageBytes;
+use super::source_to_target_columns::{ColumnTarget, SqlMapping};
 use super::sql_text_with_long_values::SqlText;
 use super::system_versioned_table::{GeneratedHistory, SqlPart};
 use super::{LAX, LongSqlStatement, STRICT, SqlStatement};

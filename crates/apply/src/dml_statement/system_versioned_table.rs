@@ -24,8 +24,8 @@ use tailwater_wire::binlog_event::RowsKind;
 use tailwater_wire::event_printer::PrintError;
 use tailwater_wire::row_event::{BinlogValue, Image};
 
-use super::column_assignment::{RowPeriod, SqlMapping};
 use super::row_image_bytes::RowImageBytes;
+use super::source_to_target_columns::{RowPeriod, SqlMapping};
 use crate::batch::{PlannedRow, RowGroup, RowImage};
 
 /// Microseconds in a second.
