@@ -13,7 +13,7 @@ use crate::binlog_server_with_replicas::{
     READER, READER_PASSWORD, Tailwater, start_replica, until_in_step, written_by,
 };
 use crate::capture_test_source::{Source, run};
-use crate::replica_streams::{FATAL, until_io_error};
+use crate::replica_test_helpers::{FATAL, until_io_error};
 
 /// A source with a few binlog files, and Tailwater with its log.
 async fn served(kind: ServerKind) -> Result<Option<(Source, Tailwater)>> {

@@ -10,7 +10,7 @@ mod fuzz_corpus_replay;
 mod many_clients;
 mod mysqlbinlog;
 mod native_replicas;
-mod replica_streams;
+mod replica_test_helpers;
 mod replicas_of_archived_segments;
 mod replication_of_all_binlog_features;
 mod stream_comparison_with_source;

@@ -10,7 +10,7 @@ use crate::binlog_server_with_replicas::{
     Tailwater, check_equal, check_tables, replica_spec, start_replica, status_variable, until_in_step,
 };
 use crate::capture_test_source::{Source, run, wait_until_acknowledged};
-use crate::replica_streams::{until_io_error, with_positions};
+use crate::replica_test_helpers::{until_io_error, with_positions};
 
 /// Replicas of one source, each connected in a different way.
 struct Replicas {

@@ -12,7 +12,7 @@ use tailwater_wire::Flavour;
 
 use crate::binlog_server_with_replicas::{Tailwater, check_equal, start_replica, written_by};
 use crate::capture_test_source::{PATIENCE, Source, run};
-use crate::replica_streams::{same_gtids, with_positions};
+use crate::replica_test_helpers::{same_gtids, with_positions};
 
 /// Creates the tables of this test.
 const TABLES: &str = "CREATE DATABASE seen CHARACTER SET utf8mb4;
