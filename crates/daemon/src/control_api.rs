@@ -3,10 +3,10 @@
 //! - [`Control`]: snapshots, notifications of changes, commands.
 //! - `daemon_state`: the captures, channels and the manager of this process.
 //! - `command_dispatch`: executes commands.
-//! - `control_session`: commands whose effect lasts until a connection ends.
+//! - `connection_scoped_commands`: commands whose effect lasts until a connection ends.
 
 mod command_dispatch;
-mod control_session;
+mod connection_scoped_commands;
 mod daemon_state;
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ use crate::manager::manager_startup::OWN_RELAY;
 use crate::monitoring::Readings;
 use crate::options_from_config;
 
-pub use control_session::ControlSession;
+pub use connection_scoped_commands::ControlSession;
 pub use daemon_state::{DaemonState, SourceHandle};
 
 /// How long the computed topology tree of a cluster is reused for snapshots. Load balancers send checks
