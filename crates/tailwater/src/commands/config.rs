@@ -18,7 +18,7 @@ use tailwater_daemon::control_socket::{ask, socket_of};
 use tailwater_daemon::options_from_config::ResolvedConfig;
 use tailwater_wire::printable;
 
-use super::check_report_text::check_report_text;
+use super::config_check_text::config_check_text;
 use super::text_style::TextStyle;
 
 /// Time limit for a source to answer. An unreachable source is not an error: a configuration can be checked
@@ -50,7 +50,7 @@ pub fn config(command: &ConfigCommand, output: Output) -> anyhow::Result<Exit> {
 fn check_connections(file: &ConfigFile, output: Output) -> anyhow::Result<Exit> {
     let report = super::on_runtime(tailwater_preflight::connection_check::check(&file.load()?))?;
     let text = match output {
-        Output::Text => check_report_text(&report, TextStyle::of_stdout()),
+        Output::Text => config_check_text(&report, TextStyle::of_stdout()),
         Output::Json => format!("{}\n", serde_json::to_string(&report)?),
     };
     super::write_stdout(text.as_bytes())?;

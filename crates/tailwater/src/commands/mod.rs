@@ -5,10 +5,10 @@ mod channel;
 mod channel_add;
 mod channel_pause;
 mod check;
-mod check_report_text;
 mod client_connection_options;
 mod completions;
 pub mod config;
+mod config_check_text;
 mod copy;
 mod copy_binary;
 #[cfg(feature = "lab")]

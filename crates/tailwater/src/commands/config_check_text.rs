@@ -12,7 +12,7 @@ const COLUMNS: usize = 80;
 
 /// Returns one block of lines for each object. A block lists the checks of the object, and a remedy below
 /// each check that is not ok. The last line has the numbers of problems, warnings and checks.
-pub(super) fn check_report_text(report: &ConnectionReport, style: TextStyle) -> String {
+pub(super) fn config_check_text(report: &ConnectionReport, style: TextStyle) -> String {
     let mut order: Vec<&str> = Vec::new();
     let mut by_object: BTreeMap<&str, Vec<&CheckLine>> = BTreeMap::new();
     for line in &report.checks {
@@ -101,7 +101,7 @@ mod tests {
                 line(CheckLevel::Problem, "source orders", Some(&"another remedy ".repeat(20))),
             ],
         };
-        let text = check_report_text(&report, TextStyle::Plain);
+        let text = config_check_text(&report, TextStyle::Plain);
         assert_eq!(
             text.matches("source orders\n").count(),
             1,
