@@ -14,7 +14,7 @@ use tailwater_dump::dump_folder::{DumpCompression, RowFormat};
 use tailwater_tables::schema::{Selection, TableName};
 use tailwater_wire::printable;
 
-use super::channel_pause::PausedChannels;
+use super::channel_pause_during_snapshot::PausedChannels;
 use super::client_connection_options::connect_options;
 use super::dump_location::{open_dump, shown_place};
 use super::job_report_to_daemon::JobSocket;

@@ -3,7 +3,7 @@
 mod binlog_file_reader;
 mod channel;
 mod channel_add;
-mod channel_pause;
+mod channel_pause_during_snapshot;
 mod check;
 mod client_connection_options;
 mod completions;
