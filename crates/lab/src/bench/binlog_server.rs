@@ -92,8 +92,16 @@ async fn catching_up(
     for &readers in plan.catching_up {
         let (mut ours, mut native) = (Vec::new(), Vec::new());
         for repeat in 0..plan.repeats.max(2) {
-            ours.push(catch_up(&served.options, readers, bytes_min).await.context("reading from tailwater")?);
-            native.push(catch_up(&source, readers, bytes_min).await.context("reading from the source")?);
+            ours.push(
+                catch_up(&served.options, readers, bytes_min)
+                    .await
+                    .context("cannot read the binlog from Tailwater")?,
+            );
+            native.push(
+                catch_up(&source, readers, bytes_min)
+                    .await
+                    .context("cannot read the binlog from the source")?,
+            );
             eprintln!(
                 "{kind}, {readers} readers catching up, repeat {}: tailwater {:.0} MB/s, source {:.0} MB/s",
                 repeat + 1,

@@ -111,7 +111,7 @@ async fn source_files(shell: &Shell, server: &Server) -> Result<Vec<(PathBuf, Ve
     let mut files = Vec::new();
     for line in server.sql("SHOW BINARY LOGS").await? {
         let path = server.data().join(line.split('\t').next().unwrap_or_default());
-        let bytes = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         files.push((path, bytes));
     }
     // The server may have created further binlog files before it accepted connections. They are skipped.

@@ -108,7 +108,7 @@ async fn logged(server: &Server, settings: &str, statements: &str) -> Result<Vec
     server.sql(&statements).await.with_context(|| format!("the statements fail with {settings}"))?;
     server.sql("FLUSH BINARY LOGS").await?;
     let path = server.data().join(name);
-    std::fs::read(&path).with_context(|| format!("reading {}", path.display()))
+    std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// Returns what a printer writes for all events of a binlog file.

@@ -58,7 +58,7 @@ pub fn require() -> Option<PathBuf> {
 pub fn package(folder: &Path) -> Result<PathBuf> {
     let package = folder.join("tailwater.deb");
     if let Some(given) = std::env::var_os(PACKAGE) {
-        std::fs::copy(&given, &package).with_context(|| format!("copy {}", given.display()))?;
+        std::fs::copy(&given, &package).with_context(|| format!("cannot copy {}", given.display()))?;
         return Ok(package);
     }
     // cargo-deb takes the program from the folder of release builds.
