@@ -21,7 +21,8 @@ impl Notifications {
     /// Creates the socket at `path`. The thread that reads it ends with the process, or at the first message
     /// after this value is dropped.
     pub fn bind(path: &Path) -> Result<Self> {
-        let socket = UnixDatagram::bind(path).with_context(|| format!("cannot bind the socket {}", path.display()))?;
+        let socket =
+            UnixDatagram::bind(path).with_context(|| format!("cannot bind the socket {}", path.display()))?;
         let (received, messages) = mpsc::channel();
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
