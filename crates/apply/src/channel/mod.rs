@@ -4,9 +4,9 @@
 //! - [`channel_options`], [`channel_status`]: what an operator sets and sees. This file: the supervisor,
 //!   which starts, stops and edits the channel, and retries.
 //! - `channel_coordinator`: one run of a channel. `start_position`, `log_durability_wait` and
-//!   `applied_gtids_from_log` find where it starts. `log_reader` turns the log into transactions. `worker_pool`
-//!   holds all workers. `worker` writes one batch to the target, with `row_writer`, `multi_statement_packets`
-//!   (few round trips) and `affected_rows_check` (whether all rows were changed).
+//!   `applied_gtids_from_log` find where it starts. `log_reader` turns the log into transactions.
+//!   `worker_pool` holds all workers. `worker` writes one batch to the target, with `row_writer`,
+//!   `multi_statement_packets` (few round trips) and `affected_rows_check` (whether all rows were changed).
 //! - `statement_runner`, `source_statement_session`, `statement_filter`, `ddl_object_fingerprint`,
 //!   `ddl_intent_retention`, `channel_lock`: transactions that are logged as statements instead of rows.
 //! - `progress_store`, `worker_progress_row`: the progress on the target. `target_gtid_queries`,
