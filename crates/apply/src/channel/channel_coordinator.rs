@@ -403,7 +403,8 @@ impl ChannelRun {
                 self.status.send_modify(|status| status.yields_total += 1);
             }
         }
-        // Update the yield state before the next batch is dispatched, because that batch must not yield.
+        // Update first whether batches that wait for their turn must commit only in part. The old value must
+        // not apply to the next batch that is dispatched.
         self.update_yielding();
         Ok(())
     }

@@ -158,7 +158,7 @@ impl KeyHolders {
         }
     }
 
-    /// Adds an access to [`WritesetKey::ANY`]. Returns whether the batch did not have this access before.
+    /// Adds an access to [`WritesetKey::ANY`]. Returns whether the access is new for the batch.
     fn add_any(&mut self, slot: BatchSlot, shared: bool, new: bool) -> bool {
         if shared {
             return self.any_exclusive != Some(slot) && self.any_shared.add(slot, new);

@@ -33,7 +33,8 @@ pub(super) struct BatchLimits {
     /// The maximum number of rows, computed from measurements: see [`BatchSizing`].
     pub rows_max: usize,
     pub workers: usize,
-    /// How many batches must overlap so that execution and in-order commits are both always busy.
+    /// How many batches must execute or commit at the same time, so that the commits, which are in order,
+    /// follow each other without a pause.
     pub overlap: usize,
     pub window_transactions_max: usize,
 }

@@ -19,10 +19,10 @@ const RUN_TRANSACTIONS_MIN: usize = 64;
 
 /// The independent commit order.
 ///
-/// Groups wait only for groups with which they conflict, but groups are small. While there is more work than
-/// the workers can handle, waits cost nothing. The log is then applied in
-/// [runs](super::source_order_batches). Runs are several times as large as groups, because transactions that
-/// conflict with the previous run move to the end of their run.
+/// A group contains transactions that share keys, and waits only for groups with which it conflicts. But
+/// groups are small. While there is more work than the workers can handle, waits cost nothing. The log is
+/// then applied in [runs](super::source_order_batches). Runs are several times as large as groups, because
+/// transactions that conflict with the previous run move to the end of their run.
 ///
 /// A run that is held up holds up all later runs. In that case, the workers of the later runs commit the part
 /// that need not wait, and give back the rest. These rests, the running runs, and the runs that are not

@@ -48,7 +48,7 @@ const DEFINITIONS: &[&str] = &[
     "CREATE TABLE d#.q (id INT, k INT) PARTITION BY HASH (k) PARTITIONS 3",
     "INSERT INTO d#.q VALUES (1,1),(2,2),(2,2)",
     "ALTER TABLE d#.q COALESCE PARTITION 1",
-    // Statements for which a second run would undo the first run.
+    // A second run of the EXCHANGE PARTITION below would undo the first run.
     "CREATE TABLE d#.plain (id INT, k INT)",
     "INSERT INTO d#.plain VALUES (5,0)",
     "ALTER TABLE d#.q EXCHANGE PARTITION p0 WITH TABLE d#.plain",

@@ -139,8 +139,8 @@ fn write_value(
         BinlogValue::Compressed(compressed) => quote(out, compressed.stored()),
         BinlogValue::Enum(ordinal) => put(out, format_args!("{ordinal}")),
         BinlogValue::Set(_) => {
-            // The bytes are printed in their order in the event, so the byte of the first eight members comes
-            // first.
+            // The bytes of a SET are printed in their order in the event, so the byte of the first eight
+            // members comes first.
             out.extend_from_slice(b"b'");
             raw.iter().for_each(|byte| put(out, format_args!("{byte:08b}")));
             out.push(b'\'');

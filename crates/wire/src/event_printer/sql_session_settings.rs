@@ -117,7 +117,7 @@ fn put_mysql(text: &mut Vec<u8>, vars: &StatusVars<'_>) {
     if let Some(required) = vars.sql_require_primary_key {
         put_variable(text, "sql_require_primary_key", required);
     }
-    // The binlog does not hold `restrict_fk_on_non_standard_key`, and replicas ignore it.
+    // Turn this restriction off, because the binlog does not hold the variable and replicas ignore it.
     put(text, format_args!(" /*!80400 , @@session.restrict_fk_on_non_standard_key=0 */"));
 }
 
@@ -133,7 +133,8 @@ fn put_mariadb(text: &mut Vec<u8>, vars: &StatusVars<'_>, source: Flavour) -> Re
     put(text, format_args!(" /*M!100502 , @@session.sql_if_exists={} */", on(StatusVars::OPTION_IF_EXISTS)));
     let history = on(StatusVars::OPTION_INSERT_HISTORY);
     put(text, format_args!(" /*M!101011 , @@session.system_versioning_insert_history={history} */"));
-    // The binlog does not hold `system_versioning_alter_history`, and replicas ignore it.
+    // KEEP allows `ALTER TABLE` on system-versioned tables. The binlog does not hold the variable, and
+    // replicas ignore it.
     put(text, format_args!(" /*M!100304 , @@session.system_versioning_alter_history=KEEP */"));
     put_default_collations(text, vars)
 }

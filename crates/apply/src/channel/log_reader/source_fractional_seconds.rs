@@ -19,10 +19,11 @@ use crate::transaction_decoder::{DeclaredColumns, OldTimeDigits};
 
 /// How long the source may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// How long the relay may take to capture the log up to the binlog position in the source's answer.
+/// How long the relay may take to capture the source's binlog up to the position that the source returned
+/// together with a table definition.
 const CAPTURE_MAX: Duration = Duration::from_secs(10);
-/// How often the reader checks the log's position while it waits for the relay to capture the log up to that
-/// binlog position.
+/// How often the reader checks whether the relay has captured the source's binlog up to the position that the
+/// source returned.
 const CAPTURE_POLL: Duration = Duration::from_millis(5);
 impl ChannelReader {
     /// Reads the columns of a table from the source. `entry` contains rows of the table.
