@@ -98,7 +98,8 @@ impl<'p, 'a> StatementScope<'p, 'a> {
         }
         let same_flags = self.pieces.last().is_none_or(|piece| piece.group.flags == group.flags);
         let known = self.maps(table);
-        // With two table maps for the same table, the server would lock the table twice.
+        // A scope has at most one table map for each table: with two table maps, the server would lock the
+        // table twice.
         let clashes = |other: &&MappedTable| {
             other.target.schema == table.target.schema && other.target.table == table.target.table
         };

@@ -99,8 +99,8 @@ impl RowKeys {
             if let (Some(kind), Some(of_map), Some(of_target)) =
                 (kinds.get_mut(*column), map.columns.get(source), target.columns.get(*column))
             {
-                // If the target's column is NOT NULL, the server stores another value instead of a NULL from
-                // the source.
+                // Do not hash the column if the server stores another value for a NULL of the source, because
+                // the target's column is NOT NULL.
                 let kind_of = match same_shape || of_target.nullable || !of_map.nullable {
                     true => ValueKind::of(of_map.column_type, of_target, same_shape),
                     false => ValueKind::Opaque,

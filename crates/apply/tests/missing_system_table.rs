@@ -14,8 +14,8 @@ async fn a_missing_routines_table_does_not_stop_other_statements() -> Result<()>
     rig.source.sql("CREATE DATABASE shop; CREATE TABLE shop.before (id INT PRIMARY KEY)").await?;
     rig.source.sql("RENAME TABLE mysql.proc TO mysql.proc_kept").await?;
     rig.source.sql("CREATE TABLE shop.after (id INT PRIMARY KEY); INSERT INTO shop.after VALUES (1)").await?;
-    // Now the table has one column fewer than the server expects. The server reports a different error for
-    // the missing column. The next statement does not need the table either.
+    // Now the table `mysql.proc` exists, but has one column fewer than the server expects. The server reports
+    // a different error for this. The next statements do not need `mysql.proc` either.
     rig.source
         .sql("RENAME TABLE mysql.proc_kept TO mysql.proc; ALTER TABLE mysql.proc DROP COLUMN comment")
         .await?;

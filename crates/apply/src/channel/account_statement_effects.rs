@@ -171,7 +171,8 @@ impl AccountEffects {
         let name = qualified_name(&routine.database, &routine.name);
         let on = format!("GRANT EXECUTE, ALTER ROUTINE ON {} {name} TO ", routine.kind);
         let grant = [on.as_bytes(), &self.account].concat();
-        // Older MariaDB servers know packages only in the SQL mode ORACLE.
+        // Use the SQL mode ORACLE for packages, because older MariaDB servers know packages only in this
+        // mode.
         let is_package = routine.kind.starts_with("PACKAGE");
         if is_package {
             self.connection.execute("SET SESSION sql_mode='ORACLE'").await?;

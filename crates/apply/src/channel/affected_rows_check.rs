@@ -157,7 +157,8 @@ impl RowCount {
     ) -> Result<Option<HandlerCounters>, ApplyError> {
         let Some(query) = self.query else { return Ok(None) };
         let started = Instant::now();
-        // A MySQL server without the performance schema returns no row. Other servers may reject the query.
+        // If the server returns no counters, do not ask it again. A MySQL server without the performance
+        // schema returns no row, and other servers may reject the query.
         let count = match connection.query(query).await {
             Ok(answer) => answer.first().and_then(|row| {
                 let number = |at| row.get_str(at).and_then(whole);

@@ -45,7 +45,8 @@ pub(super) async fn wait_until_durable(
     let applied_gtids = blocking(|| applied_on_target(log, applied, record));
     status.send_modify(|status| {
         status.fault = Some(ChannelFault::of(&error));
-        // During a failover, the client that searches for the most advanced server needs the target's GTIDs.
+        // Show the target's GTIDs in the status: during a failover, a client that searches for the most
+        // advanced server needs them.
         if let Some(gtids) = applied_gtids {
             status.gtids = target_gtid_queries::text(&gtids);
         }

@@ -175,8 +175,8 @@ impl SourceSession {
         self.writer.connection.execute_bytes(&session).await?;
         self.set_original_version(statement).await?;
         if vars.charset_database.is_none() && self.database.as_deref() == Some(NEUTRAL_DATABASE.as_bytes()) {
-            // In a replication thread without a database, `collation_database` is the server's collation. On
-            // MySQL, routine parameters get this collation.
+            // Set `collation_database` to the server's collation, as in a replication thread without a
+            // database. On MySQL, routine parameters get this collation.
             self.writer
                 .connection
                 .execute("SET SESSION collation_database=@@global.collation_server")
@@ -366,8 +366,8 @@ impl SourceSession {
         let may_skip_missing_tables = self.may_skip_missing_tables(statement)
             || self.ddl_exec_mode == DdlExecMode::Idempotent && drops_tables(&statement.text);
         if expected == 0 && UNKNOWN_TABLES.contains(&error.number) && may_skip_missing_tables {
-            // If some tables of a DROP TABLE are missing, MariaDB still drops the other tables. MySQL drops
-            // all tables or none.
+            // On MySQL, drop the remaining tables. If some tables of a DROP TABLE are missing, MariaDB still
+            // drops the other tables, but MySQL drops none.
             if self.writer.connection.server().flavour == Flavour::MySql
                 && let Some(rest) = rest_of_drop(&statement.text)
             {

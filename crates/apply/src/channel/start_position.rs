@@ -196,8 +196,8 @@ async fn wait_for_source(log: &LogHandle) -> Result<SourceIdentity, ApplyError> 
         if let Some(source) = log.source() {
             let first = log.segments().first().map(|segment| segment.number);
             let before = first.map(|first| log.gtids_before(first)).transpose()?.flatten();
-            // If the log starts in the middle of a binlog file, the GTIDs before the start of the log never
-            // become known.
+            // Do not wait if the log already has a transaction: the log then starts in the middle of a binlog
+            // file, and the GTIDs before its start never become known.
             if before.is_some() || log.last_transaction().is_some() {
                 return Ok(source);
             }

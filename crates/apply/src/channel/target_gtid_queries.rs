@@ -131,7 +131,8 @@ pub(super) const FIRST_EVENT_OFFSET: u64 = 4;
 pub(super) async fn publish(connection: &mut Connection, applied: &GtidSet) -> Result<(), SessionError> {
     match (connection.server().flavour, applied) {
         (Flavour::MySql, GtidSet::MySql(applied)) => {
-            // `gtid_purged` can only grow, and rejects GTIDs that are already in `gtid_executed`.
+            // Add only the GTIDs that are not in `gtid_executed`, because `gtid_purged` can only grow and
+            // rejects GTIDs that are already in `gtid_executed`.
             let sql = format!(
                 "SELECT GTID_SUBTRACT({}, @@GLOBAL.gtid_executed)",
                 portable_literal(&applied.to_string())

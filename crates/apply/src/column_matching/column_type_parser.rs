@@ -32,8 +32,8 @@ impl TargetType {
         let end = text.find(|letter: char| !letter.is_ascii_alphanumeric()).unwrap_or(text.len());
         let (name, rest) = text.split_at(end);
         let is_list = matches!(name, "enum" | "set");
-        // MariaDB marks compressed columns and the old layout in a comment. A member of an ENUM may look like
-        // such a comment.
+        // MariaDB marks compressed columns and the old temporal layout in a comment. Do not search for a
+        // comment in an ENUM or SET, because a member may look like a comment.
         let (rest, comment) = match rest.split_once("/*") {
             Some((rest, comment)) if !is_list => (rest, comment),
             _ => (rest, ""),

@@ -54,7 +54,8 @@ impl Filters {
             fates.push(self.fate(schema, *table, operation));
         }
         if tables.is_empty() {
-            // The statement may depend on its default database in ways that the text does not show.
+            // Let the default database decide, because the statement may depend on it in ways that the text
+            // does not show.
             let Some(schema) = default_schema else { return StatementRoute::Run };
             fates.push(self.fate(schema, StatementTable { schema: None, table: None }, operation));
         }

@@ -42,7 +42,8 @@ impl FormatDescription {
     /// [`WireError::Truncated`]; [`WireError::Unsupported`] if the binlog version is not 4, the header length
     /// is not 19, or the checksum algorithm is unknown.
     pub fn parse(body: &[u8]) -> Result<Self, WireError> {
-        // The server version in the body determines whether the body ends in a checksum.
+        // Only the parsed body shows whether it ends in a checksum: this depends on the server version in the
+        // body.
         match Self::parse_stripped(body) {
             Ok(format) if format.checksum.is_none() => Ok(format),
             _ => Self::parse_stripped(strip_checksum(body)?),

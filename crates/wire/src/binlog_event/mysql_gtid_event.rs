@@ -262,8 +262,8 @@ mod tests {
         longer.extend_from_slice(&[12 << 1, 0x55, 0x66]);
         longer[1] = (longer.len() as u8) << 1;
         assert!(GtidEvent::parse_tagged(&longer).is_ok());
-        // In the head of the event, change the number of the last field that a reader must know, counted from
-        // 1.
+        // The head of the event contains the number of the last field that a reader must know, counted from
+        // 1. Change this number.
         longer[2] = 13 << 1;
         assert!(matches!(GtidEvent::parse_tagged(&longer), Err(WireError::Unsupported { .. })));
         longer[2] = 12 << 1;

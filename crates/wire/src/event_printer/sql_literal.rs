@@ -214,7 +214,8 @@ fn is_plain(value: JsonValue<'_>, depth: usize) -> Result<bool, PrintError> {
         JsonNode::Null | JsonNode::Bool(_) | JsonNode::Int(_) | JsonNode::Double(_) | JsonNode::String(_) => {
             true
         }
-        // The server parses a number that fits into a signed integer as signed.
+        // An unsigned number that fits into a signed integer is not plain, because the server parses its text
+        // as a signed number.
         JsonNode::UInt(int) => i64::try_from(int).is_err(),
         JsonNode::Array(array) => {
             let depth = deeper(depth)?;

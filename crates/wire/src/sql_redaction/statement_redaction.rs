@@ -96,7 +96,7 @@ const FUNCTIONS: [&str; 9] = [
 /// lexeme counts as a secret.
 #[derive(Default)]
 struct Secrets {
-    /// The number of words of the statement read so far, up to two.
+    /// The number of words of the statement read so far. Counting stops at 255.
     words: u8,
     is_first_create_or_alter: bool,
     is_first_set: bool,
