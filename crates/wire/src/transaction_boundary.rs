@@ -328,7 +328,7 @@ impl<'a> Prefix<'a> {
         })
     }
 
-    /// Returns the meaning of all other event types, which are unknown to this crate.
+    /// Returns the meaning of an event whose type this crate does not know.
     fn unknown_meaning(&self) -> Result<EventMeaning, WireError> {
         if self.header.has(EventHeader::FLAG_IGNORABLE) {
             return Ok(EventMeaning::Anywhere);

@@ -122,8 +122,8 @@ pub struct ChannelStatus {
 mod tests {
     use super::*;
 
-    /// Managers and load balancers of other versions read these JSON field names, so the names must not
-    /// change.
+    /// Load balancers, and managers of other Tailwater versions, read these JSON field names, so the names
+    /// must not change.
     #[test]
     fn json_keeps_the_old_field_names_and_reads_the_new_ones() {
         let status = ChannelStatus {

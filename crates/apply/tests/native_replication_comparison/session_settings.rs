@@ -176,8 +176,9 @@ async fn under_default_collations(comparison: &Comparison, channel: &Channel) ->
     comparison.wait(channel).await
 }
 
-/// Statements that run under other session settings. The result of the statements depends on the settings, or
-/// the settings could change the meaning of Tailwater's own statements.
+/// Statements that run under session settings other than collations and SQL modes. The result of the
+/// statements depends on the settings, or the settings could change the meaning of Tailwater's own
+/// statements.
 const OTHERS: &[&str] = &[
     "CREATE DATABASE o",
     "USE o",

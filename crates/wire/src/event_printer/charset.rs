@@ -16,7 +16,7 @@ enum Encoding {
         big_endian: bool,
     },
     Utf32,
-    /// Any other character set whose first 128 characters are ASCII.
+    /// A character set that has no variant of its own here, and whose first 128 characters are ASCII.
     OverAscii,
 }
 
