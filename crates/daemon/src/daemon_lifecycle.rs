@@ -84,8 +84,8 @@ pub fn run(loaded: LoadedConfig, reload: ReloadSource, front_end: &mut dyn Front
         let name = options.name.clone();
         opened.push((name.clone(), Capture::open(options).with_context(|| format!("source {name}"))?));
     }
-    // The addresses are bound after the logs are opened and before anything is captured. Another daemon that
-    // uses the same logs also uses the same addresses, and the error must then name the logs.
+    // The addresses are bound after the logs are opened, and before anything is captured. If another daemon
+    // uses the same logs, it usually also uses the same addresses. The error must then name the logs.
     let mut bound = Vec::new();
     for (source, options) in serves {
         bound.push((source, runtime.block_on(BinlogServer::bind(options))?));

@@ -122,8 +122,8 @@ impl SourceHandle {
         let withheld = match state {
             _ if orders.stopped.is_some() => Some("the log is stopped by order of the manager".to_owned()),
             CaptureState::StoppedByOrder(_) => Some("the log is stopped by order of the manager".to_owned()),
-            // For example, the server's history differs from the log's. New commits on that server are then
-            // not in the log.
+            // The capture refuses the server, for example because the server and the log have different
+            // histories. New commits on the server are then not in the log.
             CaptureState::Refused(reason) => Some(format!("the log no longer follows the server: {reason}")),
             CaptureState::Stopped => Some("the daemon is stopping".to_owned()),
             CaptureState::Connecting | CaptureState::Streaming | CaptureState::Waiting(_) => None,
@@ -132,7 +132,7 @@ impl SourceHandle {
     }
 
     fn snapshot(&self, name: &str) -> CaptureSnapshot {
-        // All parts come from one sample, so that they do not contradict each other.
+        // The status is read once, so that the parts of the snapshot do not contradict each other.
         let (status, orders) = (self.status.snapshot(), self.status.orders());
         let is_streaming = status.state == CaptureState::Streaming;
         let durable = self.log.durable().position;

@@ -72,13 +72,13 @@ pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
         for server in
             wired.followers.iter().filter(|server| former.contains(&server.name)).collect::<Vec<_>>()
         {
-            // A rejoin can take long. It stops when a failover or switchover begins, so that it cannot change
-            // the replication of a server that becomes primary.
             if listed.is_cancelled(&server.name) {
                 listed.end_cancelled(&source.name, &server.name);
                 former.remove(&server.name);
                 continue;
             }
+            // A rejoin can take long. It stops when a failover or switchover begins, so that it cannot change
+            // the replication of a server that becomes primary.
             let interrupted = cluster.interrupted();
             if !cluster.is_free() || cluster.is_half_way() {
                 break;

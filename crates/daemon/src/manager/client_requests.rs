@@ -136,8 +136,8 @@ impl Manager {
         for supervisor in &self.supervisors {
             supervisor.abort();
         }
-        // A failover or switchover that is interrupted leaves the cluster half changed, for example with a
-        // read-only primary.
+        // Wait for a failover or switchover in progress. If it were interrupted, it would leave the cluster
+        // half changed, for example with a read-only primary.
         let started = Instant::now();
         while self.clusters.values().any(|cluster| cluster.is_busy()) && started.elapsed() < RUN_PATIENCE {
             tokio::time::sleep(Duration::from_millis(50)).await;

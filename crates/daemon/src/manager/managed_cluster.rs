@@ -170,7 +170,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         let analysis = *self.analysis.lock();
         let watched = start_watch((&self.parts, analysis), primary, self.clock)?;
         *self.watched() = watched;
-        // A reload of the configuration may have changed the thresholds in the meantime.
+        // A reload of the configuration may have changed the thresholds while the watch started, so they are
+        // set again.
         let analysis = *self.analysis.lock();
         self.watched().watch.set_settings(analysis);
         self.primary_changes.send_modify(|count| *count += 1);

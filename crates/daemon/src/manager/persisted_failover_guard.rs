@@ -224,8 +224,8 @@ impl PersistedGuard {
             let mut guard = self.parse(read.bytes.as_deref())?;
             change(&mut guard);
             let bytes = serde_json::to_vec(&guard)?;
-            // The client may have sent the request to a second etcd member because the first one was slow,
-            // and both members may have executed it.
+            // The client may have sent the change to two etcd members, because the first one was slow. If the
+            // first member has stored the change, the second member refuses it, so the value is read again.
             if etcd.replace(read.revision, &bytes).await?.is_some()
                 || etcd.read().await?.bytes.as_deref() == Some(bytes.as_slice())
             {

@@ -86,7 +86,8 @@ async fn dead_primary(findings: &mut watch::Receiver<Vec<ClusterFinding>>) {
         finding.code == FailureCode::DeadPrimary && finding.action == FindingAction::FailOver
     };
     if findings.wait_for(|findings| findings.iter().any(is_reason)).await.is_err() {
-        // The watch has ended: either another watch starts, or the daemon stops.
+        // The watch has ended, so this future never completes. It is dropped when another watch starts, or
+        // when the daemon stops.
         std::future::pending::<()>().await;
     }
 }

@@ -192,7 +192,8 @@ fn recorded<H>(parts: &ClusterParts<H>) -> Option<RecordedPrimary> {
         is_complete &= audit.is_some();
         audit
     }));
-    // An audit record that cannot be read may name another primary.
+    // If an audit record cannot be read, the primary is unknown, because that record may name another
+    // primary.
     is_complete.then_some(recorded)
 }
 
