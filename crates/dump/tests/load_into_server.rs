@@ -332,7 +332,8 @@ async fn a_load_survives_a_restart_of_the_target(kind: ServerKind) -> Result<()>
         }
     }
     let (mut before, mut after) = (all(&source).await?, all(&target).await?);
-    // After a crash of the server, the rows of a table without transactions are undefined.
+    // After a crash of the server, the rows of a table without transactions are undefined, so they are not
+    // compared.
     for all in [&mut before, &mut after] {
         all.remove("rows of sized.plain");
     }

@@ -122,7 +122,8 @@ async fn existing_tables_keep_their_rows_and_indexes(kind: ServerKind) -> Result
     }
     ensure!(statements_like(&target, "TRUNCATE TABLE `shop`%").await? == "0");
 
-    // Earlier versions did not record whether tables existed before the load.
+    // Simulates the tables of an earlier version, which did not record whether tables existed before the
+    // load.
     target.sql("ALTER TABLE tailwater.loads DROP COLUMN merged; DROP DATABASE shop").await?;
     load_into(folder, &LoadOptions::new(target.connect_options())).await?;
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
@@ -159,7 +160,7 @@ async fn dropped_tables_do_not_count_as_loaded(kind: ServerKind) -> Result<()> {
     );
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
 
-    // A resumed copy must not count dropped tables as loaded either.
+    // The same for copies: a resumed copy must not count dropped tables as loaded.
     target.sql("DROP DATABASE shop").await?;
     let options = |resume| {
         let load = LoadOptions { resume, ..LoadOptions::new(target.connect_options()) };

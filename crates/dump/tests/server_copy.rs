@@ -155,7 +155,8 @@ async fn an_interrupted_copy_keeps_finished_tables(kind: ServerKind) -> Result<(
         "the resumed copy has dropped indexes of finished tables: {finished:?}: {dropped:?}"
     );
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
-    // The rows of a finished copy are also older than the snapshot of a later copy.
+    // A later copy with `set_gtid` is refused, because the rows of the finished copy are older than its
+    // snapshot.
     source.sql("INSERT INTO shop.digits VALUES (10)").await?;
     options.load.set_gtid = true;
     let refused = run(&options).await;
@@ -202,7 +203,8 @@ async fn a_restarted_copy_is_of_one_point_in_time(kind: ServerKind) -> Result<()
     source.sql(broken).await?;
     let refused = run(&options).await;
     ensure!(suggests_restart(&refused, "TW-BULK-0027"), "the error does not suggest --restart: {refused:?}");
-    // All rows were loaded. They are older than the GTID state that this copy would set.
+    // The failed copy has loaded all rows. They are older than the GTID state that a resumed copy would set,
+    // so the resumed copy is refused.
     let mut resumed = options.clone();
     (resumed.load.resume, resumed.restart) = (true, false);
     let refused = run(&resumed).await;

@@ -177,7 +177,7 @@ fn record_snapshot(
         return folder.checkpoint();
     }
     folder.checkpoint()?;
-    // If all tables are finished, no chunk belongs to this snapshot.
+    // The new snapshot is recorded only if it is used: if all tables are finished, no chunk is read from it.
     if !is_finished {
         folder.record(JournalEntry::Snapshot(point))?;
         let points = used.len() + 1;

@@ -59,8 +59,8 @@ impl DumpWorker {
                 shared.finished.add(&table.name);
                 shared.progress.table();
             }
-            // A session that alters a finished table waits until every connection has released its lock on
-            // the table.
+            // Release the locks on finished tables early: a session that alters such a table waits until
+            // every connection of the dump has released its lock.
             self.reader.release(&shared.finished).await?;
         }
         Snapshot::check_open(&mut self.reader.connection).await?;

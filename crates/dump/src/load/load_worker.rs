@@ -77,8 +77,8 @@ impl LoadWorker {
                 return Ok(());
             };
             tries += 1;
-            // A table without transactions keeps the rows that were loaded before the error. A new attempt
-            // would load these rows twice.
+            // A file of a table without transactions is not tried again: the table keeps the rows that were
+            // loaded before the error, and a new attempt would load these rows twice.
             if tries == TRIES_MAX || !is_temporary(&error) || !target.transactional {
                 return Err(error);
             }

@@ -102,7 +102,8 @@ async fn collations(connection: &mut Connection) -> Result<HashSet<String>, Bulk
     let mut found = HashSet::new();
     let columns: &[&str] = match connection.server().flavour {
         Flavour::MySql => &["collation_name"],
-        // Since MariaDB 10.10 a collation may belong to several character sets.
+        // Since MariaDB 10.10 a collation may belong to several character sets. It then has a full name for
+        // each of them.
         Flavour::MariaDb => &["collation_name", "full_collation_name"],
     };
     for column in columns {

@@ -51,8 +51,8 @@ async fn connect_with(connect: ConnectOptions, options: &LoadOptions) -> Result<
 /// Sets up a session for a load. Also resets all settings that scripts have changed.
 pub(crate) async fn set_up(connection: &mut Connection, options: &LoadOptions) -> Result<(), BulkError> {
     connection.execute("SET NAMES utf8mb4").await?;
-    // With `unique_checks` off, a server may store duplicate rows, and in MariaDB the first connection would
-    // lock the table.
+    // `unique_checks` stays on: otherwise a server may store duplicate rows, and in MariaDB the first
+    // connection would lock the table.
     let sql = format!(
         "SET SESSION sql_mode = '{MODE}', time_zone = '+00:00', foreign_key_checks = 0, \
          unique_checks = 1, innodb_lock_wait_timeout = 600, net_read_timeout = 600, \

@@ -138,7 +138,7 @@ impl CopySource {
         let mut started: BTreeSet<_> = self.shared.tables.iter().map(|work| work.name.clone()).collect();
         if self.restart {
             self.drop_objects(target).await?;
-            // The tables of an earlier copy may not exist on the source any more.
+            // Tables of the earlier copy are also dropped if they do not exist on the source any more.
             started.extend(record.chunks(target).await?.into_iter().map(|(table, _)| table));
         }
         for table in started.iter().filter(|table| !finished.contains(*table)) {
@@ -146,7 +146,8 @@ impl CopySource {
             record.delete_indexes(target, table).await?;
             drop_if_there(target, "TABLE", &table.schema, &table.name).await?;
             if self.restart {
-                // The name may have belonged to a view on the source when the earlier copy ran.
+                // A view with this name is dropped, too: when the earlier copy ran, the name may have
+                // belonged to a view on the source.
                 drop_if_there(target, "VIEW", &table.schema, &table.name).await?;
             }
         }
@@ -346,8 +347,8 @@ impl CopyWorker {
                 Err(error) => error,
             };
             tries += 1;
-            // A table without transactions keeps the rows that were loaded before the error. A new attempt
-            // would load these rows twice.
+            // A chunk of a table without transactions is not tried again: the table keeps the rows that were
+            // loaded before the error, and a new attempt would load these rows twice.
             if tries == TRIES_MAX || !is_temporary(&error) || !target.transactional {
                 return Err(error);
             }
