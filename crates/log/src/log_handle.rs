@@ -214,7 +214,7 @@ impl LogHandle {
             if self.ack == AckMode::Durable || !self.shared.is_kept_once_written() {
                 return self.wait_until_durable(position).await;
             }
-            // The channel of written positions also reports changes of the log's state.
+            // The wait below ends with the next change of the written position or of the log's state.
             written.borrow_and_update();
             if self.is_acknowledged(position) {
                 return Ok(true);

@@ -33,7 +33,7 @@ fn segments_equal_the_files_of_the_source() {
         assert!(segments[0].sealed && !segments[1].sealed);
         assert_eq!(segments[0].source_file, "binlog.000001");
         assert!(std::fs::read(&segments[0].path).unwrap() == first_file);
-        // After a clean close, the newest segment has no reserved space. So it too equals the source's binlog
+        // After a clean close, the newest segment has no reserved space, so it equals the source's binlog
         // file.
         assert!(std::fs::read(&segments[1].path).unwrap() == source.file);
         assert_eq!(segments[1].bytes, source.file.len() as u64);

@@ -123,7 +123,7 @@ fn unarchived_segments(
 ) -> Result<Vec<SealedSegment>, LogError> {
     let list = |error| LogError::io("list", archive.url(), error);
     let mut numbers = segment_numbers(directory)?;
-    // A writer may append to the newest segment, even if that segment looks sealed.
+    // Leave out the newest segment: a writer may append to it, even if it looks sealed.
     numbers.pop_last();
     let mut all_known = true;
     for number in &numbers {
