@@ -233,7 +233,8 @@ async fn odd_global_settings_do_not_change_a_probe(kind: ServerKind) -> Result<(
             let mut look = observation.state().with_context(|| format!("{observation:?}"))?.clone();
             look.uptime_seconds = 0;
             for channel in &mut look.channels {
-                // A replica reports the executed position a moment after it has executed the transaction.
+                // The executed position is not compared, because a replica reports it a moment after it has
+                // executed the transaction.
                 channel.executed_position = Default::default();
                 // Only whether the lag is known is compared, not its value.
                 channel.lag_seconds = channel.lag_seconds.map(|_| Default::default());

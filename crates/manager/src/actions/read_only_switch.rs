@@ -72,7 +72,7 @@ pub(super) async fn kill_pending_changes(
     loop {
         let mut holding = process_list::list(connection).await?;
         let user = holding.iter().find(|session| session.id_32() == own).map(|session| session.user.clone());
-        // After a restart of the server, a session of another account may have one of these ids.
+        // After a restart of the server, a session of another account may have one of the ids in `pending`.
         let is_ours = |session: &ProcessListEntry| user.as_ref().is_none_or(|user| session.user == *user);
         holding.retain(|session| {
             let is_pending = pending.contains(&session.id_32()) && is_ours(session);

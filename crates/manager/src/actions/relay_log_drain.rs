@@ -261,7 +261,7 @@ async fn resume_at_position(
         return Err(failed(connection, DOING, reason.to_owned()));
     }
     run(connection, &words.verb(words.stop, "", name)).await?;
-    // The replica may have received more transactions before it stopped.
+    // The received transactions are read again, because the replica may have received more before it stopped.
     let stopped = status(connection).await?.map(|channel| channel.received);
     let received = stopped.and_then(|last| received.union(&last).ok()).unwrap_or_else(|| received.clone());
     let at_position = match words.flavour {

@@ -98,7 +98,7 @@ impl ReplicationSource {
             Flavour::MySql => {
                 setting(&mut out, "SOURCE_AUTO_POSITION", 1);
                 // Without TLS, a `caching_sha2_password` login encrypts the password with the public key of
-                // the source.
+                // the source, so the replica must request this key.
                 setting(&mut out, "GET_SOURCE_PUBLIC_KEY", i32::from(encrypted == 0));
                 // Since MySQL 9.0 the default is 10: after 10 failed attempts to connect, replication stops.
                 setting(&mut out, "SOURCE_RETRY_COUNT", 86400);

@@ -177,7 +177,8 @@ impl ClusterState {
                 };
                 self.reports.insert(acker, Ok(report));
             }
-            // The acker's last report still proves that it holds those transactions.
+            // `holds` is not changed: the acker's last report still proves which transactions the acker
+            // holds.
             ClusterEvent::AckerUnreachable(acker, reason) => {
                 self.reports.insert(acker, Err(reason));
             }

@@ -289,14 +289,16 @@ impl RunProcedure for FailoverProcedure {
     fn recover_from(&mut self, run: &mut RunState, act: &RunAction, reason: &str) -> Option<Decision> {
         let is_candidates =
             matches!(run.phase, RunPhase::Backfill | RunPhase::Drain | RunPhase::EnableSemiSync);
-        // The loss that the operator accepted was computed for this candidate; another server may lose more.
+        // If the operator accepted a loss, no other candidate is tried: the loss was computed for this
+        // candidate, and another server may lose more.
         let is_accepted = run.phase == RunPhase::EnableSemiSync && run.audit.possible_loss.is_some();
         if !is_candidates || is_accepted || self.order.wanted.is_some() {
             return None;
         }
         let server = self.choice.reject(format!("{act}: {reason}"))?;
         Some(Decision::Go(match run.phase {
-            // After its drain the server no longer replicates, and it may wait for ACKs.
+            // After its drain the server no longer replicates, and it may wait for ACKs. This action undoes
+            // both.
             RunPhase::EnableSemiSync => NextStep::Action(RunAction::DisableSemiSyncSource { server }),
             _ => NextStep::Phase(RunPhase::ChooseCandidate),
         }))

@@ -124,7 +124,7 @@ impl<P: RunProcedure> PhaseMachine<P> {
             if self.run.in_flight.is_empty() {
                 return self.refuse(at_ms, refusal);
             }
-            // No action is undone while another action is still in flight.
+            // The undo waits, because no action is undone while another action is still in flight.
             self.run.refusal = Some(refusal);
             return Vec::new();
         }

@@ -115,8 +115,8 @@ impl RecoveryProcedure {
             }
             return Ok(true);
         }
-        // The candidate may have been primary and then been made read-only or restarted. The candidate may
-        // therefore have transactions that no other server has.
+        // An undo is not safe: the candidate may have been primary before it was made read-only or restarted.
+        // So it may have transactions that no other server has.
         if traces.was_promoted {
             return Err(format!(
                 "{server} was made primary and takes no writes: make it writable, or promote another server"
@@ -198,8 +198,8 @@ impl RunProcedure for RecoveryProcedure {
                 let mut acts: Vec<RunAction> =
                     replicas.map(|replica| RunAction::RepointReplica { replica: replica.clone() }).collect();
                 if let (RunKind::Switchover, Some(Ok(state))) = (traces.kind, self.probed.get(&server)) {
-                    // When the candidate became writable, it had executed everything that the old primary
-                    // had.
+                    // The old primary may have what the candidate has executed: when the candidate became
+                    // writable, it had executed everything that the old primary had.
                     let (server, has) = (traces.primary.clone(), state.executed.to_string());
                     acts.push(RunAction::Demote { server, has });
                 }

@@ -149,7 +149,7 @@ async fn keep<S: LeaseStore>(
     loop {
         let lost = with(&mut |keeper| keeper.tick(now()));
         if note(&shared, lost.as_ref()) {
-            // If the store kept the old lease term, it would also refuse a new one to this manager.
+            // The old lease term is released: while the store keeps it, this manager gets no new one either.
             let _ = tokio::time::timeout(request_max, store.release()).await;
         }
         let sent = now();
