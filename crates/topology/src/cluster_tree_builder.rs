@@ -209,8 +209,8 @@ fn add_target(places: &mut Vec<TreeEntry<'_>>, target: &TargetPlan, observations
     let node = &mut place.node;
     node.role = NodeRole::Target;
     let Some(state) = &target.state else { return };
-    // The lag that the target reports as a replica does not include the transactions that the channel
-    // applies.
+    // The lag comes from the channel. The lag that the target itself reports as a replica does not include
+    // the transactions that the channel applies.
     node.lag_seconds = state.lag_seconds;
     node.notes.push(format!("channel {} {}", target.channel, state.doing));
     if !state.is_running || state.fault.is_some() {

@@ -85,7 +85,8 @@ fn detached(
         ReportedStream::FollowsOther { since_ms } => ("follows another server".to_owned(), *since_ms),
         ReportedStream::Streaming { .. } => return None,
     };
-    // A relay that starts, or that changes its source in a switchover, has no stream for a short time.
+    // A short time without a stream is normal: the relay may just start, or change its source in a
+    // switchover.
     let lasts = now_ms.saturating_sub(since_ms) >= settings.detect_after_ms;
     let evidence = vec![format!("relay {name}: {what}"), "the primary answers the manager".to_owned()];
     let is_fresh = now_ms.saturating_sub(*at) <= settings.stale_after_ms;
@@ -98,7 +99,7 @@ fn stopped(
     settings: &AnalysisSettings,
     now_ms: u64,
 ) -> Option<ClusterFinding> {
-    // A replica that changes its source does not replicate for a short time.
+    // A short stop is normal while a replica changes its source.
     let since_ms = server.stopped_since_ms?;
     let lasts = now_ms.saturating_sub(since_ms) >= settings.detect_after_ms;
     let (_, vitals) = server.vitals.as_ref().filter(|_| lasts)?;

@@ -112,7 +112,7 @@ fn degraded(
     is_blocked: bool,
 ) -> Option<ClusterFinding> {
     let (at, vitals) = server.vitals.as_ref()?;
-    // A relay that starts, or that changes its source, connects only after a moment.
+    // A short lack of ackers is normal: a relay may just start, or change its source.
     let lasts = |since_ms: u64| now_ms.saturating_sub(since_ms) >= settings.detect_after_ms;
     let is_short = server.too_few_since_ms.is_some_and(lasts);
     let Some(semi_sync) = vitals.semi_sync else {

@@ -92,8 +92,8 @@ pub(super) async fn waits_after_restart(
         Flavour::MySql => {
             let origins = "SELECT VARIABLE_NAME, VARIABLE_SOURCE FROM performance_schema.variables_info WHERE VARIABLE_NAME \
                            LIKE 'rpl_semi_sync_%'";
-            // A server ignores persisted variables without an option file, or with persisted_globals_load =
-            // OFF.
+            // A server ignores persisted variables if it was started without an option file, or with
+            // persisted_globals_load = OFF.
             let persisted = "SELECT VARIABLE_NAME, VARIABLE_VALUE FROM performance_schema.persisted_variables WHERE \
                              VARIABLE_NAME LIKE 'rpl_semi_sync_%' AND @@global.persisted_globals_load = 1";
             (origins, Some(persisted))
