@@ -94,7 +94,7 @@ impl AccountPurpose {
                 &["REPLICATION CLIENT"],
                 &["REPLICATION_SLAVE_ADMIN", "SUPER"],
                 &["SYSTEM_VARIABLES_ADMIN", "SUPER"],
-                // This privilege allows writes while `read_only` is on, for example to load the semi-sync
+                // Either privilege allows writes while `read_only` is on, for example to load the semi-sync
                 // plugin.
                 &["CONNECTION_ADMIN", "SUPER"],
                 &["RELOAD"],

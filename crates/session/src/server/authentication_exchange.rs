@@ -432,7 +432,8 @@ mod tests {
             login.checked(true),
             AuthStep::Granted { before_ok: None, proven: PasswordProof::Password }
         ));
-        // After that login the server knows the fast hash, so it accepts the client's first answer.
+        // After a login with the password the server knows the fast hash, so it accepts the client's first
+        // answer.
         let (_, step) = ServerAuthentication::begin(claim, &answer(), Sha2, NONCE, false);
         let fast = AuthStep::Granted {
             before_ok: Some(vec![MORE_DATA, FAST_AUTH_SUCCESS]),

@@ -67,7 +67,8 @@ pub fn keys(definition: &str) -> Vec<IndexDefinition<'_>> {
         let Some((key, rest)) = name(named) else { continue };
         let first = rest.strip_prefix(" (").and_then(name).map(|(column, _)| column);
         let definition = line.strip_suffix(',').unwrap_or(line);
-        // MariaDB stores a key with USING HASH in a hidden column, and copies the table to create the key.
+        // MariaDB stores a key with USING HASH in a hidden column. To create the key later, it would copy the
+        // table.
         let plain = plain && !definition.contains("USING HASH");
         keys.push(IndexDefinition { name: key, definition, first, plain });
     }
@@ -99,7 +100,8 @@ fn deferrable_keys<'a>(
     late_fulltext: bool,
 ) -> Vec<IndexDefinition<'a>> {
     let is_clustered = definition.lines().any(|line| line.starts_with("  PRIMARY KEY "));
-    // With system versioning, the server records every ALTER TABLE as a change of the history rows.
+    // The keys of a table with system versioning are not deferred, because the server records every ALTER
+    // TABLE as a change of the history rows.
     if !(is_clustered || late_fulltext)
         || definition.contains("WITH SYSTEM VERSIONING")
         || definition.contains("WITHOUT OVERLAPS")

@@ -57,7 +57,7 @@ pub async fn is_replica_running(connection: &mut Connection) -> Result<bool, Bul
 /// [`BulkError::Session`]
 pub async fn of(connection: &mut Connection) -> Result<ReplicaLogging, BulkError> {
     if connection.server().flavour == Flavour::MySql {
-        // MySQL's GTID set also has the GTIDs of transactions that are not in the binlog.
+        // On MySQL it makes no difference whether transactions are in the binlog: the GTID set has them, too.
         return Ok(ReplicaLogging::Logged);
     }
     let sql = "SHOW GLOBAL VARIABLES WHERE variable_name IN ('log_bin', 'log_slave_updates', 'wsrep_on')";
