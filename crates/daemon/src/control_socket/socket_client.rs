@@ -127,7 +127,7 @@ pub async fn get<T: DeserializeOwned>(socket: &Path, path: &[&str]) -> anyhow::R
         return Err(match failed.map_err(|error| bad_answer(socket, format!("{error:#}")))? {
             ControlAnswer::Failed { code: Some(code), message } => anyhow!("{code}: {message}"),
             ControlAnswer::Failed { message, .. } => anyhow!("{message}"),
-            _ => anyhow!("the daemon reports a failure, but its answer does not describe one"),
+            _ => anyhow!("the daemon reports a failure, but its answer does not describe the failure"),
         });
     }
     serde_json::from_slice(&body).map_err(|error| bad_answer(socket, error.to_string()).into())

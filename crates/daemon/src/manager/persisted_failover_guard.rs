@@ -232,14 +232,15 @@ impl PersistedGuard {
                 return Ok(guard);
             }
         }
-        anyhow::bail!("other managers changed the guard in etcd during each of {TRIES_MAX} attempts")
+        anyhow::bail!("other managers changed the failover guard in etcd during each of {TRIES_MAX} attempts")
     }
 
     /// Parses the value in etcd. If there is none, returns the value that this manager knows.
     fn parse(&self, bytes: Option<&[u8]>) -> anyhow::Result<FailoverGuard> {
         let Some(bytes) = bytes else { return Ok(self.now()) };
-        serde_json::from_slice(bytes)
-            .context("the guard in etcd cannot be parsed; remove its key to start with an empty guard")
+        serde_json::from_slice(bytes).context(
+            "the failover guard in etcd cannot be parsed; remove its key to start with an empty guard",
+        )
     }
 
     /// Stores the guard on disk, and then makes it effective.

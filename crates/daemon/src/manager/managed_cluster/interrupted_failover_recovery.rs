@@ -271,13 +271,13 @@ pub(super) async fn finish<H: ActionExecutor + 'static>(
             };
             match answer {
                 ActionOutcome::Done | ActionOutcome::DoneWithNote(_) => {
-                    info!(id, "executed an action that the failover or switchover had left undone: {act}")
+                    info!(id, "executed an action that the failover or switchover did not complete: {act}")
                 }
                 other => {
                     let (outcome, text) = other.summary();
                     warn!(
                         id,
-                        "an action that the failover or switchover had left undone failed again: {act}: {outcome}: {text}"
+                        "an action that the failover or switchover did not complete failed again: {act}: {outcome}: {text}"
                     );
                     still.push(act);
                 }
