@@ -91,7 +91,9 @@ async fn keys_are_read_without_sorting(kind: ServerKind) -> Result<()> {
         let shape = TableInfo::read(&mut connection, "shop", &format!("t{number}"))
             .await?
             .context("the table does not exist")?;
-        let [key] = shape.keys.as_slice() else { bail!("the table does not have one key: {:?}", shape.keys) };
+        let [key] = shape.keys.as_slice() else {
+            bail!("the table must have exactly one key: {:?}", shape.keys)
+        };
         let explain = match kind.flavour() {
             Flavour::MySql => "EXPLAIN FORMAT=TRADITIONAL",
             Flavour::MariaDb => "EXPLAIN",

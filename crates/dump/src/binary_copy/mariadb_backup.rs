@@ -141,7 +141,7 @@ pub async fn back_up(
         .arg("--prepare")
         .arg(format!("--target-dir={}", directory.display()))
         .arg(format!("--use-memory={}", options.memory_bytes));
-    info!("preparing the copy: replaying the changes made while it was copied");
+    info!("preparing the copy: replaying the changes that were made while files were copied");
     run(preparing, "preparing", directory, progress, stop).await?;
     Ok(BackupReport {
         point: point.as_deref().and_then(version_check::point_of_backup).unwrap_or_default(),
