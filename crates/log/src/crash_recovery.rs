@@ -43,7 +43,7 @@ impl RecoveryReport {
     /// Logs the repairs for the operator.
     pub(crate) fn log_repairs(&self, path: &Path) {
         if let Some(TailTruncation { position, bytes, reason }) = &self.cut {
-            tracing::warn!(log = %path.display(), %position, bytes, "truncated the torn end of the log; the capture requests those events again: {reason}");
+            tracing::warn!(log = %path.display(), %position, bytes, "truncated the torn end of the log; the capture requests the removed events again: {reason}");
         }
         if self.entries_recovered > 0 {
             tracing::info!(log = %path.display(), entries = self.entries_recovered, "added whole transactions that were missing at the end of the index");
