@@ -502,7 +502,10 @@ async fn binary_rows_equal_text_rows(kind: ServerKind) -> Result<()> {
         "the statement failed with an unexpected error: {error:?}"
     );
     let error = connection.query_values("SELECT 1e0 FROM nowhere.t").await.err();
-    ensure!(matches!(&error, Some(SessionError::Server { .. })), "a SELECT from a missing table: {error:?}");
+    ensure!(
+        matches!(&error, Some(SessionError::Server { .. })),
+        "a SELECT from a missing table did not fail on the server: {error:?}"
+    );
     // The client closes every prepared statement on the server, after success and after failure.
     let mut counts = HashMap::new();
     for row in &connection.query("SHOW SESSION STATUS LIKE 'Com_stmt%'").await?.rows {
