@@ -37,8 +37,8 @@ pub struct AckerStatus {
     pub stopped_since_ms: Option<u64>,
     /// The server that an order told the acker to follow; absent if it follows its own source.
     pub follows: Option<String>,
-    /// The lease term of the order to follow that server; 0 if there was no such order, or if the daemon is
-    /// of an earlier version.
+    /// The lease term of the order to follow the server in `follows`; 0 if there was no such order, or if the
+    /// daemon is of an earlier version.
     #[serde(default)]
     pub followed_in: u64,
     /// Whether the acker acknowledges only transactions that its log holds durably.

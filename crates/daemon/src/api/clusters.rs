@@ -127,7 +127,7 @@ pub enum LeaseState {
         /// The name of that manager.
         holder: String,
     },
-    /// This manager does not hold the lease, and does not know of another that does.
+    /// This manager does not hold the lease, and does not know of another manager that holds it.
     NotHeld {
         /// Why this manager does not hold the lease.
         reason: String,

@@ -4,8 +4,8 @@ use super::status_problems::problem;
 use crate::api::daemon_status::{DiskSpace, LogDiskStatus, StatusProblem};
 use crate::api::disk_backup_and_drift_snapshots::{BackupSnapshot, DriftCheckSnapshot};
 
-/// With less free space than this, in bytes, the disk of the log is reported. On a small disk the limit is a
-/// twentieth of its size.
+/// The disk of the log is reported as a problem if it has less free space than this, in bytes. On a small
+/// disk the limit is a twentieth of its size.
 const FREE_BYTES_MIN: u64 = 5 << 30;
 
 pub(super) fn disk_problem(disk: &LogDiskStatus) -> Option<StatusProblem> {
