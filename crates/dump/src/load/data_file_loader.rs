@@ -66,13 +66,13 @@ pub(crate) struct LoadTarget {
 /// How rows are loaded into a table.
 #[derive(Debug, Clone)]
 enum LoadMethod {
-    /// With `LOAD DATA LOCAL`. The value is the encoding of the fields, if they have one.
+    /// The rows are loaded with `LOAD DATA LOCAL`. The value is the encoding of the fields, if they have one.
     LoadData(Option<TextFields>),
-    /// As values of a prepared statement, or with `LOAD DATA LOCAL` if that is impossible.
+    /// The rows are sent as values of a prepared statement, or with `LOAD DATA LOCAL` if that is impossible.
     Bulk(BulkInsert),
-    /// With INSERT statements that the load builds, up to this size in bytes.
+    /// The load builds INSERT statements of up to this size in bytes.
     Inserts(usize),
-    /// With the statements in the data files.
+    /// The load runs the statements in the data files.
     Statements,
 }
 
