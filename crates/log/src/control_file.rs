@@ -24,7 +24,8 @@ pub(crate) struct ControlFile {
     pub format_version: u32,
     /// The number of the oldest segment. Files of older segments were left by an interrupted purge.
     pub first_segment: u64,
-    /// The header of the newest segment. After a crash, the header in the segment's index may be unreadable.
+    /// A copy of the header of the newest segment, because the header in the segment's index may be
+    /// unreadable after a crash.
     #[serde(deserialize_with = "Option::deserialize")]
     pub active: Option<SegmentHeader>,
 }

@@ -7,11 +7,11 @@ use crate::archive::Archive;
 /// When a relay may acknowledge a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AckMode {
-    /// After fdatasync. A power cut loses no acknowledged commit.
+    /// The relay acknowledges a commit after fdatasync. A power cut loses no acknowledged commit.
     #[default]
     Durable,
-    /// After write(2). A crash of the process loses no acknowledged commit. A power cut may lose the commits
-    /// that arrived within the last [`LogOptions::sync_interval`].
+    /// The relay acknowledges a commit after write(2). A crash of the process loses no acknowledged commit. A
+    /// power cut may lose the commits that arrived within the last [`LogOptions::sync_interval`].
     Received,
 }
 
