@@ -34,7 +34,8 @@ pub enum LeaseStatus {
         /// The name of the manager that holds the lease, as the lease store returns it.
         holder: String,
     },
-    /// This manager does not hold the lease, and does not know of another that does. The text is the reason.
+    /// This manager does not hold the lease, and does not know of another manager that holds it. The text is
+    /// the reason.
     Waiting(String),
 }
 

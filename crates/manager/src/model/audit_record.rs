@@ -140,7 +140,7 @@ pub struct Audit {
     /// Whether this is the audit record of a failover or of a switchover.
     #[serde(default)]
     pub kind: RunKind,
-    /// The interrupted failover or switchover that this one undoes or finishes.
+    /// For a recovery: the interrupted failover or switchover that it undoes or finishes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumes: Option<String>,
     /// The old primary.

@@ -9,8 +9,8 @@ pub struct RelayAssignment {
     pub term: LeaseToken,
     /// The server from which the relay captures, by its name in the manager's configuration.
     pub source: String,
-    /// The lease term of the order to follow that source; 0 if there was no such order, or if the relay does
-    /// not report it.
+    /// The lease term of the order to capture from `source`; 0 if there was no such order, or if the relay
+    /// does not report it.
     pub assigned_term: LeaseToken,
     /// Whether the relay was ordered to stop.
     pub is_stopped: bool,

@@ -219,7 +219,8 @@ impl RunProcedure for SwitchoverProcedure {
         self.paused_at_ms.is_some()
     }
 
-    /// No audit record is stored from the end of the phase that pauses writes until the write pause is over.
+    /// Returns true from the end of the phase that pauses writes until the write pause is over. Storing an
+    /// audit record in this time would make the pause longer.
     fn skips_audit_store(&self, run: &RunState) -> bool {
         self.paused_at_ms.is_some() && run.audit.pause_ms.is_none() && run.phase != RunPhase::Pause
     }
