@@ -16,7 +16,7 @@ use crate::test_server::{PASSWORD, Served, with_account};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Channel {
     Plain,
-    /// Without TLS, but the client may request the server's RSA key.
+    /// A TCP connection without TLS, over which the client may request the server's RSA key.
     PlainWithKey,
     Tls,
 }

@@ -235,7 +235,7 @@ impl Random {
     }
 }
 
-/// Also checks that the client uses no TLS, because the other tests need the unencrypted bytes.
+/// The client must use no TLS, because all tests with a fake server need the unencrypted bytes.
 #[tokio::test]
 async fn the_client_accepts_the_fake_server() -> Result<()> {
     let (mut connection, task) = connected(async |mut peer: Peer| {

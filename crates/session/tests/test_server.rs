@@ -28,7 +28,7 @@ pub fn options(flavour: Flavour) -> ServerOptions {
     with_account(flavour, &[Credential::password(PASSWORD)])
 }
 
-/// The same options, with other credentials for the account.
+/// Options for a server that behaves like MySQL or MariaDB. Its account `u` has these credentials.
 pub fn with_account(flavour: Flavour, credentials: &[Credential]) -> ServerOptions {
     let mut accounts = Accounts::new();
     accounts.add("u", credentials).expect("the account is valid");
