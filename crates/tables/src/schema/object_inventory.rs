@@ -42,10 +42,11 @@ impl fmt::Display for TableName {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Selection {
-    /// Only these databases. If empty, all databases except system databases and `tailwater`.
+    /// The selected databases. If empty, all databases are selected, except system databases and `tailwater`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub schemas: Vec<String>,
-    /// Only these tables, with their triggers. If empty, all tables and all other objects of the databases.
+    /// The selected tables; their triggers are selected, too. If empty, all tables and all other objects of
+    /// the databases are selected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<TableName>,
     /// The tables that are excluded, together with their triggers.

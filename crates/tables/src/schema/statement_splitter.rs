@@ -20,7 +20,7 @@ pub struct StatementSplitter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SplitterState {
     Plain,
-    /// Within quotes. `escaped` means that the last byte was an escaping backslash.
+    /// The splitter is within quotes. `escaped` means that the last byte was an escaping backslash.
     Quoted {
         quote: u8,
         escaped: bool,
@@ -35,7 +35,8 @@ enum SplitterState {
     CommentM,
     /// After a star in a comment that servers execute.
     Star,
-    /// Within a `/* */` comment that servers do not execute. `star` means that the last byte was a star.
+    /// The splitter is within a `/* */` comment that servers do not execute. `star` means that the last byte
+    /// was a star.
     Comment {
         star: bool,
     },
