@@ -26,7 +26,8 @@ pub struct Observation {
     pub took_ms: u64,
     /// The server's state, or why it could not be read.
     pub outcome: Result<ServerState, ProbeError>,
-    /// The transactions that the server had at its last successful probe before this one.
+    /// The transactions that the server had at its last successful probe before the probe of this
+    /// observation.
     pub earlier: Option<ObservedGtids>,
 }
 
@@ -42,7 +43,8 @@ pub struct ObservedGtids {
 }
 
 impl Observation {
-    /// Returns the transactions that the server had at the last successful probe, this one or an earlier one.
+    /// Returns the transactions that the server had at its last successful probe. This is the probe of this
+    /// observation or, if that failed, an earlier probe.
     pub fn last_gtids(&self) -> Option<ObservedGtids> {
         self.gtids().or_else(|| self.earlier.clone())
     }
