@@ -205,7 +205,7 @@ fn a_server_that_cannot_be_a_source_is_excluded_with_the_reason() {
     check(&[CandidateServer { reached: Err("timed out".to_owned()), ..base() }], Err("timed out"));
     check(&[CandidateServer { received: None, ..base() }], Err("are unknown"));
     check(&[CandidateServer { flavour: Flavour::MariaDb, ..base() }], Err("other flavour"));
-    check(&[CandidateServer { applier_error: Some("1062".to_owned()), ..base() }], Err("cannot be drained"));
+    check(&[CandidateServer { applier_error: Some("1062".to_owned()), ..base() }], Err("cannot be executed"));
     check(&[], Err("no other server"));
 }
 
