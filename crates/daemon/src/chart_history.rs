@@ -1,7 +1,7 @@
 //! The figures of the last hour and day, for charts.
 //!
-//! - [`ChartHistory`]: the figures, and the task that records them.
-//!   The crate `chart_history` has the file that holds them.
+//! - [`ChartHistory`]: the figures, and the task that records them. The crate `chart_history` implements the
+//!   file that stores the figures.
 //! - `snapshot_samples`: which figures of a snapshot are recorded. Does no I/O.
 
 mod snapshot_samples;
@@ -79,7 +79,7 @@ pub(crate) async fn record_forever(control: Weak<Control>, history: Arc<ChartHis
         match recorded {
             Ok(Ok(())) => has_failed = false,
             Ok(Err(error)) if !has_failed => {
-                warn!("the charts of the page have a gap: {HISTORY_FILE} cannot be written: {error}");
+                warn!("the charts of the web page have a gap: {HISTORY_FILE} cannot be written: {error}");
                 has_failed = true;
             }
             Ok(Err(_)) | Err(_) => {}

@@ -1,5 +1,5 @@
-//! Reloads the configuration while the daemon runs: applies the settings that can change live, and names the
-//! others.
+//! Reloads the configuration while the daemon runs: applies the settings that can change live, and reports
+//! which changed settings need a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,8 @@ use crate::error_chain::ErrorChain;
 use crate::options_from_config::{self, ResolvedConfig};
 use crate::segment_archiver::Schedule;
 
-/// Time limit for reading the configuration and the files that it names: one of them may be a pipe.
+/// Time limit for reading the configuration and the files that it names. Reading a file can take forever if
+/// the file is a pipe.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads the configuration again.

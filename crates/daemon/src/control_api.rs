@@ -36,8 +36,8 @@ use crate::options_from_config;
 pub use connection_scoped_commands::ControlSession;
 pub use daemon_state::{DaemonState, SourceHandle};
 
-/// How long the computed topology tree of a cluster is reused for snapshots. Load balancers send checks
-/// often.
+/// How long the computed topology tree of a cluster is reused for snapshots. Without reuse, each of the
+/// frequent checks of load balancers would compute the tree.
 const TREE_AGE_MAX: Duration = Duration::from_millis(100);
 
 /// A counter of changes of the daemon's state.
@@ -137,8 +137,8 @@ impl Control {
         ControlSession::new(Arc::clone(self))
     }
 
-    /// Whether all servers and relays of the cluster of `server` or `source` were probed recently. If both
-    /// are absent, this is about the servers and relays of all clusters.
+    /// Whether all servers and relays of the cluster of `server` or `source` were probed recently. If
+    /// `server` and `source` are absent, whether the servers and relays of all clusters were probed recently.
     pub fn is_probed(&self, server: Option<&str>, source: Option<&str>) -> bool {
         let observers = self.clusters.iter().map(|cluster| &cluster.observer);
         let mut named = observers.filter(|one| {

@@ -196,7 +196,9 @@ fn open_history(config: &Config) -> Option<Arc<ChartHistory>> {
     let path = config.log.directory.join(HISTORY_FILE);
     let opened = ChartHistory::open(&path);
     opened
-        .inspect_err(|error| warn!("the page has no charts: {} cannot be opened: {error}", path.display()))
+        .inspect_err(|error| {
+            warn!("the web page has no charts: {} cannot be opened: {error}", path.display())
+        })
         .ok()
         .map(Arc::new)
 }

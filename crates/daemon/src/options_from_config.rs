@@ -52,8 +52,8 @@ impl fmt::Display for ConfigurationRefused {
 }
 
 impl ConfigurationRefused {
-    /// Marks an error of [`ResolvedConfig::of`], unless it is about a file in the log's folder: the disk of
-    /// this folder is perhaps not mounted yet.
+    /// Marks an error of [`ResolvedConfig::of`], except an error about a file in the log's folder. Such an
+    /// error is not marked, because the disk of this folder is perhaps not mounted yet.
     pub fn mark(error: anyhow::Error) -> anyhow::Error {
         let is_of_log = |cause: &(dyn std::error::Error + 'static)| {
             cause.is::<CaptureError>()

@@ -16,7 +16,8 @@ use tracing::{info, warn};
 pub struct ArchiveJob {
     /// The log's directory. It may not exist yet.
     pub directory: PathBuf,
-    /// The archive. The log's writer uses the same object, so that both know which segments are archived.
+    /// The archive. The log's writer uses the same object, so that the archiver and the log's writer both
+    /// know which segments are archived.
     pub archive: Archive,
 }
 

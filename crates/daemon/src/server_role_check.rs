@@ -104,8 +104,8 @@ fn canonical<'a>(cluster: &'a ClusterSnapshot, server: &'a str) -> &'a str {
     if server == cluster.source { &cluster.own } else { server }
 }
 
-/// Whether the snapshot is of the server with this name. The target of a channel that is not a `[[server]]`
-/// has the name `channel NAME` in snapshots.
+/// Whether the snapshot is of the server with this name. In snapshots, the target of a channel has the name
+/// `channel NAME` if it has no `[[server]]` section.
 fn is_named(one: &ServerSnapshot, server: &str) -> bool {
     one.name == server || one.name.strip_prefix("channel ") == Some(server)
 }
@@ -140,7 +140,7 @@ fn fresh(probe: Option<&WritableProbe>, stale_after_ms: u64) -> Result<&Writable
 
 /// Returns the lag of `server` in seconds if clients may read from it, or the reason why they may not.
 /// `silent_ms` returns the milliseconds since a relay last received something from the primary, heartbeats
-/// included; `None` if it never did.
+/// included; `None` if the relay never received anything.
 ///
 /// The lags along the path from the primary are added up. A replica of a stopped replica would otherwise show
 /// no lag.

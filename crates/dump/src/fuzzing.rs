@@ -21,7 +21,7 @@ type FuzzPieces = Result<Vec<Vec<u8>>, String>;
 /// which the rest is split into two pieces.
 ///
 /// # Panics
-/// If the output depends on the split, is longer than the input, or is not read back unchanged.
+/// If the output depends on the split, is longer than the input, or changes when it is read back.
 pub fn check(data: &[u8]) {
     let [what, cut, data @ ..] = data else { return };
     let pieces = data.split_at(usize::from(*cut).min(data.len()));
@@ -96,8 +96,9 @@ fn check_programs(data: &[u8]) {
     assert!(found.iter().all(|statement| !statement.is_empty()));
 }
 
-/// Checks three properties of a journal. It is read up to its first damaged line. Parsing this part again
-/// returns the same entries. An entry is unchanged after it is written as a line and read back.
+/// Checks three properties of a journal: the parser stops at the first damaged line, parsing the part before
+/// that line again returns the same entries, and an entry is unchanged after it is written as a line and read
+/// back.
 fn check_journal(data: &[u8]) {
     if let Ok((entries, length)) = journal_file::parse::<JournalEntry>(data) {
         assert_eq!(journal_file::parse::<JournalEntry>(&data[..length]), Ok((entries, length)));

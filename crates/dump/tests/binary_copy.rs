@@ -113,7 +113,7 @@ fn ensure_unsupported(result: Result<impl std::fmt::Debug, BulkError>, why: &str
     match result {
         Err(error @ BulkError::BinaryUnsupported { .. }) if error.to_string().contains(why) => Ok(()),
         Err(BulkError::Session(error)) if error.to_string().contains(why) => Ok(()),
-        other => bail!("expected a refusal because of {why:?}, found {other:?}"),
+        other => bail!("the binary copy must be refused because of {why:?}, but the result is {other:?}"),
     }
 }
 
@@ -175,7 +175,7 @@ async fn a_mysql_server_is_cloned_while_it_is_written_to() -> Result<()> {
     let cloned = cloning.await??;
     stop.store(true, Ordering::Relaxed);
     let written = writer.await??;
-    ensure!(written > 0, "nothing was written during the clone");
+    ensure!(written > 0, "no transaction was committed during the clone");
     ensure!(
         cloned.bytes > 1 << 20 && progress.figures().bytes_total > 1 << 20,
         "the clone reports too few bytes: {cloned:?}"
@@ -321,7 +321,7 @@ async fn a_failed_backup_reports_why_and_a_cancelled_one_stops() -> Result<()> {
                 "unexpected error of the failed backup: {what} failed: {reason}; {left}"
             );
         }
-        other => bail!("an account without RELOAD could back up: {other:?}"),
+        other => bail!("an account without RELOAD could back up the server: {other:?}"),
     }
     Ok(())
 }

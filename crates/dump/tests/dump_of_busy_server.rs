@@ -91,7 +91,7 @@ pub(crate) fn rows_of(folder: &Path, entry: &TableEntry) -> Result<Vec<Vec<Optio
         );
         let before = rows.len();
         for line in text.split_inclusive(|&byte| byte == b'\n') {
-            let line = line.strip_suffix(b"\n").context("the last line of the file is incomplete")?;
+            let line = line.strip_suffix(b"\n").context("the last line of the data file is incomplete")?;
             rows.push(line.split(|&byte| byte == b'\t').map(field).collect());
         }
         ensure!(
@@ -268,8 +268,8 @@ async fn a_replica_without_log_updates_is_dumped_at_one_point_in_time(kind: Serv
         };
         dump_under_load(load, &replica, !options.contains(&"--skip-log-bin")).await?;
         if kind.flavour() == Flavour::MariaDb {
-            // Any account that dumps must be able to find out that the server replicates, whatever its
-            // privileges are.
+            // Any account that dumps must be able to find out that the server replicates, whatever privileges
+            // the account has.
             let looker = "SET sql_log_bin=0; CREATE USER IF NOT EXISTS looker@'%'";
             replica.sql(looker).await?;
             let looker = ConnectOptions { user: "looker".into(), ..replica.connect_options() };
@@ -344,9 +344,11 @@ async fn dump_under_load(load: &Load, server: &Server, has_binlog: bool) -> Resu
         let report = dump(options, Arc::new(BulkProgress::default()), CancellationToken::new()).await?;
         let (manifest, method) = (report.manifest, report.method);
         let total = rows_of(&at, table(&manifest, "total")?)?;
-        let [total] = total.as_slice() else { bail!("the query did not return one row: {total:?}") };
+        let [total] = total.as_slice() else {
+            bail!("the dump of the table `total` does not have one row: {total:?}")
+        };
         let total: u64 =
-            String::from_utf8(total[0].clone().context("the number of transactions is NULL")?)?.parse()?;
+            String::from_utf8(total[0].clone().context("the row of the table `total` is NULL")?)?.parse()?;
         ensure!(
             total >= seen + 50,
             "the dump has {total} transactions, fewer than the {seen} before it plus 50"

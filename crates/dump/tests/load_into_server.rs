@@ -115,7 +115,7 @@ async fn the_stock_client_loads_the_files(kind: ServerKind) -> Result<()> {
             let mut child = command.stdin(std::process::Stdio::piped()).spawn()?;
             let mut stdin = child.stdin.take().context("the client has no standard input")?;
             std::thread::spawn(move || std::io::Write::write_all(&mut stdin, &rows));
-            ensure!(child.wait()?.success(), "the client has failed at: {statement}");
+            ensure!(child.wait()?.success(), "the stock client has failed to execute: {statement}");
         }
     }
     for object in &manifest.objects {
@@ -233,7 +233,7 @@ async fn unsafe_loads_are_refused(kind: ServerKind) -> Result<()> {
         .tables
         .iter()
         .find(|table| table.table == "keyed")
-        .context("the manifest has no table keyed")?;
+        .context("the manifest has no table `keyed`")?;
     let file = folder.path().join(&table.chunks[3].file);
     let good = std::fs::read(&file)?;
     let rows = zstd::decode_all(&good[..])?;
@@ -378,7 +378,7 @@ async fn rows_reach_a_replica_of_the_target(kind: ServerKind) -> Result<()> {
             }
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
-        ensure!(found == wanted, "{format}: the replica has {found:?} instead of {wanted:?}");
+        ensure!(found == wanted, "{format}: the replica has the checksums {found:?} instead of {wanted:?}");
         target.sql("DROP DATABASE logged; DROP DATABASE tailwater").await?;
     }
     Ok(())

@@ -160,7 +160,7 @@ async fn dropped_tables_do_not_count_as_loaded(kind: ServerKind) -> Result<()> {
     );
     ensure_equal(&all(&source).await?, &all(&target).await?)?;
 
-    // The same for copies: a resumed copy must not count dropped tables as loaded.
+    // The test repeats this with a copy: a resumed copy must not count dropped tables as loaded.
     target.sql("DROP DATABASE shop").await?;
     let options = |resume| {
         let load = LoadOptions { resume, ..LoadOptions::new(target.connect_options()) };

@@ -84,7 +84,7 @@ fn field_text(field: &Field) -> Result<Option<String>> {
             let moment = DateTime::from_timestamp_micros(*micros).context("the time is out of range")?;
             moment.format("%Y-%m-%d %H:%M:%S%.6f").to_string()
         }
-        other => bail!("unexpected Parquet value: {other:?}"),
+        other => bail!("the Parquet reader returned a value of an unexpected type: {other:?}"),
     }))
 }
 
@@ -223,7 +223,7 @@ async fn every_value_equals_the_result_of_a_query(kind: ServerKind) -> Result<()
         let mut manifest = dumped(&source, &folder, options).await?;
         // A table that has only generated columns still has its rows in the file.
         let computed = manifest.tables.iter().position(|entry| entry.table == "only_computed");
-        let entry = manifest.tables.remove(computed.context("the manifest has no table only_computed")?);
+        let entry = manifest.tables.remove(computed.context("the manifest has no table `only_computed`")?);
         let column = ColumnEntry { name: "1".into(), data_type: "int".into() };
         let entry = TableEntry { columns: vec![column], ..entry };
         ensure!(rows_of(&folder, &entry)? == vec![vec![Some("1".to_owned())]; 3]);

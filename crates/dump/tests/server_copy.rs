@@ -237,7 +237,7 @@ async fn duplicate_rows_end_a_load(kind: ServerKind) -> Result<()> {
         test_dump_folders::write(&source, tailwater_dump::dump_folder::DumpCompression::None, 500).await?;
     let file = folder.path().join("shop.orders.table.sql");
     let definition = std::fs::read_to_string(&file)?;
-    ensure!(definition.contains("  KEY `k`"), "the dumped definition has no index k: {definition}");
+    ensure!(definition.contains("  KEY `k`"), "the dumped definition has no index `k`: {definition}");
     std::fs::write(&file, definition.replace("  KEY `k`", "  UNIQUE KEY `k`"))?;
     let contents = tailwater_folder::read(folder.path(), false)?;
     let mut options =

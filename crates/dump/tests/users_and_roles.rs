@@ -98,7 +98,7 @@ async fn accounts_are_loaded_and_existing_accounts_stay(kind: ServerKind) -> Res
         |lines: Vec<String>| lines.into_iter().filter(|line| !line.contains("left_out")).collect::<Vec<_>>();
     let wanted = left_out(account_definitions(&source, &["'it''s me'@'10.%'", "reader"]).await?);
     let arrived = account_definitions(&target, &["'it''s me'@'10.%'", "reader"]).await?;
-    ensure!(arrived == wanted, "the accounts on the target differ:\n{arrived:#?}\n{wanted:#?}");
+    ensure!(arrived == wanted, "the accounts on the target are\n{arrived:#?}\ninstead of\n{wanted:#?}");
 
     // Existing accounts are only replaced if the user requests that. The load never replaces the account that
     // runs it.

@@ -89,7 +89,7 @@ pub(crate) struct RecoveredTail {
 
 /// Reads and repairs the log in `directory`.
 ///
-/// Before it writes anything, it checks everything that it must read.
+/// The function checks everything that it must read before it writes anything.
 pub(crate) fn recover(directory: &Arc<dyn Directory>) -> Result<OpenedLog, LogError> {
     let names = directory.list().map_err(|error| LogError::io("list", directory.path(), error))?;
     let mut recovery = RecoveryReport::default();

@@ -571,8 +571,8 @@ impl LogDir {
         archive.expire(keep_from, before)
     }
 
-    /// Returns what a purge would remove. For use while no process has the log open. With an archive, returns
-    /// only archived segments.
+    /// Returns what a purge would remove. Must be called only while no process has the log open. With an
+    /// archive, returns only archived segments.
     ///
     /// # Errors
     /// As [`LogHandle::purge_by`], except [`LogError::Write`].

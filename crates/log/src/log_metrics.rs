@@ -13,8 +13,8 @@ pub const SYNC_SECONDS_BOUNDS: [f64; 13] =
 /// The durations of the fdatasync calls that made a log durable.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SyncDurations {
-    /// The number of calls by their duration: one for each of [`SYNC_SECONDS_BOUNDS`], and one for all longer
-    /// calls.
+    /// The number of calls by their duration: one number for each bound in [`SYNC_SECONDS_BOUNDS`], and one
+    /// number for all longer calls.
     pub counts: [u64; SYNC_SECONDS_BOUNDS.len() + 1],
     /// The sum of all durations, in seconds.
     pub sum_seconds: f64,

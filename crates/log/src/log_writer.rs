@@ -218,8 +218,8 @@ impl LogWriter {
     /// incomplete transaction at the end of its file, removes this transaction.
     ///
     /// # Errors
-    /// [`LogError::FlavourMismatch`]; [`LogError::DiskFull`] and [`LogError::Write`]. After the last two, the
-    /// log accepts nothing more.
+    /// [`LogError::FlavourMismatch`]; [`LogError::DiskFull`] and [`LogError::Write`]. After the last two
+    /// errors, the log accepts nothing more.
     pub fn start_segment(
         &mut self,
         source_file: &str,
@@ -548,9 +548,9 @@ impl LogWriter {
         Ok(position)
     }
 
-    /// Removes everything that was appended after the last whole transaction. The capture calls it if the
-    /// connection breaks inside a transaction, because the source then sends the transaction again from its
-    /// start.
+    /// Removes everything that was appended after the last whole transaction. The capture calls this method
+    /// if the connection breaks inside a transaction, because the source then sends the transaction again
+    /// from its start.
     ///
     /// # Errors
     /// After [`LogError::Write`], the log accepts nothing more.

@@ -82,7 +82,7 @@ pub(crate) struct LogShared {
     /// How long each fdatasync of a segment took.
     pub(crate) sync_durations: SyncDurationCounters,
     control: Mutex<ControlFile>,
-    /// The retention since [`LogHandle::set_retention`] was called.
+    /// The retention that the last call of [`LogHandle::set_retention`] set; `None` before the first call.
     ///
     /// [`LogHandle::set_retention`]: crate::LogHandle::set_retention
     retention: Mutex<Option<Retention>>,

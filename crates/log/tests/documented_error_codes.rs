@@ -35,7 +35,8 @@ fn every_error_code_is_documented() {
         LogError::StillNeeded { path: path(), segment: 1, reason: reason() },
     ];
     for error in &errors {
-        // This match makes the compiler report a new variant. Add new variants to the list above too.
+        // This match makes the compiler report a new variant. A new variant must also be added to the list of
+        // errors in this test.
         match error {
             LogError::Locked { .. }
             | LogError::Io { .. }

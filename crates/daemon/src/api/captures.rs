@@ -55,12 +55,14 @@ pub struct CaptureSnapshot {
     pub semi_sync_in_force: Option<bool>,
     /// The alarms of the last check of the source's semi-sync settings.
     pub alarms: Vec<CaptureAlarm>,
-    /// The stable code of the error because of which the capture waits or refuses the server.
+    /// The stable code of the error because of which the capture waits before it connects again, or refuses
+    /// its source.
     pub fault_code: Option<&'static str>,
-    /// The ackers of the server, according to its last check; absent before the first check, and without
+    /// The ackers that the followed server had at its last check; absent before the first check, and without
     /// `semi_sync`.
     pub ackers: Option<SemiSyncAckers>,
-    /// Commits that the server acknowledged to clients without an ACK since the daemon started.
+    /// Commits that the followed server acknowledged to clients without an ACK from a replica, since the
+    /// daemon started.
     pub commits_without_ack_total: u64,
     /// Figures about the log.
     pub log: CaptureLogSnapshot,
@@ -131,7 +133,7 @@ pub struct CaptureAlarm {
 pub struct FollowedServer {
     /// The server's name in the configuration.
     pub server: String,
-    /// Why the server does not count as the primary now; absent if it does.
+    /// Why the server does not count as the primary now; absent if it counts as the primary.
     pub withheld: Option<String>,
 }
 

@@ -5,7 +5,8 @@ use serde::Serialize;
 /// A server and the result of its last probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ServerSnapshot {
-    /// The server's name; `channel NAME` for the target of a channel that is not a `[[server]]`.
+    /// The server's name; `channel NAME` if the server is the target of a channel and has no `[[server]]`
+    /// section.
     pub name: String,
     /// The server's address: `host:port` or the path of a socket.
     pub address: String,
@@ -27,7 +28,8 @@ pub struct WritableProbe {
 pub struct RoleCheck {
     /// The name of the source of the checked cluster.
     pub source: String,
-    /// The name of the server that the request named, or of the primary.
+    /// The name of the server that the request named. If the request named no server, the name of the
+    /// primary.
     pub server: String,
     /// Whether the server has the role that the request asks about.
     pub ok: bool,

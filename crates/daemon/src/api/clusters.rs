@@ -27,7 +27,8 @@ pub struct ClusterSnapshot {
     pub stale_after_ms: u64,
     /// The topology tree of the cluster, with its findings.
     pub view: ClusterView,
-    /// Time since each relay last received from the primary, in milliseconds; `None` if it never did.
+    /// Time since each relay last received a message from the primary, in milliseconds; `None` if a relay
+    /// never received one.
     pub relay_silence_ms: BTreeMap<String, Option<u64>>,
     /// The report of this daemon's manager; absent if it has no manager.
     pub manager: Option<ManagerSnapshot>,
@@ -64,7 +65,7 @@ pub struct ClusterReport {
     pub primary: String,
     /// `lease_state` as text.
     pub lease: String,
-    /// Whether this manager holds the lease, and who holds it otherwise.
+    /// Whether this manager holds the lease; if another manager holds the lease, its name.
     #[serde(default)]
     pub lease_state: LeaseState,
     /// Relays that refuse orders of this manager, each with the reason.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a reload of the configuration did. Settings are named as for `--set`.
+/// What a reload of the configuration did. The settings have the names that the option `--set` uses.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ReloadReport {
     /// The settings that changed and are in force now.

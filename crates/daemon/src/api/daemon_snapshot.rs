@@ -8,7 +8,7 @@ use super::clusters::ClusterSnapshot;
 use super::disk_backup_and_drift_snapshots::{BackupSnapshot, DriftCheckSnapshot, LogDiskSnapshot};
 use super::jobs::Job;
 
-/// The state of the daemon at one time. Taking it queries no server.
+/// The state of the daemon at one time. Reading the state queries no server.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct DaemonSnapshot {
     /// The captures, by the name of their source.

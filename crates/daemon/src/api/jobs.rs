@@ -89,7 +89,7 @@ pub struct JobProgress {
     pub rows_total: u64,
     /// Size of the processed rows before compression, in bytes.
     pub bytes: u64,
-    /// Estimated total size in bytes, if the job counts only bytes and no rows.
+    /// Estimated number of bytes that the job must process; 0 if the job measures its progress in rows.
     pub bytes_total: u64,
     /// Rows for each second since the first rows.
     pub rows_per_second: Option<u64>,

@@ -97,7 +97,7 @@ pub enum ManagerAnswer {
 /// A failover or switchover, without its steps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct RunSummary {
-    /// The name of the failover or switchover, which begins with its time in UTC.
+    /// The name of the failover or switchover, which begins with the time of its start, in UTC.
     pub id: String,
     /// The kind: a failover or a switchover.
     #[schema(value_type = String)]

@@ -24,7 +24,7 @@ pub(super) async fn execute(
     match command {
         ControlCommand::List => channels_after(Ok(()), control),
         // No further permission is needed: clients that may open the control socket may also read the log,
-        // which contains all values.
+        // which contains the values of all changed rows.
         ControlCommand::ListWithValues => Ok(ControlAnswer::Channels(statuses(state))),
         ControlCommand::Topology => {
             let reports = state.captures().into_iter().map(|capture| capture.report);
@@ -164,7 +164,9 @@ async fn change_channel(command: ControlCommand, state: &DaemonState) -> anyhow:
         }
         ControlCommand::Set { channel, edit } => find(&channel)?.0.edit(edit).await?,
         ControlCommand::Pause { .. } => {
-            bail!("a pause needs a connection, because it lasts until the connection closes")
+            bail!(
+                "a channel can be paused only over a connection: the pause lasts until the connection closes"
+            )
         }
         _ => bail!("the command is not about a channel"),
     }

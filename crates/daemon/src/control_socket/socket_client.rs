@@ -274,8 +274,8 @@ async fn body_of(mut response: Response, socket: &Path) -> Result<Vec<u8>, Contr
 }
 
 fn client(socket: &Path) -> anyhow::Result<Client> {
-    // The library needs a cryptography provider also for requests without TLS. Installing one fails if the
-    // process already has one; then the client uses that one.
+    // The library needs a cryptography provider also for requests without TLS. If the process already has a
+    // provider, installing another one fails, and the client uses the installed one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::builder()
         .unix_socket(socket)
@@ -338,7 +338,8 @@ mod tests {
             ControlError::Directory { directory: socket(), source: io::ErrorKind::NotFound.into() },
         ];
         for error in &errors {
-            // A new variant must be added to the list above. This match does not compile without it.
+            // This match does not compile if it lacks a variant of the error. A new variant must also be
+            // added to `errors`.
             match error {
                 ControlError::NoDaemon { .. }
                 | ControlError::Silent { .. }

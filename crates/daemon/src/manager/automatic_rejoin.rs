@@ -137,8 +137,9 @@ struct Replacements {
 }
 
 impl Replacements {
-    /// Reports only failovers and switchovers whose audit records are stored after this call. Their ids may
-    /// be older: the clock may have been stepped back, or another manager may have stored them.
+    /// Reports only failovers and switchovers whose audit records are stored after this call. The ids of
+    /// these failovers and switchovers may contain earlier times: the clock may have been stepped back, or
+    /// another manager may have stored them.
     fn after(records: &AuditFolder) -> Self {
         Self { reported: records.list().unwrap_or_default().into_iter().collect() }
     }

@@ -78,8 +78,8 @@ pub struct RejoinReport {
     pub repair: Option<RejoinRepair>,
     /// Number of rows copied, if the server was copied.
     pub rows_copied: Option<u64>,
-    /// The address that the server replicates from; `None` if its rows differ from the primary's, so that it
-    /// does not replicate.
+    /// The address that the server replicates from; `None` if the rows of the server differ from the
+    /// primary's: the server then does not replicate.
     pub reads_from: Option<String>,
     /// The result of the comparison with the primary; `None` without a comparison.
     pub compared: Option<RejoinComparison>,

@@ -21,7 +21,8 @@ use crate::error_chain::ErrorChain;
 /// trying afterwards.
 const FOLLOW_PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long another daemon may take to answer. This is longer than its own time limits.
+/// How long another daemon may take to answer. This is longer than the time limits of that daemon for an
+/// order.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 
 impl From<&AckerState> for AckerStatus {

@@ -2,7 +2,7 @@
 //! and recoveries, one at a time.
 //!
 //! - `failover_runs`: starts failovers and switchovers, and handles their ends.
-//!   `interrupted_failover_recovery`: undoes or finishes incomplete ones.
+//!   `interrupted_failover_recovery`: undoes or finishes incomplete failovers and switchovers.
 //! - `relay_repoint`: repoints relays that do not follow the primary. `lease_term_check`: finds relays that
 //!   refuse this manager.
 //! - `automatic_failover`: starts failovers without an operator.

@@ -223,8 +223,8 @@ fn cause_text(error: &reqwest::Error) -> String {
     }
 }
 
-/// Parses an answer. Some status codes are sent before the request reaches a capture; with them the relay did
-/// nothing.
+/// Parses an answer. Some status codes are sent before the request reaches a capture; a relay that answers
+/// with such a code did nothing.
 fn parse_answer(status: StatusCode, body: &[u8]) -> Result<RelayStatus, RelayRequestError> {
     let text = || String::from_utf8_lossy(&body[..body.len().min(300)]).trim().to_owned();
     match status {

@@ -250,8 +250,8 @@ pub fn remote_relay_state(status: &RelayStatus, wiring: &ClusterWiring) -> Relay
         },
         heard_ago_ms: status.heard_ago_ms.filter(|_| is_ours),
         gtids: acker.holds.as_deref().and_then(|gtids| GtidSet::parse(flavour, gtids).ok()),
-        // Left empty, because positions in the relay's log are not comparable with positions in this daemon's
-        // log.
+        // This field is empty, because positions in the relay's log are not comparable with positions in this
+        // daemon's log.
         durable: String::new(),
         alarms: Vec::new(),
         readers: Vec::new(),

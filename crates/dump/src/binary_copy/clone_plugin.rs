@@ -173,7 +173,7 @@ fn check_cloned(
             })
         }
         Err(SessionError::Server { .. }) => {
-            info!("the recipient has all data and shuts down: start it, unless a supervisor restarts it");
+            info!("the recipient has all data and shuts down: start it if no supervisor restarts it");
             Ok(())
         }
         // A server with a supervisor restarts at once, which breaks the connection.

@@ -13,8 +13,8 @@ fn series(version: &str) -> Option<(u16, u16, u16)> {
     Some(parse_version(version)).filter(|version| version.0 > 0)
 }
 
-/// Checks whether a MySQL server of version `recipient` may clone one of version `donor`. The error is the
-/// reason why not.
+/// Checks whether a MySQL server of version `recipient` may clone a server of version `donor`. The error is
+/// the reason why the clone is not possible.
 pub(super) fn may_clone(donor: &str, recipient: &str) -> Result<(), String> {
     let (Some(from), Some(to)) = (series(donor), series(recipient)) else {
         return Err(format!("the versions {donor:?} and {recipient:?} cannot be parsed"));
@@ -33,7 +33,7 @@ pub(super) fn may_clone(donor: &str, recipient: &str) -> Result<(), String> {
 }
 
 /// Checks whether `mariadb-backup` with the version text `tool` can back up a server of `version`. The error
-/// is the reason why not.
+/// is the reason why the backup is not possible.
 pub(super) fn may_back_up(tool: &str, version: &str) -> Result<(), String> {
     // Example: "mariadb-backup based on MariaDB server 10.11.18-MariaDB debian-linux-gnu (x86_64)".
     let of_tool = tool.split_once("MariaDB server ").and_then(|(_, version)| series(version));

@@ -229,8 +229,8 @@ fn read_manifest(files: &dyn FileStore) -> Result<Manifest, BulkError> {
     Ok(manifest)
 }
 
-/// Returns whether the manifest belongs to a dump that ended before it knew its databases and tables. Such a
-/// manifest can be replaced without loss.
+/// Returns whether the manifest belongs to a dump that ended before it had listed its databases and tables.
+/// Such a manifest can be replaced without loss.
 fn is_of_nothing(files: &dyn FileStore) -> bool {
     let is_bare = |manifest: &Manifest| {
         manifest.finished_at.is_none() && manifest.tables.is_empty() && manifest.schemas.is_empty()

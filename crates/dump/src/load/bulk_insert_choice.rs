@@ -90,7 +90,7 @@ impl BulkInsert {
         }
     }
 
-    /// Returns the converter of rows in a file to values of the statement.
+    /// Returns a converter that turns the rows of a file into values of the statement.
     pub(super) fn rows(&self, statement: &BulkStatement, zero_texts: Vec<Option<String>>) -> BulkRows {
         BulkRows::new(statement.parameters(), BATCH_BYTES_MAX, self.row_bytes_max).counting_zeros(zero_texts)
     }

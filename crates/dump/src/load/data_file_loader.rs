@@ -35,8 +35,8 @@ const PACKET_OVERHEAD_BYTES: usize = 1024;
 /// Number of the server's warning for a truncated value. Sometimes its level is only a note.
 const DATA_TRUNCATED: u64 = 1265;
 
-/// Maximum number of attempts to find a table in the server's lists, and the pause between two attempts. A
-/// table that exists may be missing from the lists for a short time.
+/// Maximum number of attempts to find a table in the server's `information_schema`, and the pause between two
+/// attempts. A table that exists may be missing there for a short time.
 const DESCRIBED_TRIES_MAX: u32 = 50;
 const DESCRIBED_PAUSE: Duration = Duration::from_millis(100);
 
@@ -98,8 +98,8 @@ async fn described(
     let mut tries = 0;
     loop {
         let (shown, columns) = (connection.query(&engine).await?, connection.query(&columns).await?);
-        // MariaDB's lists omit a table that is being altered, for example while the server still creates the
-        // indexes of an interrupted load.
+        // The `information_schema` of MariaDB omits a table that is being altered, for example while the
+        // server still creates the indexes of an interrupted load.
         let left_out = shown.first().is_some_and(|row| row.get_str(1).is_none() || columns.rows.is_empty());
         tries += 1;
         if !left_out || tries == DESCRIBED_TRIES_MAX {

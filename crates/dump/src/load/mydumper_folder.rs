@@ -28,7 +28,7 @@ pub(super) const METADATA: &str = "metadata";
 /// The name of the metadata file until the dump is complete.
 pub(super) const METADATA_PARTIAL: &str = "metadata.partial";
 
-/// How much of the start of a data file to read. It includes everything before the first row.
+/// How much of the start of a data file to read. That many bytes include everything before the first row.
 const FRONT_BYTES: u64 = 4096;
 
 /// Reads the contents of a folder of mydumper.
@@ -207,7 +207,8 @@ impl MydumperFiles {
                 _ => sorted.tables.insert(table, file.to_owned()),
             };
         }
-        // mydumper also writes a placeholder table for each view, which is not a table of the dump.
+        // For each view, mydumper also writes a placeholder table. The placeholder is not a table of the
+        // dump.
         sorted.tables.retain(|name, _| !views.contains(name));
         for (name, file) in rows {
             let table = sorted

@@ -1,4 +1,4 @@
-//! Decides after which errors loading a file is tried again.
+//! Decides after which errors the load of a file is tried again.
 
 use std::time::Duration;
 

@@ -6,8 +6,8 @@
 //! rows at the very end, its indexes would be created while all other connections are idle.
 //!
 //! So the next rows are those of the table with the longest remaining time: the time for its rows on all
-//! connections, plus the time for its indexes on one. Tables with equal remaining times take turns, so that
-//! connections work on different tables.
+//! connections, plus the time for its indexes on one connection. Tables with equal remaining times take
+//! turns, so that connections work on different tables.
 
 /// Fixed cost of loading a row. The unit of all costs is the cost of one byte of a row.
 const ROW: u64 = 128;

@@ -122,7 +122,7 @@ async fn log_rows(connection: &mut Connection) -> Result<(), BulkError> {
 }
 
 /// Takes the connection of a worker, or connects if the worker has no connection. After an error, the
-/// connection must not be given back to the worker. Then the target ends its transaction.
+/// connection must not be given back to the worker: when it is closed, the target rolls back its transaction.
 ///
 /// # Errors
 /// The same as for [`connect`].

@@ -60,7 +60,7 @@ struct ArchivedSegment {
     archived_at: SystemTime,
     /// Whether this process uploaded the segment, or compared it with the local segment.
     confirmed: bool,
-    /// The header of the segment's index and its last record, the seal, if this process has read them.
+    /// The header and the last record (the seal) of the segment's index, if this process has read them.
     state: Option<SegmentState>,
 }
 

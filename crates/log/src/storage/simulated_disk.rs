@@ -76,8 +76,8 @@ struct FileContents {
     /// The content of the file after each change since the last sync. The first version is durable.
     versions: Vec<Vec<u8>>,
     /// The sectors that a failed sync did not write, by number, with their old content on the disk. Reads
-    /// return the new content, and the sectors count as clean. So no later sync writes them to the disk,
-    /// unless the program writes them to the file again.
+    /// return the new content, and the sectors count as clean. So a later sync writes them to the disk only
+    /// if the program writes them to the file again.
     given_up: BTreeMap<usize, Vec<u8>>,
 }
 

@@ -84,9 +84,9 @@ pub struct ActionTimeouts {
     pub change: Duration,
     /// Limit for a backfill.
     pub supply: Duration,
-    /// Limit for the execution of all transactions that a replica has received.
+    /// Time limit for the execution of all transactions that a replica has received.
     pub drain: Duration,
-    /// Limit for repointing a replica to the log, including the drain.
+    /// Time limit for repointing a replica to the log, including the drain.
     pub repoint: Duration,
 }
 

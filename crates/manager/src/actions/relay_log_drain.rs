@@ -86,8 +86,8 @@ pub fn next(view: DrainState<'_>) -> DrainStep {
 
 /// Drains the replica and leaves its replication stopped. Returns all transactions that it has executed.
 ///
-/// After a failure the configured delay may still be removed, and the replica may be stopped. Its relay log
-/// is complete, so it can be drained again.
+/// After a failure, the replica may lack its configured delay, and may be stopped. Its relay log is complete,
+/// so it can be drained again.
 ///
 /// # Errors
 /// [`ManagerError::ActionFailed`] with the applier's error, or if a MariaDB replica does not use GTIDs;
@@ -308,8 +308,8 @@ async fn restore(
     run(connection, &words.change(&first.name, &[uses_gtids, delay])).await
 }
 
-/// Whether one relay log position can describe what the replica has executed. With several domains it cannot,
-/// because MariaDB executes them in parallel.
+/// Whether one relay log position can describe what the replica has executed. With several GTID domains one
+/// position is not enough, because MariaDB executes the domains in parallel.
 async fn has_single_position(connection: &mut Connection, received: &GtidSet) -> Result<bool, ManagerError> {
     let GtidSet::MariaDb(state) = received else { return Ok(true) };
     if state.position().iter().count() <= 1 {

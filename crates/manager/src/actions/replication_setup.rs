@@ -39,7 +39,7 @@ pub enum ReplicaPosition {
     /// `gtid_slave_pos`: what the server executed as a replica.
     #[default]
     Replicated,
-    /// `gtid_current_pos`: also what the server wrote itself as a primary.
+    /// `gtid_current_pos`: the replica also counts the transactions that it wrote itself as a primary.
     WithOwnWrites,
 }
 
@@ -192,8 +192,8 @@ pub async fn start(connection: &mut Connection) -> Result<(), ManagerError> {
 ///
 /// # Errors
 /// [`ManagerError::ActionFailed`] if the server has unexecuted transactions (nothing is changed), if the
-/// source refuses the replica, or as [`status`]; [`ManagerError::ActionTimeout`] if the replica does not
-/// receive within `patience`, after which the connection may be unusable.
+/// source refuses the replica, or for the reasons of [`status`]; [`ManagerError::ActionTimeout`] if the
+/// replica does not receive within `patience`, after which the connection may be unusable.
 pub async fn read_from(
     connection: &mut Connection,
     from: &ReplicationSource,

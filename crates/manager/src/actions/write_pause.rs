@@ -5,7 +5,7 @@
 //! the server takes writes again.
 //!
 //! Statements that delay the pause are killed after a grace period. A commit that waits for ACKs is never
-//! killed, because that would make it visible without an ACK.
+//! killed, because the kill would make the commit visible without an ACK.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

@@ -28,7 +28,7 @@ use crate::error_chain::ErrorChain;
 pub(super) struct Run {
     pub(super) id: String,
     pub(super) progress: watch::Receiver<Option<Audit>>,
-    /// Ends after the failover or switchover has ended and its outcome is handled.
+    /// The task that ends after the failover or switchover has ended and its outcome is handled.
     task: AbortHandle,
 }
 

@@ -158,7 +158,8 @@ async fn adopt<H>(parts: &ClusterParts<H>, shared: &SharedAudits, term: LeaseTok
     };
     for record in records {
         let id = &record.id;
-        // An audit record on this machine is kept, unless it lacks the outcome that the record in etcd has.
+        // An audit record on this machine is replaced only if it lacks an outcome and the record in etcd has
+        // one.
         let known = parts.records.load(id).ok().flatten();
         if known.is_some_and(|known| known.outcome.is_some() || record.outcome.is_none()) {
             continue;

@@ -129,7 +129,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             }
         }
         let highest = later_terms(&obeyed, term).into_iter().map(|(_, seen)| seen).max();
-        let highest = highest.context("no relay refuses this manager; its lease terms need not be raised")?;
+        let highest =
+            highest.context("all relays obey this manager, so the lease terms need not be raised")?;
         // After this time, any manager whose lease was lost with the old etcd has stopped acting.
         tokio::time::sleep(floor.ttl).await;
         ensure!(self.parts.lease.check()? == term, "the lease term has changed in the meantime; try again");

@@ -27,7 +27,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(3600);
 /// The unsuccessful attempts to repoint relays.
 #[derive(Default)]
 struct RepointAttempts {
-    /// The attempts for each relay that does not follow the primary.
+    /// The attempts to repoint each relay that does not follow the primary.
     of: BTreeMap<String, RepointAttempt>,
     /// The primary that could not be watched.
     unwatched: Option<String>,

@@ -30,7 +30,7 @@ const GROUP_BYTES: usize = 16 << 20;
 /// threads, so a group must not be too large.
 const GROUP_ROWS_MAX: usize = 1 << 20;
 
-/// Number of byte values of a column that are passed to the Parquet writer at once.
+/// Number of values that are passed to the Parquet writer at once, for a column whose values are byte arrays.
 const BATCH_ROWS: usize = 1024;
 
 /// The Parquet schema that all files of a table share.
@@ -393,8 +393,8 @@ impl ByteValues {
         value.len() + size_of::<usize>()
     }
 
-    /// Writes all values in small batches. Then frees their memory, because the values of a huge row must not
-    /// keep it.
+    /// Writes all values in small batches. Then frees the memory of the values, so that it does not stay
+    /// occupied after a huge row.
     fn write<T: From<ByteArray>>(
         &mut self,
         levels: Option<&[i16]>,
