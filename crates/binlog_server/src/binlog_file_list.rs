@@ -49,7 +49,7 @@ impl SegmentView {
         }
     }
 
-    /// The offset in the segment of the event that has the offset `source_offset` in the source's file.
+    /// Where the event at `source_offset`, an offset in the source's file, starts in the segment.
     fn first_in_place(&self) -> u64 {
         if self.source_offset == FIRST_EVENT_OFFSET {
             FIRST_EVENT_OFFSET
@@ -231,7 +231,8 @@ pub enum LocateError {
         /// The current length of the file.
         size: u64,
     },
-    /// This part of the file was not captured, because the capture read its transactions from another server.
+    /// This part of the file was not captured, because the capture read the transactions of this part from
+    /// another server.
     Hole,
 }
 

@@ -398,8 +398,8 @@ impl BinlogSender<'_> {
         self.state = ReadState::InEntry(span);
         // The stream may start in the middle of a transaction: a replica that does not use GTIDs requests
         // this position if it lost its connection there. Replicas of MariaDB 11.4 and later then request a
-        // wrong position, and no source can help them. These replicas count events that have no end position
-        // by their length without the checksum.
+        // wrong position: for an event without an end position, they add the event's length without its
+        // checksum. No source can serve a wrong position.
         if let Some(begin) = self.begin.take_if(|begin| at >= begin.from)
             && at != begin.from
         {

@@ -66,13 +66,13 @@ async fn moves(kind: ServerKind) -> Result<()> {
     at_end.replicate(&tailwater.replica().start(first)).await?;
     let stand_in = stand_in(&source).await?;
     source.write(40).await?;
-    // This replica stops here. So it does not have all transactions of the first source when the second
-    // source takes over.
+    // Stop one replica now. So it does not have all transactions of the first source when the second source
+    // takes over.
     until_in_step(&by_position, &source.server).await?;
     by_position.sql(stop_statement(flavour)).await?;
     source.write(40).await?;
     source.until_complete("log").await?;
-    // This replica has read to the very end of a binlog file that has no rotate event at its end.
+    // The replica `at_end` has read to the very end of a binlog file that has no rotate event at its end.
     until_in_step(&at_end, &source.server).await?;
     at_end.sql(stop_statement(flavour)).await?;
 

@@ -156,7 +156,7 @@ async fn columns(server: &Server, sql: &str) -> Result<Vec<String>> {
 fn ours(flavour: Flavour, sql: &str) -> Result<Vec<String>> {
     match execute(&mut StatementSession::new(), &view(flavour), sql.as_bytes()) {
         StatementResult::Rows(rows) => Ok(rows.columns.into_iter().map(|column| column.name).collect()),
-        other => bail!("the statement {sql} returned {other:?}"),
+        other => bail!("the statement {sql} must return rows, but returned {other:?}"),
     }
 }
 

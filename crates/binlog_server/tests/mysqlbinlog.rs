@@ -133,7 +133,7 @@ async fn raw(source: &Source, tailwater: &Tailwater, words: &[&str]) -> Result<(
         text(&source.server, port, &arguments).await?;
     }
     let (ours, theirs) = (files(ours.path())?, files(theirs.path())?);
-    ensure!(theirs.len() > 1, "too few binlog files for a comparison");
+    ensure!(theirs.len() > 1, "the source has too few binlog files for a comparison");
     let lengths = |files: &BTreeMap<String, Vec<u8>>| {
         files.iter().map(|(name, bytes)| (name.clone(), bytes.len())).collect::<Vec<_>>()
     };
@@ -190,8 +190,8 @@ async fn endless(source: &mut Source, tailwater: &Tailwater, first: &str) -> Res
 }
 
 async fn read(kind: ServerKind) -> Result<()> {
-    // With its GTID index, MariaDB 11.8 starts the stream nearer to a GTID than at the beginning of the file.
-    // Tailwater has no such index.
+    // With its GTID index, MariaDB 11.8 can start a stream in the middle of a file. Tailwater has no such
+    // index, and starts a stream by GTIDs at the beginning of a file.
     let options: &[&str] = if kind == ServerKind::Mariadb118 { &["--binlog-gtid-index=OFF"] } else { &[] };
     let Some(mut source) = Source::start(kind, options).await? else { return Ok(()) };
     let mut tailwater = Tailwater::of(&source)?;

@@ -92,7 +92,7 @@ async fn follow(kind: ServerKind) -> Result<()> {
         streams.iter().filter(|(_, line)| line.contains("; acknowledged binlog.")).count() == 1
     };
     tailwater.until_streams("an acknowledgement", acknowledged).await?;
-    // The list lacks the replica with TLS, because that replica is connected to the other binlog server.
+    // The list lacks the replica with TLS, because that replica is connected to a second binlog server.
     let show = if flavour == Flavour::MySql { "SHOW REPLICAS" } else { "SHOW SLAVE HOSTS" };
     let listed = tailwater.sql(show).await?;
     ensure!(listed.len() == 3, "three replicas must be listed, but the list is: {listed:?}");

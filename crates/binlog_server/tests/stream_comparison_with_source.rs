@@ -267,8 +267,8 @@ fn by_gtids(entries: &[LogEntry], flavour: Flavour) -> Result<Vec<DumpStart>> {
 
 async fn check(kind: ServerKind) -> Result<()> {
     let mut options = vec!["--max-binlog-size=32768"];
-    // With its GTID index, MariaDB 11.8 starts the stream nearer to a GTID than at the beginning of the file.
-    // Tailwater has no such index.
+    // With its GTID index, MariaDB 11.8 can start a stream in the middle of a file. Tailwater has no such
+    // index, and starts a stream by GTIDs at the beginning of a file.
     options.extend((kind == ServerKind::Mariadb118).then_some("--binlog-gtid-index=OFF"));
     let Some(mut source) = Source::start(kind, &options).await? else { return Ok(()) };
     let flavour = source.flavour();
@@ -288,7 +288,7 @@ async fn check(kind: ServerKind) -> Result<()> {
 
     let log = Log::open(&source.log("log"), flavour)?;
     let entries = log.entries()?;
-    ensure!(log.catalog.files().len() > 2, "too few binlog files for a comparison");
+    ensure!(log.catalog.files().len() > 2, "the log has too few binlog files for a comparison");
     let mut starts = by_gtids(&entries, flavour)?;
     starts.push(DumpStart::FilePosition { file: String::new(), position: 4 });
     for entry in entries.iter().step_by(entries.len() / 10) {

@@ -41,7 +41,7 @@ pub fn read_log(
 /// Passes all events from the position of `reader` on to the collector. `reader` reads the log in `folder`.
 ///
 /// # Errors
-/// The same as of [`read_log`].
+/// The errors of [`read_log`].
 pub(crate) fn read_entries(
     reader: &mut LogReader,
     folder: &Path,

@@ -15,8 +15,8 @@ const SEGMENT_START: u64 = 4;
 pub struct RecentStats {
     /// The statistics.
     pub result: StatsResult,
-    /// Whether transactions of the period are left out, because all together are too large, or because only
-    /// the archive has them.
+    /// Whether transactions of the period are left out: the period has too many bytes of transactions, or
+    /// only the archive has some of them.
     pub is_cut: bool,
 }
 
@@ -25,7 +25,7 @@ pub struct RecentStats {
 /// bytes.
 ///
 /// # Errors
-/// The same as of [`read_log`](crate::read_log).
+/// The errors of [`read_log`](crate::read_log).
 pub fn read_recent(log: &LogHandle, since_us: u64, bytes_max: u64) -> Result<RecentStats, StatsError> {
     let folder = log.path();
     let failed = |cause: LogError| StatsError::Log { path: folder.clone(), cause };

@@ -23,8 +23,8 @@ pub const FIRST_CHUNK_BYTES_MIN: usize = 128 << 10;
 pub struct CollectorOptions {
     /// The maximum length of each list: tables, transactions, gaps.
     pub top: usize,
-    /// If set, count only transactions that change this table (schema and name). Gaps are still the times
-    /// between all transactions.
+    /// If set, count only transactions that change this table (schema and name). The gaps between commits are
+    /// computed from all transactions anyway.
     pub table: Option<(String, String)>,
     /// If set, count only transactions that committed at this time or later, in microseconds since 1970.
     pub since_us: Option<u64>,

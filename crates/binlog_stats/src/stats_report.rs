@@ -179,7 +179,8 @@ pub struct Timeline {
 /// The transactions of about the same size.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct SizeClass {
-    /// The lower limit of the size in bytes, a power of two. All sizes are less than twice this.
+    /// The minimum size of a transaction of this class in bytes, a power of two. Each transaction of the
+    /// class has less than twice this size.
     pub bytes_from: u64,
     /// The number of transactions.
     pub transactions: u64,

@@ -164,7 +164,8 @@ impl TableRegistry {
         }
     }
 
-    /// The first tables by bytes and by rows, and the sum of all others.
+    /// Returns the `top` tables with the most bytes, those with the most rows, and the sum of all other
+    /// tables.
     pub(crate) fn report(&self, top: usize) -> TableTotals {
         let mut touched: Vec<usize> =
             (0..self.known.len()).filter(|number| self.known[*number].transactions > 0).collect();

@@ -10,7 +10,7 @@ const COLUMNS_MAX: usize = 90;
 const LINES: usize = 4;
 const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// A chart of the rate over time in which gaps are marked. Empty if the time is too short.
+/// A chart of the commit rate over time, in which gaps are marked. Empty if the time is too short.
 pub(crate) fn text_chart(report: &BinlogReport) -> String {
     let Some(columns) = report.timeline.columns(COLUMNS_MAX).filter(|columns| columns.columns.len() > 1)
     else {

@@ -112,7 +112,7 @@ pub struct StreamTracker {
     /// a transaction have no offset.
     position: u64,
     /// Only for streams by GTIDs: the events at the beginning of the current file. The tracker holds them
-    /// back until the first new transaction arrives and shows whether it follows them directly.
+    /// back until the first new transaction shows whether the transaction follows these events directly.
     head_events: Option<HeadEvents>,
     /// The last format description event, for a segment that starts in the middle of a file.
     format_description: Option<Bytes>,

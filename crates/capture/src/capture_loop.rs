@@ -162,7 +162,7 @@ impl CaptureDriver {
                     Ok(()) => continue,
                     Err(error) => error,
                 },
-                // If both errors come from the log, the first one states the cause.
+                // If the rollback fails after an error of the log, that earlier error states the cause.
                 (Wakeup::Stream(Err(error @ CaptureError::Log(_))), Err(_)) => error,
                 (_, Err(log_error)) => log_error.into(),
             };

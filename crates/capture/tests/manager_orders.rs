@@ -70,7 +70,7 @@ fn check_acknowledged_commits(source: &Source) -> Result<()> {
 }
 
 /// An order to stop the capture blocks the commits of the source. Commits continue only after an order to
-/// start. That order must not be of an earlier lease term.
+/// start. If the lease term of the order to start is earlier than that of the order to stop, it is refused.
 async fn stops_permanently(kind: ServerKind) -> Result<()> {
     let Some(mut source) = Source::start_waiting(kind, &[]).await? else { return Ok(()) };
     let options = source.options("log", 94);

@@ -203,7 +203,7 @@ async fn rewound(kind: ServerKind, options: &[&str], gtids_on: bool) -> Result<(
     copy_tree(&copy, &data)?;
     source.server.start_again().await?;
     // The first event of a binlog file contains the time at which the file was started, in seconds. Wait so
-    // that the two times differ.
+    // that the new file has another start time than the lost file with the same name.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     source.server.sql("CREATE DATABASE two").await?;
     source.rotate().await?;

@@ -17,7 +17,7 @@ async fn refusals_recover(kind: ServerKind) -> Result<()> {
     let options = source.options("log", 91);
 
     // First the password is wrong, then privileges are missing, then semi-sync is off. The capture reports
-    // each of these, and continues without a restart when it is corrected.
+    // each fault, and continues without a restart when the fault is corrected.
     let user = format!("{REPLICATION_USER}@'%'");
     source
         .configure(&format!(

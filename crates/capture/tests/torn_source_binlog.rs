@@ -88,9 +88,12 @@ async fn torn(kind: ServerKind, clients_wait: bool) -> Result<()> {
         Some(capture) => capture,
         None => Running::start(options)?,
     };
-    wait_until_acknowledged(&load, 100)
-        .await
-        .with_context(|| format!("the capture has the status {:?}", capture.status.snapshot()))?;
+    wait_until_acknowledged(&load, 100).await.with_context(|| {
+        format!(
+            "the commits were not acknowledged; the capture has the status {:?}",
+            capture.status.snapshot()
+        )
+    })?;
     load.finish().await;
     source.rotate().await?;
     // The comparison expects that the log has every file of the source up to its end. So remove the torn

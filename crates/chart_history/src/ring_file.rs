@@ -24,7 +24,7 @@ const HEADER_BYTES: usize = 512;
 /// Size of a slot in bytes: a time, the values, and a checksum.
 const SLOT_BYTES: usize = 8 + VALUES_MAX * 4 + 4;
 
-/// The longest name of a series, in bytes. Longer names have no history.
+/// The maximum length of the name of a series, in bytes. A series with a longer name is not recorded.
 const NAME_BYTES_MAX: usize = HEADER_BYTES - 6;
 
 /// How many series the file has at most, which bounds it to 65 MB.

@@ -84,7 +84,7 @@ async fn a_dump_under_writes_and_ddl_equals_the_source_at_one_point_in_time(kind
             "with seed {seed}, the writers committed nothing during the dump"
         );
         let [point] = report.manifest.snapshots.as_slice() else {
-            anyhow::bail!("the dump does not have one snapshot: {:?}", report.manifest.snapshots)
+            anyhow::bail!("the dump must have exactly one snapshot, but has {:?}", report.manifest.snapshots)
         };
         let gtids = point.gtid_set.as_deref().context("the snapshot has no GTIDs")?;
         target.sql("DROP DATABASE IF EXISTS drift; DROP DATABASE IF EXISTS tailwater").await?;
@@ -166,6 +166,6 @@ async fn replicate_until(replica: &Server, source: &Server, gtids: &str) -> Resu
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let has = replica.replicated_gtids().await?;
-    ensure!(has == gtids, "the replica has {has}, not {gtids}");
+    ensure!(has == gtids, "the replica has the GTIDs {has}, expected {gtids}");
     Ok(())
 }

@@ -189,8 +189,8 @@ async fn meaningless_gtids_are_refused(kind: ServerKind) -> Result<()> {
     Ok(())
 }
 
-/// The target always lags by two seconds. A chunk may take 400 ms. The time for waiting for the target must
-/// not count.
+/// The target always lags by two seconds. A chunk may take 400 ms. The time for which the check waits for the
+/// target must not count as time of the chunk.
 #[tokio::test]
 async fn a_lagging_target_does_not_shrink_chunks() -> Result<()> {
     let kind = ServerKind::Mariadb1011;

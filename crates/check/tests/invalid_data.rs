@@ -243,12 +243,12 @@ async fn values_without_a_member_are_repaired(source: &Server, target: &Server) 
     let report = run(&options).await?;
     let of = |table: &str| report.differences.iter().filter(|found| found.table == table).collect::<Vec<_>>();
     let [row] = of("members")[..] else {
-        anyhow::bail!("the table members does not have one difference: {report:?}")
+        anyhow::bail!("the table `members` must have exactly one difference: {report:?}")
     };
     let DifferenceKind::Changed { columns } = &row.what else {
         anyhow::bail!("the row is not reported as changed: {row:?}")
     };
-    ensure!(*columns == ["e", "z", "l"], "other columns are reported as changed: {row:?}");
+    ensure!(*columns == ["e", "z", "l"], "other columns than e, z and l are reported as changed: {row:?}");
     ensure!(
         of("violating").len() == if is_mariadb { 2 } else { 0 },
         "the deleted rows are not reported: {report:?}"
@@ -267,7 +267,7 @@ async fn values_without_a_member_are_repaired(source: &Server, target: &Server) 
     ensure!(run(&options).await?.is_equal());
     target.sql("UPDATE odd.members SET e = 3 WHERE id = 3").await?;
     let report = run(&options).await?;
-    ensure!(report.differences.len() == 1, "the check does not find the one difference: {report:?}");
+    ensure!(report.differences.len() == 1, "the check must find exactly one difference: {report:?}");
     target.sql("SET sql_mode = ''; UPDATE odd.members SET e = 0 WHERE id = 3").await?;
     target.sql("SET sql_mode = ''; ALTER TABLE odd.members MODIFY e ENUM('red', 'green', '')").await?;
     Ok(())

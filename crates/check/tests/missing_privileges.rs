@@ -96,7 +96,7 @@ async fn hidden_objects_are_an_error(kind: ServerKind) -> Result<()> {
     // The refused command has left no folder. So the same command with the correct name can use that folder.
     ensure!(error("root", selection(&["sene"], &[], &[])).await?.contains("no database sene"));
     let whole = attempt("seen_all", selection(&["seen"], &[], &[]), "refused").await?;
-    ensure!(whole.manifest.tables.len() == 2, "the dump does not have both tables: {:?}", whole.manifest);
+    ensure!(whole.manifest.tables.len() == 2, "the dump must have two tables: {:?}", whole.manifest);
     let named = attempt("seen_table", selection(&[], &[("seen", "t")], &[]), "named").await?;
     ensure!(named.manifest.tables.len() == 1);
 
@@ -138,7 +138,7 @@ async fn checks_that_see_nothing(on_source: &Server, on_target: &Server) -> Resu
         );
     }
     let seen = compare("seen_all", "seen_all", selection(&["seen"], &[], &[])).await?;
-    ensure!(seen.tables == 2 && seen.is_equal(), "the check does not report both tables as equal: {seen:?}");
+    ensure!(seen.tables == 2 && seen.is_equal(), "the check must report two equal tables: {seen:?}");
     let seen = compare("seen_table", "seen_table", selection(&[], &[("seen", "t")], &[])).await?;
     ensure!(
         seen.tables == 1 && seen.is_equal(),

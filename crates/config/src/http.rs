@@ -51,7 +51,8 @@ pub struct HttpTokenConfig {
 pub enum HttpRole {
     /// Read the state of the daemon, without row values.
     ReadOnly,
-    /// Like `ReadOnly`; also change the state of the daemon, and read row values in the errors of channels.
+    /// Read the state of the daemon, read row values in the errors of channels, and change the state of the
+    /// daemon.
     Operator,
 }
 

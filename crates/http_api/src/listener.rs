@@ -38,7 +38,7 @@ pub(crate) struct LongLived {
 }
 
 impl LongLived {
-    /// Removes the time limit of the connection. Returns `None` if too many connections have none.
+    /// Removes the time limit of the connection. Returns `None` if too many connections have no time limit.
     /// Dropping the permit makes room for another connection; the time limit stays removed.
     pub fn allow(&self) -> Option<tokio::sync::OwnedSemaphorePermit> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
@@ -66,7 +66,7 @@ impl ConnectionServer {
         loop {
             let (stream, peer) = accepted(listener.accept().await).await;
             let Some(stream) = stream else { continue };
-            // Small responses must not wait for the next packet. A failure only makes them slower.
+            // Small responses must not wait for the next packet. If this call fails, they are only slower.
             let _ = stream.set_nodelay(true);
             let peer = RequestOrigin {
                 address: peer.map(|peer| peer.to_string()).unwrap_or_default(),

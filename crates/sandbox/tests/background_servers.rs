@@ -77,7 +77,8 @@ async fn a_killed_process_leaves_no_servers_and_no_data() -> Result<()> {
         let line = line?;
         // The test harness prints its own output on the same line.
         if let Some((_, words)) = line.split_once("owned ") {
-            let (pid, data) = words.split_once(' ').context("the line has no process id and data folder")?;
+            let (pid, data) =
+                words.split_once(' ').context("the helper printed no data folder after the process id")?;
             owned.push((pid.parse::<u32>()?, PathBuf::from(data)));
         }
         if owned.len() == 2 {

@@ -167,8 +167,8 @@ pub struct ConfigFile {
     /// Configuration file (TOML).
     #[arg(short = 'c', long = "config", value_name = "FILE")]
     pub config: PathBuf,
-    /// Set a key instead of the file and the environment: log.directory=/srv/log, source.NAME.host=db1. Can
-    /// be repeated.
+    /// Set a key of the configuration, for example log.directory=/srv/log or source.NAME.host=db1. The value
+    /// overrides the file and the environment. Can be repeated.
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     pub set: Vec<String>,
 }
@@ -202,8 +202,8 @@ pub struct TopologyArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Check a configuration file and report its errors. With --connect also try its servers and this
-    /// machine; exit code 3: there are problems.
+    /// Check a configuration file and report its errors. With --connect, also check the servers that it names
+    /// and this machine. Exit code 3: there are problems.
     Check(ConfigCheckArgs),
     /// Print the settings in force, and whether each comes from the file, the environment, --set or is the
     /// default. Secrets are not shown.

@@ -27,7 +27,8 @@ impl Scrape {
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
-        let (head, body) = answer.split_once("\r\n\r\n").context("the response has no headers and body")?;
+        let (head, body) =
+            answer.split_once("\r\n\r\n").context("the response has no empty line after its headers")?;
         ensure!(head.starts_with("HTTP/1.1 200 "), "/metrics does not return status 200: {answer}");
         let content_type = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8";
         ensure!(
@@ -113,12 +114,15 @@ impl Family {
         let name_end = line.find(['{', ' ']).context("the sample has no value")?;
         let (name, rest) = line.split_at(name_end);
         let suffix = name.strip_prefix(&self.name).filter(|suffix| suffixes.contains(suffix));
-        let suffix = suffix.context("the sample belongs to another family")?;
+        let suffix = suffix.context("the name of the sample does not fit the metric family before it")?;
         let (labels, rest) = match rest.strip_prefix('{') {
             Some(rest) => labels(rest)?,
             None => (BTreeMap::new(), rest),
         };
-        ensure!(labels.contains_key("le") == (suffix == "_bucket"), "only a bucket has the label le");
+        ensure!(
+            labels.contains_key("le") == (suffix == "_bucket"),
+            "the label le must be on each bucket and on no other sample"
+        );
         let value: f64 = rest.strip_prefix(' ').context("the sample has no value")?.parse()?;
         ensure!(
             value.is_finite() && (suffix.is_empty() || value >= 0.0),

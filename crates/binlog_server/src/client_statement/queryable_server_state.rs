@@ -166,7 +166,7 @@ pub struct ReceiverView {
 /// The error that ended the stream from the source.
 #[derive(Debug, Clone, Default)]
 pub struct ReceiverError {
-    /// The error number of the server. For a broken connection it is 2013, as on a replica.
+    /// The error number that the source sent. For a broken connection it is 2013, as on a replica.
     pub number: u16,
     /// The text of the error.
     pub message: String,

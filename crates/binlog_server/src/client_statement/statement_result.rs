@@ -21,8 +21,8 @@ pub enum StatementResult {
     },
     /// Purge the oldest files, if no reader needs them, and then send an OK packet.
     Purge(PurgeBefore),
-    /// The result of MariaDB's `BINLOG_GTID_POS()`: one row with the GTID position at an offset in a file. It
-    /// is `NULL` if the log does not have this offset.
+    /// The result of MariaDB's `BINLOG_GTID_POS()`: one row with the GTID position at an offset in a file.
+    /// The GTID position is `NULL` if the log does not have this offset.
     GtidPosition {
         /// The name of the result's only column.
         column: String,

@@ -18,7 +18,7 @@ const ROWS_MAX: usize = 256;
 /// the short form of a UUID is printed in the long form, and line breaks are added.
 const GROWTH_MAX: usize = 8;
 
-/// The input consists of the flavour, and statements separated by zero bytes.
+/// Checks one input. It consists of the flavour, and statements separated by zero bytes.
 pub(super) fn check(data: &[u8]) {
     let Some((flavour, statements)) = split_flavour(data) else { return };
     let view = example_logs::view(flavour);

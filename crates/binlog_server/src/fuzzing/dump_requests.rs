@@ -15,8 +15,8 @@ use crate::stream_start::{
 };
 use tailwater_wire::binlog_event::FIRST_EVENT_OFFSET;
 
-/// The input consists of the flavour, the length of the statements, the statements separated by zero bytes,
-/// and the payload of the command.
+/// Checks one input. It consists of the flavour, the length of the statements, the statements separated by
+/// zero bytes, and the payload of the dump command.
 pub(super) fn check(data: &[u8]) {
     let Some((flavour, data)) = split_flavour(data) else { return };
     let Some((length, data)) = data.split_first_chunk() else { return };
@@ -78,8 +78,8 @@ fn check_start(request: &ClientDumpRequest, log: &ExampleLog) {
     }
 }
 
-/// Checks that the stream starts at an existing position of the requested file, and skips nothing that the
-/// client lacks.
+/// Checks that the stream starts at an existing position of the requested file, and that the client already
+/// has every transaction that the stream skips.
 fn check_begin(request: &ClientDumpRequest, begin: &StreamStart, log: &ExampleLog) {
     let place = log.catalog().place(begin.from).expect("the stream must start in a segment of the log");
     assert_eq!((&place.file, place.position), (&begin.file, begin.position));

@@ -27,14 +27,14 @@ pub(super) struct GroupEnd {
 impl MariadbFilter {
     pub fn new(skip: MariadbSkip) -> Self {
         let ends = skip.until.as_ref().is_some_and(|until| until.is_empty());
-        // Like MariaDB, keep the state from before the stream only for a client whose stream stops at given
-        // GTIDs. For other clients, the GTID list has only the transactions that the stream has skipped.
+        // Like MariaDB, keep the binlog state from before the stream only for a client whose stream stops at
+        // given GTIDs. For other clients, the GTID list has only the transactions that the stream has
+        // skipped.
         let state = if skip.until.is_some() { skip.state } else { MariadbBinlogState::new() };
         Self { skip: MariadbSkip { state, ..skip }, position_reached: false, ends }
     }
 
-    /// Whether the client may already have some of the transactions that follow in the stream. Events at the
-    /// beginning of a file do not matter.
+    /// Whether the client may already have some of the transactions that follow in the stream.
     pub fn is_skipping(&self) -> bool {
         !self.skip.domains.is_empty()
     }

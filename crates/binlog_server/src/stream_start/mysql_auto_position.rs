@@ -45,9 +45,8 @@ fn begin(
     log: &dyn LogHistory,
 ) -> Result<StartDecision, ClientError> {
     let executed = mysql_set(log.gtids())?;
-    // Subtract both `before` and `executed`, because `before` may have more of the transactions that are
-    // older than the log. If the log began in the middle of a file, the GTID list of a later file may name
-    // more of these transactions.
+    // Subtract `before` too, because it may have transactions older than the log that `executed` lacks. If
+    // the log began in the middle of a file, the GTID list of a later file may name such transactions.
     let ahead = own_transactions(has, log.source_uuid()).subtract(before).subtract(&executed);
     if !ahead.is_empty() {
         return Ok(StartDecision::wait(has_more(&ahead)));

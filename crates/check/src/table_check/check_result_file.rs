@@ -17,9 +17,9 @@ const LINE_BYTES_MAX: u64 = 64 << 20;
 pub struct CheckResult {
     /// Whether the check has compared everything that was selected.
     pub is_finished: bool,
-    /// The rows that differ, and the findings about whole tables.
+    /// The number of differing rows plus the number of findings about whole tables.
     pub differences: u64,
-    /// The compared rows.
+    /// The number of compared rows.
     pub rows: u64,
 }
 

@@ -363,8 +363,8 @@ impl Comparer {
     }
 
     /// Compares rows without a unique key by the number of rows with the same hash. A difference counts only
-    /// if several consecutive reads show the same different numbers. Also returns whether there were more
-    /// differences than the limit.
+    /// if several consecutive reads find the same number on the source, and the same other number on the
+    /// target. Also returns whether there were more differences than the limit.
     async fn counts(
         &mut self,
         pair: &TablePair,
@@ -400,7 +400,8 @@ impl Comparer {
         Ok((found.collect(), more))
     }
 
-    /// Returns the hashes whose numbers of rows differ, and whether there were more such hashes.
+    /// Returns the hashes whose numbers of rows differ, and whether there were more such hashes than the
+    /// limit.
     async fn differing_counts(
         &mut self,
         pair: &TablePair,

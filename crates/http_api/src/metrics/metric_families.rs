@@ -1,5 +1,5 @@
-//! All metrics: name, type, labels and meaning. docs/reference/metrics.md has the same in tables, which a
-//! test compares.
+//! All metrics: name, type, labels and meaning. A test compares them with the tables in
+//! docs/reference/metrics.md.
 
 /// The type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

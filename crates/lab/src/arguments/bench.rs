@@ -18,8 +18,8 @@ pub enum BenchCommand {
         quick: bool,
     },
     /// Measure how fast replicas catch up from Tailwater's log and from the source itself. Also measure how
-    /// much readers slow commits down, the added delay, the memory use with 50 readers, and the size of the
-    /// archived log.
+    /// much readers slow commits down, how much Tailwater delays transactions, the memory use with 50
+    /// readers, and the size of the archived log.
     Serve {
         /// Server family of the primary. Default: both.
         #[arg(long, value_enum)]

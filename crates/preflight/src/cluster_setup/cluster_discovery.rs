@@ -27,7 +27,8 @@ pub struct DiscoveredCluster {
     pub primary: DiscoveredServer,
     /// The primary's replicas, and the replicas of these.
     pub replicas: Vec<DiscoveredServer>,
-    /// One text for each server whose replicas could not all be queried: their `server_id`s, and the errors.
+    /// One text for each server of which at least one replica could not be queried. The text has the
+    /// `server_id`s of these replicas, and the errors.
     pub not_asked: Vec<String>,
 }
 

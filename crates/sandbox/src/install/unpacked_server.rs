@@ -12,7 +12,8 @@ use crate::server_kind::ServerKind;
 /// Name of the file that marks a completely unpacked tree.
 const MARKER_FILE: &str = ".tailwater-complete.json";
 
-/// Increased when the required contents of a tree change. Trees with another number are downloaded again.
+/// The version of the list of files that an unpacked server needs. It is increased when the list changes. A
+/// server that was unpacked with another version is downloaded again.
 pub(super) const RECIPE: u32 = 1;
 
 /// A package that was unpacked.

@@ -79,7 +79,7 @@ pub struct CopyBinaryArgs {
 /// Options of MySQL's CLONE.
 #[derive(Debug, Args)]
 pub struct CloneArgs {
-    /// Address of the source for the target, if it differs from the address for this command (MySQL).
+    /// Address at which the target reaches the source. Default: the address that this command uses (MySQL).
     #[arg(long, value_name = "HOST:PORT", requires = "binary", value_parser = host_and_port)]
     pub source_address: Option<(String, u16)>,
     /// Maximum wait for the target to restart with the new data, in seconds (MySQL).

@@ -28,7 +28,7 @@ pub struct InitArgs {
     #[arg(long)]
     pub no_semi_sync: bool,
     /// Let the daemon watch the cluster, so that operators can order switchovers and failovers. The account
-    /// gets the privileges for both.
+    /// gets the privileges for switchovers and failovers.
     #[arg(long)]
     pub manager: bool,
     /// Serve the log to replicas at this address and port, with an account `repl`.
@@ -38,8 +38,8 @@ pub struct InitArgs {
     /// the user who runs this command.
     #[arg(long, value_name = "USER")]
     pub owner: Option<String>,
-    /// Replace an existing configuration file that differs. The old file is kept with the suffix
-    /// .before-init.
+    /// Replace an existing configuration file that differs from the new one. The old file is kept with the
+    /// suffix .before-init.
     #[arg(long)]
     pub overwrite: bool,
     /// Give the account a new password if it exists and its password is not known.

@@ -35,7 +35,7 @@ impl PausedChannels {
             if let Some(reason) = &channel.status.gtids_unpublished_reason {
                 bail!("channel {name}: the applied GTIDs are not published to its target: {reason}");
             }
-            info!(channel = name, "paused until the snapshot is taken");
+            info!(channel = name, "the channel is paused until the snapshot is taken");
             paused.0.push(channel);
         }
         Ok(paused)

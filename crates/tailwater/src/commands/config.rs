@@ -45,7 +45,7 @@ pub fn config(command: &ConfigCommand, output: Output) -> anyhow::Result<Exit> {
     }
 }
 
-/// Tries the configuration against its servers and this machine; [`Exit::ProblemsFound`] if there are
+/// Checks the servers of the configuration and this machine. Returns [`Exit::ProblemsFound`] if there are
 /// problems.
 fn check_connections(file: &ConfigFile, output: Output) -> anyhow::Result<Exit> {
     let report = super::on_runtime(tailwater_preflight::connection_check::check(&file.load()?))?;

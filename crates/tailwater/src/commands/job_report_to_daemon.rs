@@ -69,8 +69,8 @@ pub(super) struct JobSocket {
 }
 
 impl JobSocket {
-    /// Returns the socket that the command line names; `None` if the command is not listed. `config` is the
-    /// configuration of the command, if it has one.
+    /// Returns the control socket of the daemon that lists the command as a job. `None` if no daemon lists
+    /// it. `config` is the configuration of the command, if it has one.
     pub(super) fn of(daemon: &JobDaemon, config: Option<&Config>) -> Option<Self> {
         match (daemon, config) {
             (JobDaemon::None, _) => None,

@@ -13,7 +13,7 @@ use crate::arguments::{ArchiveArgs, Output};
 use crate::exit_codes::Exit;
 use tailwater_object_storage::archive::{ArchiveAddress, ObjectArchive};
 
-/// Runs `tailwater log archive`: archives each sealed segment of each log that the archive does not have yet.
+/// Runs `tailwater log archive`: copies the sealed segments that the archive does not have yet to it.
 ///
 /// # Errors
 /// [`tailwater_log::LogError`] if a log cannot be read, or the archive still fails after the last retry.

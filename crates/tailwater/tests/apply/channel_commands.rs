@@ -205,7 +205,7 @@ async fn stop_and_start(shell: &Shell, trial: &Trial, target: &Server) -> Result
     // `channel stop` has published the applied GTIDs to the target. The channel can be started from these
     // GTIDs.
     let applied = target.sql("SELECT @@GLOBAL.gtid_slave_pos").await?;
-    ensure!(applied == [second.clone()], "`channel stop` published other GTIDs: {applied:?}");
+    ensure!(applied == [second.clone()], "`channel stop` published {applied:?}, expected {second}");
     target.sql("DELETE FROM shop.t WHERE id = 2").await?;
     let before = second.replace(second.rsplit('-').next().unwrap_or_default(), "");
     let number: u64 = second.rsplit('-').next().context("the GTID has no number")?.parse()?;

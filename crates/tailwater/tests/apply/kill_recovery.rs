@@ -164,7 +164,7 @@ async fn wait_equal(trial: &mut Trial, target: &Server) -> Result<()> {
             "the daemon ended: {words}"
         );
         if started.elapsed() > PATIENCE {
-            bail!("the target has {found:?}, expected {wanted:?}; the daemon logged: {words}");
+            bail!("the target has the sums {found:?}, expected {wanted:?}; the daemon logged: {words}");
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

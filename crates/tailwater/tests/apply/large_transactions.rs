@@ -167,7 +167,7 @@ async fn start(kind: ServerKind, folder: &TrialFolder, target: &Server, order: &
     Ok(trial)
 }
 
-/// Runs `change` on the target, then runs a new daemon that applies these transactions. Returns the peak
+/// Runs `change` on the target, then starts a new daemon, which applies `transactions`. Returns the peak
 /// memory of the daemon in bytes.
 async fn stage(trial: &mut Trial, target: &Server, change: &str, transactions: &[&str]) -> Result<u64> {
     trial.stop_relay().await?;
@@ -194,7 +194,7 @@ async fn wait_equal(trial: &mut Trial, target: &Server) -> Result<()> {
         // smallest.
         if target.sql(SUMS[0]).await.unwrap_or_default() == wanted[..1] {
             let found = target.sql(&sums).await?;
-            ensure!(found == wanted, "the target has {found:?}, expected {wanted:?}");
+            ensure!(found == wanted, "the target has the sums {found:?}, expected {wanted:?}");
             return Ok(());
         }
         let words = trial.relay_log_tail();
@@ -203,7 +203,7 @@ async fn wait_equal(trial: &mut Trial, target: &Server) -> Result<()> {
             "the daemon ended: {words}"
         );
         if started.elapsed() > PATIENCE || words.contains("the channel has stopped") {
-            bail!("the target does not reach {wanted:?}; the daemon logged: {words}");
+            bail!("the target does not get the sums {wanted:?}; the daemon logged: {words}");
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -206,7 +206,10 @@ async fn daemon_follows_acker_orders(kind: ServerKind) -> Result<()> {
     let held =
         cluster.acker.read().await.map_err(display)?.acker.holds.context("the acker reports no GTIDs")?;
     let written = written_by(&cluster.second).await?;
-    ensure!(held.to_string() == written, "the log has {held}, the server has written {written}");
+    ensure!(
+        held.to_string() == written,
+        "the log has the GTIDs {held}, but the server has written {written}"
+    );
     cluster.shell.run("log verify log/primary")?.exits(0);
     cluster.trial.stop_relay().await
 }

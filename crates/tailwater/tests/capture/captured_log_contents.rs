@@ -163,8 +163,12 @@ fn segments_are_the_files(shell: &Shell, trial: &Trial, files: &[(PathBuf, Vec<u
         let Some(printed) = printed_by_tool(&trial.primary, &ours)? else { continue };
         let expected = printed_by_tool(&trial.primary, path)?.unwrap_or_default();
         let differing = printed.lines().zip(expected.lines()).find(|(ours, theirs)| ours != theirs);
-        ensure!(differing.is_none(), "{}: lines differ: {differing:?}", path.display());
-        ensure!(printed.len() == expected.len(), "{}: the numbers of lines differ", path.display());
+        ensure!(differing.is_none(), "{}: the segment is printed differently: {differing:?}", path.display());
+        ensure!(
+            printed.len() == expected.len(),
+            "{}: the segment and the file are printed with different lengths",
+            path.display()
+        );
         ensure!(
             printed.contains("shop") == (number < FILES),
             "segment {number}: the printed statements are unexpected: {printed}"
@@ -379,7 +383,9 @@ fn verify(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
         .exits(0)
         .says(&["log/primary: nothing is wrong: 4 segments, 7 transactions"]);
     let lines = shell.run("log verify log/primary --output json")?.exits(0).json()?;
-    let [line] = lines.as_slice() else { anyhow::bail!("`log verify` did not print one line: {lines:?}") };
+    let [line] = lines.as_slice() else {
+        anyhow::bail!("`log verify` must print exactly one line: {lines:?}")
+    };
     ensure!(
         line["ok"] == true && line["problems"] == 0 && line["transactions"] == 7,
         "the undamaged log has problems, or a wrong number of transactions: {line}"
@@ -406,9 +412,12 @@ fn verify(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
     let text = text.says(&["TW-LOG-0003", &name, "at offset ", "1 problem"]).text();
     let lines = shell.run("log verify log/primary --output json")?.exits(3).json()?;
     let [problem, line] = lines.as_slice() else {
-        anyhow::bail!("`log verify` did not print one problem and one summary: {lines:?}")
+        anyhow::bail!("`log verify` must print one problem and one summary: {lines:?}")
     };
-    ensure!(line["ok"] == false && line["problems"] == 1, "the summary does not report one problem: {line}");
+    ensure!(
+        line["ok"] == false && line["problems"] == 1,
+        "the summary must report exactly one problem: {line}"
+    );
     ensure!(
         problem["code"] == "TW-LOG-0003"
             && problem["path"].as_str().is_some_and(|path| path.ends_with(&name))

@@ -161,7 +161,8 @@ async fn write(trial: &Trial) -> Result<()> {
     Ok(())
 }
 
-/// Returns the log's segments of the source's binlog files, after the log has the start of the newest file.
+/// Waits until the log has the start of the source's newest binlog file. Returns the names of the source's
+/// binlog files that the log has.
 async fn captured_files(trial: &Trial) -> Result<Vec<String>> {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {

@@ -143,7 +143,10 @@ async fn check_replica_lag(trial: &Trial, replica: &Server) -> Result<()> {
     while true_lags < 10 {
         let status = asking.query(behind.0).await?;
         let lag = status.column(behind.1).and_then(|column| status.first()?.get_u64(column));
-        ensure!(lag.is_none_or(|lag| lag <= LAG_SECONDS_MAX), "the replica reports a lag of {lag:?} s");
+        ensure!(
+            lag.is_none_or(|lag| lag <= LAG_SECONDS_MAX),
+            "the replica reports a lag of {lag:?} s, which is too high"
+        );
         // A replica that does not use the clock of the source may report 0 too. So only a lag above 0 shows
         // that the replica uses it.
         true_lags += usize::from(lag.is_some_and(|lag| lag > 0));
@@ -156,7 +159,7 @@ async fn check_replica_lag(trial: &Trial, replica: &Server) -> Result<()> {
     }
     holding.close().await;
     let gtids = written(&trial.primary).await?;
-    ensure!(replica.wait_for_gtids(&gtids, PATIENCE).await?, "the replica does not reach {gtids}");
+    ensure!(replica.wait_for_gtids(&gtids, PATIENCE).await?, "the replica does not apply the GTIDs {gtids}");
     Ok(())
 }
 
@@ -164,7 +167,11 @@ async fn check_replica_lag(trial: &Trial, replica: &Server) -> Result<()> {
 async fn check_channel_lag(trial: &Trial, shell: &Shell, target: &Server) -> Result<()> {
     let begin = Instant::now();
     while target.sql("SELECT COUNT(*) FROM shop.t").await.is_err() {
-        ensure!(begin.elapsed() < PATIENCE, "the channel does not apply: {}", trial.relay_log_tail());
+        ensure!(
+            begin.elapsed() < PATIENCE,
+            "the channel does not create the table: {}",
+            trial.relay_log_tail()
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let mut holding = Connection::connect(&target.connect_options()).await?;
@@ -176,7 +183,7 @@ async fn check_channel_lag(trial: &Trial, shell: &Shell, target: &Server) -> Res
             .first()
             .and_then(|channel| channel["lag_seconds"].as_f64())
             .context("`channel list` reports no lag")?;
-        ensure!(lag <= LAG_SECONDS_MAX as f64, "the channel reports a lag of {lag} s");
+        ensure!(lag <= LAG_SECONDS_MAX as f64, "the channel reports a lag of {lag} s, which is too high");
         if lag > 0.0 {
             break;
         }

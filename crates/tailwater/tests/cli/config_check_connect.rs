@@ -125,7 +125,10 @@ async fn each_fault_has_its_line(kind: ServerKind) -> Result<()> {
     let report = setup.report("", 0)?;
     let of_servers = |line: &&Value| line["object"] != "this machine" && line["level"] != "ok";
     let lines = report["checks"].as_array().context("checks")?;
-    ensure!(lines.iter().filter(of_servers).count() == 0, "the report has faults of the servers: {report:#}");
+    ensure!(
+        lines.iter().filter(of_servers).count() == 0,
+        "the report must not list a problem of a server: {report:#}"
+    );
     ensure!(lines.len() > 15, "the report has too few checks: {report:#}");
     ensure!(std::fs::read_dir(setup.shell.path())?.count() == 2, "the check has created files");
     let screen = setup.shell.run("config check --connect -c tailwater.toml")?.exits(0);

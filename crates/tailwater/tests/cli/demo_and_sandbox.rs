@@ -15,7 +15,7 @@ fn the_demo_reports_what_is_documented() -> Result<()> {
     }
     let shell = Shell::new()?;
     let lines = shell.run("demo --short --output json")?.exits(0).json()?;
-    let [report] = lines.as_slice() else { anyhow::bail!("the demo did not print one line: {lines:?}") };
+    let [report] = lines.as_slice() else { anyhow::bail!("the demo must print exactly one line: {lines:?}") };
     ensure!(
         report["ok"] == true && report["missing_in_log"] == 0,
         "the demo failed, or the log lacks commits: {report}"
@@ -24,7 +24,7 @@ fn the_demo_reports_what_is_documented() -> Result<()> {
         report["server"].is_string() && report["server_version"].is_string(),
         "the report does not name the server and its version: {report}"
     );
-    ensure!(report["relay_restarts"] == 1, "the demo did not restart the relay once: {report}");
+    ensure!(report["relay_restarts"] == 1, "the demo must restart the relay exactly once: {report}");
     for key in ["acknowledged", "log_bytes", "commits_per_second"] {
         ensure!(
             report[key].as_f64().is_some_and(|figure| figure > 0.0),
@@ -79,7 +79,9 @@ fn sandbox_servers_are_started_listed_and_stopped() -> Result<()> {
     ensure!(answer.text().trim() == "67", "the server does not use the option: {answer:?}");
 
     let lines = shell.run("sandbox list --output json")?.exits(0).json()?;
-    let [server] = lines.as_slice() else { anyhow::bail!("the list does not have one server: {lines:?}") };
+    let [server] = lines.as_slice() else {
+        anyhow::bail!("the list must have exactly one server: {lines:?}")
+    };
     ensure!(
         server["name"] == "mariadb-10.11-1" && server["running"] == true,
         "the server is not listed as running: {server}"

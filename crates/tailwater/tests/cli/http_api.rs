@@ -111,7 +111,10 @@ fn every_operation_checks_the_role_of_the_caller() -> Result<()> {
         let (code, body) = daemon.ask(&method, &path, Some(READER), "{}")?;
         let is_refused =
             code == 403 && body["message"].as_str().is_some_and(|text| text.contains("operator"));
-        ensure!(is_refused == (method != "GET"), "{method} {path} with the reader's token got {code} {body}");
+        ensure!(
+            is_refused == (method != "GET"),
+            "{method} {path} with the reader's token got an unexpected response: {code} {body}"
+        );
         let (code, body) = daemon.ask(&method, &path, Some(OPERATOR), "{}")?;
         ensure!(
             ![401, 403, 405, 500].contains(&code),

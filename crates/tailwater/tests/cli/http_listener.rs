@@ -126,7 +126,7 @@ async fn manager_and_http_listener_share_their_probes() -> Result<()> {
             let row = rows
                 .iter()
                 .find(|row| row.starts_with(name))
-                .context("the server has no such status variable")?;
+                .with_context(|| format!("the server has no status variable {name}"))?;
             Ok(row.trim_start_matches(name).trim().parse()?)
         };
         Ok((value("Com_show_replica_status")?, value("Connections")?))

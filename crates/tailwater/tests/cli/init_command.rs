@@ -103,8 +103,8 @@ async fn from_nothing_to_a_daemon_that_captures(kind: ServerKind) -> Result<()> 
     );
     shell.run("log ls log")?.exits(0).says(&["orders"]);
 
-    // A repeated `init` has nothing to do. If the wishes differ, it is refused. With --overwrite it keeps the
-    // old file.
+    // A repeated `init` has nothing to do. If its options differ from those of the first `init`, it is
+    // refused. With --overwrite it keeps the old file under another name.
     shell
         .run(&format!("{init} --yes"))?
         .exits(0)

@@ -109,8 +109,8 @@ fn is_code(text: &str) -> bool {
     is_area && number.len() == 4 && number.chars().all(|c| c.is_ascii_digit())
 }
 
-/// Returns the paths of the OpenAPI document, with their methods, and the parts of other paths that their
-/// page does not contain.
+/// Returns what the documentation lacks: requests (method and path) of the OpenAPI document that api.md does
+/// not list, and parts of the other paths that http.md does not contain.
 fn missing_paths() -> Result<Vec<String>> {
     let document = serde_json::to_value(tailwater_http_api::openapi::document())?;
     let paths = document["paths"].as_object().context("the OpenAPI document has no paths")?;

@@ -42,7 +42,7 @@ fn the_table_of_contents_lists_every_page_once() -> Result<()> {
     let summary = std::fs::read_to_string(docs.join("SUMMARY.md"))?;
     let mut listed = BTreeSet::new();
     for target in link_targets(&summary) {
-        ensure!(!target.contains('#'), "the entry {target} is not a page");
+        ensure!(!target.contains('#'), "docs/SUMMARY.md lists {target}, which is a part of a page");
         ensure!(listed.insert(normalized(&docs.join(&target))), "{target} is listed twice");
     }
     let mut pages = pages_below(&docs)?;

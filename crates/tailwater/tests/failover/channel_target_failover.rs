@@ -108,7 +108,10 @@ fn channel_stays_stopped(shell: &Shell) -> Result<()> {
     ensure!(channels[0]["state"] == "stopped", "the channel is not stopped: {channels:#?}");
     // No operator has stopped the channel. It is stopped because its target is the primary.
     let because = channels[0]["stopped_because"].as_str().unwrap_or_default();
-    ensure!(because.contains("its target"), "the channel gives another reason for its stop: {channels:#?}");
+    ensure!(
+        because.contains("its target"),
+        "the reason for the channel's stop does not name its target: {channels:#?}"
+    );
     Ok(())
 }
 

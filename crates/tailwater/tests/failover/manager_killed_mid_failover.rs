@@ -64,8 +64,8 @@ impl ManagedCluster {
         Ok(())
     }
 
-    /// Starts the switchover until it has killed the daemon. At first the daemon refuses it, because the
-    /// daemon has to probe again the servers that the recovery changed.
+    /// Starts the switchover repeatedly, until its hook has killed the daemon. At first the daemon refuses
+    /// the switchover, because it must first probe the servers that the recovery has changed.
     async fn switch_over_until_killed(&mut self, words: &str) -> Result<()> {
         let started = Instant::now();
         while self.trial.relay().is_some_and(|relay| relay.is_running()) {

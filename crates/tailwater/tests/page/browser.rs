@@ -98,7 +98,7 @@ impl Browser {
         self.client.clone().close().await?;
         self.driver.stop().await?;
         drop(self.folder);
-        ensure!(complaints.is_empty(), "the console of the browser has: {complaints:#?}");
+        ensure!(complaints.is_empty(), "the console of the browser has errors or warnings: {complaints:#?}");
         Ok(())
     }
 
