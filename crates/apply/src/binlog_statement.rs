@@ -81,7 +81,7 @@ struct RowPiece<'p, 'a> {
     images_bytes: usize,
 }
 
-/// Row pieces whose tables the server opens together: one scope of a `BINLOG` statement.
+/// Parts of row groups whose tables the server opens together: one scope of a `BINLOG` statement.
 #[derive(Debug, Default)]
 struct StatementScope<'p, 'a> {
     tables: Vec<&'a MappedTable>,
@@ -120,7 +120,7 @@ impl BinlogStatementEncoder {
     /// Returns the statement that a session must execute first.
     ///
     /// # Errors
-    /// No known cause: the event has a fixed length.
+    /// No error is expected, because the event has a fixed length.
     pub fn format_description_statement(&self) -> Result<Vec<u8>, WireError> {
         let format = FormatDescription::assumed(self.flavour, ChecksumAlgorithm::Off);
         let event = EventBuilder::new(ServerId(0), ChecksumAlgorithm::Off).format_description(&format, 0)?;

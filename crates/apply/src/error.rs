@@ -352,8 +352,8 @@ pub enum ApplyRetry {
     AfterChange,
 }
 
-/// Returns why a transaction failed. The text contains no GTID. It also contains no remedies that would be
-/// wrong after some rows are written.
+/// Returns why a transaction failed. The text contains no GTID. If it contains a remedy, this remedy is
+/// correct even after some rows are written.
 fn cause(error: &ApplyError) -> String {
     match error {
         ApplyError::Session(SessionError::Server { error, .. }) => {

@@ -5,7 +5,8 @@
 //! differ in a server's collation may count as equal here. In both cases, the only effect is that a
 //! transaction waits unnecessarily. Code that treats two rows as *the same* must compare their bytes.
 
-/// The number of a unique index, or of a table if it has no unique index. The catalogue assigns it.
+/// The number of a unique index, or of a table if it has no unique index. The table definition cache assigns
+/// this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IndexId(pub u32);
 

@@ -84,7 +84,7 @@ async fn wait_for_native_replication(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// The target is a copy of the source whose GTID position was not set.
+/// The target is a copy of the source, but the GTID position of the target was not set.
 async fn a_target_that_lacks_transactions_is_rejected(rig: &Rig) -> Result<()> {
     let flavour = rig.target.kind().flavour();
     let has = rig.target.replicated_gtids().await?;

@@ -64,8 +64,8 @@ async fn collations(connection: &mut Connection) -> Result<Vec<(String, String)>
     let name = answer
         .column("FULL_COLLATION_NAME")
         .or_else(|| answer.column("COLLATION_NAME"))
-        .context("the result has no collation names")?;
-    let charset = answer.column("CHARACTER_SET_NAME").context("the result has no character sets")?;
+        .context("the collation list has no collation names")?;
+    let charset = answer.column("CHARACTER_SET_NAME").context("the collation list has no character sets")?;
     let rows = answer.rows.iter();
     let mut collations: Vec<(String, String)> = rows
         .filter_map(|row| Some((row.get_str(name)?.to_owned(), row.get_str(charset)?.to_owned())))

@@ -41,8 +41,8 @@ impl Logging {
         ];
         match flavour {
             Flavour::MySql => {
-                // Partial updates of JSON documents need full images: to write one as SQL, the before image
-                // must contain the whole document.
+                // Partial updates of JSON documents need full images: a partial update can be written as SQL
+                // only if the before image contains the whole document.
                 let partial = if image == "FULL" { "PARTIAL_JSON" } else { "" };
                 let metadata = if self.metadata { "FULL" } else { "MINIMAL" };
                 statements.extend([

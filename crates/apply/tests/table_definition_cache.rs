@@ -1,4 +1,5 @@
-//! Compares the table definitions in the catalogue with the table maps that the server logs.
+//! Compares the table definitions that the applier reads from a server with the table maps that the server
+//! logs.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_apply::column_matching::{same_shape, target_columns};

@@ -43,7 +43,7 @@ async fn settings(kind: ServerKind) -> Result<()> {
     statements_are_filtered(&rig, kind.flavour()).await
 }
 
-/// Returns whether the target has a transaction in its binlog for its replicas.
+/// Returns whether the binlog of a server contains the transaction `gtid`.
 async fn is_logged(server: &Server, gtid: &Gtid) -> Result<bool> {
     let begins = match gtid {
         Gtid::MySql(gtid) => format!("GTID_NEXT= '{gtid}'"),

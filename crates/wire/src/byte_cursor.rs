@@ -1,4 +1,4 @@
-//! A bounds-checked reader of a byte slice. Every parser of this crate reads its input with it.
+//! A bounds-checked reader of a byte slice. All parsers of this crate use this reader.
 
 use crate::WireError;
 

@@ -111,13 +111,13 @@ enum EventMeaning {
     Statement,
     /// A part of a statement that comes before the statement's end.
     StatementPart,
-    /// Allowed only between `BEGIN` and the commit.
+    /// The event is allowed only between `BEGIN` and the commit.
     InBlock,
-    /// Allowed anywhere; belongs to the open transaction if there is one.
+    /// The event is allowed anywhere. It belongs to the open transaction if there is one.
     Anywhere,
-    /// Does not belong to a transaction, but is allowed while a transaction is open.
+    /// The event does not belong to a transaction, but is allowed while a transaction is open.
     Aside,
-    /// Does not belong to a transaction, and is not allowed while a transaction is open.
+    /// The event does not belong to a transaction, and is not allowed while a transaction is open.
     Between,
     /// The source restarted.
     Restart,

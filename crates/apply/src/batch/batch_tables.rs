@@ -74,9 +74,9 @@ impl<'a> BatchTable<'a> {
         // such a table has the same key as the current row, so the rows of the table are not merged.
         let versioned =
             target.flavour == Flavour::MariaDb && target.columns.iter().any(|column| column.stored);
-        // The planner checks the intermediate values of an AUTO_INCREMENT column only if the column is in the
-        // primary key. So the changes of a row are not merged if its table has an AUTO_INCREMENT column
-        // outside the primary key.
+        // The target's AUTO_INCREMENT counter must pass every intermediate value, and a merge would remove
+        // such values. This is noticed only for columns of the primary key. So the changes of a row are not
+        // merged if its table has an AUTO_INCREMENT column outside the primary key.
         let counts_beside = key.as_ref().is_some_and(|key| {
             let mut counted = target.columns.iter().enumerate().filter(|(_, column)| column.auto_increment);
             counted

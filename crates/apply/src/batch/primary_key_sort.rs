@@ -22,7 +22,7 @@ pub(super) struct Ranking {
 }
 
 impl Ranking {
-    /// Returns the ranking for a table; `None` if its rows must keep their order.
+    /// Returns how to sort the rows of a table by primary key; `None` if the rows must keep their order.
     pub fn of(map: &TableMap, target: &TargetTable) -> Option<Self> {
         let key = target.primary_key().filter(|key| !key.opaque && !key.parts.is_empty())?;
         if target.unique.len() > 1 || !target.parents.is_empty() || !target.children.is_empty() {
@@ -43,7 +43,8 @@ impl Ranking {
         (bytes <= size_of::<Rank>()).then_some(Self { parts: parts.collect::<Option<_>>()?, bytes })
     }
 
-    /// Returns the rank of a row with these key values, concatenated in table order.
+    /// Returns the sort key of a row. `values` are the values of its key columns, concatenated in table
+    /// order.
     pub fn rank(&self, values: &[u8]) -> Option<Rank> {
         if values.len() != self.bytes {
             return None;

@@ -37,7 +37,7 @@ pub(super) struct PendingChange<'a> {
     pub index: usize,
     /// Whether one of the merged changes has changed the primary key of the row.
     pub moved: bool,
-    /// Key accesses of the earlier merged changes that the latest change does not have.
+    /// The key accesses of the earlier merged changes, without those that the latest change has too.
     pub touched: Vec<Access>,
 }
 

@@ -50,8 +50,9 @@ struct RowSlot<'a> {
     rank: Option<Rank>,
 }
 
-/// The classes of an event's rows. `whole` is the class of the uncut rows. `cut` is the class of the same
-/// rows if their before images are cut to the key, with the NULL bits of the cut images.
+/// The classes of an event's rows; a class states which row groups a row can join. `whole` is the class of
+/// the uncut rows. `cut` is their class if their before images are cut to the key. `cut` also contains the
+/// NULL bits of the cut images.
 #[derive(Debug, Clone, Copy)]
 struct EventClasses {
     whole: u32,
@@ -82,7 +83,7 @@ struct MergedChange<'a> {
     /// The row's full image before both of the merged changes: see [`RowSlot`].
     old: &'a [u8],
     rank: Option<Rank>,
-    /// Key accesses of the earlier change that the later change does not have.
+    /// The key accesses of the earlier change, without those that the later change has too.
     touched: Vec<Access>,
 }
 
@@ -96,7 +97,7 @@ pub(super) struct Planner<'a> {
     tables: BatchTables<'a>,
     classes: Vec<KnownClass<'a>>,
     class_numbers: FxHashMap<RowClass<'a>, u32>,
-    /// The classes for the rows of the latest event, by table, kind, flags and `server_id`.
+    /// The row classes of the newest event with this table, kind, flags and `server_id`.
     event_classes: FxHashMap<(u32, RowsKind, u16, u32), EventClasses>,
     /// The classes for rows whose after images are cut, by class and by the first and last column of the cut.
     narrow_classes: FxHashMap<(u32, u16, u16), u32>,

@@ -89,7 +89,7 @@ pub(super) struct ConflictLevels {
 }
 
 impl ConflictLevels {
-    /// Returns an empty assignment with capacity for `rows` rows.
+    /// Returns a value that has assigned no level yet, with capacity for `rows` rows.
     pub fn of_rows(rows: usize) -> Self {
         let mut order = Self::default();
         order.keys.reserve(rows);

@@ -1,5 +1,5 @@
-//! Writes the statement for a row that is too long to copy. The statement is written in pieces, directly from
-//! the row's event.
+//! Writes the statement for a long row in pieces, directly from the row's event. A copy of the whole row
+//! would take too much memory.
 
 use std::ops::Range;
 

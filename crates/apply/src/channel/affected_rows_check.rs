@@ -35,7 +35,7 @@ const TIME_FRACTION: u32 = 20;
 /// Counts the rows that a session sent, and compares them with the server's counters.
 #[derive(Debug)]
 pub(super) struct RowCount {
-    /// The query for the counters; `None` if the server cannot answer this query.
+    /// The query for the `Handler_...` counters; `None` if the server cannot answer this query.
     query: Option<&'static str>,
     tally: RowTally,
 }
@@ -52,7 +52,8 @@ struct RowTally {
     committed: u64,
     /// Tables of which a check has counted rows at least once.
     checked_tables: FxHashSet<IndexId>,
-    /// Tables whose rows no check has counted yet, and of which rows were sent since the last query.
+    /// Tables that are not in `checked_tables`. Rows of these tables were sent since the last query of the
+    /// counters.
     unchecked_tables: FxHashSet<IndexId>,
     checked_at: Instant,
     /// How long the last query of the counters took.

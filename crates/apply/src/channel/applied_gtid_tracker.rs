@@ -79,8 +79,8 @@ impl GtidProgress {
 
     /// Removes transactions that the applied GTIDs do not need, if the list of transactions is long. The list
     /// grows while an XA transaction is open, because all later transactions then stay above the low
-    /// watermark. Of two adjacent applied transactions, MariaDB's position needs only the later one in each
-    /// domain.
+    /// watermark. If two consecutive applied transactions are in one domain, MariaDB's position needs only
+    /// the later one.
     pub(super) fn compact(&mut self, applied: &AppliedSet) {
         if self.above.len() >= ABOVE_COMPACT_MIN {
             self.drop_redundant(applied);

@@ -14,7 +14,7 @@ use crate::log_position_range::LogSpan;
 /// The result of scanning the log.
 pub(super) struct AppliedScan {
     /// The GTIDs of all transactions before the low watermark, and of the transactions that the target had
-    /// before the channel. On MariaDB, without domains that the log does not contain.
+    /// before the channel. On MariaDB, only the GTIDs of domains that the log contains.
     pub(super) before: GtidSet,
     /// The GTIDs of all transactions of the log that are applied, and of those that the target had before the
     /// channel.

@@ -53,7 +53,7 @@ pub(super) enum RunEnd {
     LogClosed,
     /// Everything up to the end of the rejected batch is applied. Each of its transactions was applied alone.
     SingleStepDone,
-    /// Everything up to the end of the tolerated range is applied.
+    /// Everything is applied up to the last transaction in which the channel tolerates differences.
     ToleranceDone,
 }
 
@@ -171,8 +171,8 @@ impl ChannelTakeover {
     }
 }
 
-/// Returns the options of a run. A batch has only one transaction while the channel searches for a rejected
-/// transaction, or while it tolerates differences.
+/// Returns the options for one run of the channel. A batch has only one transaction while the channel
+/// searches for a rejected transaction, or while it tolerates differences.
 fn effective_options(options: ChannelOptions, single_step: bool) -> ChannelOptions {
     let mut options = options;
     if single_step || options.tolerate_until.is_some() {
@@ -314,7 +314,7 @@ impl ChannelRun {
         }
     }
 
-    /// Returns whether the run dispatches no more batches, even if more transactions were read.
+    /// Returns whether the run stops dispatching batches at once, even if more transactions were read.
     fn stops_at_once(&self, end: Option<RunEnd>) -> bool {
         match end {
             Some(RunEnd::SingleStepDone | RunEnd::ToleranceDone) => true,
@@ -403,8 +403,8 @@ impl ChannelRun {
                 self.status.send_modify(|status| status.yields_total += 1);
             }
         }
-        // Update first whether batches that wait for their turn must commit only in part. The old value must
-        // not apply to the next batch that is dispatched.
+        // Now set again whether batches that wait for their turn must commit only in part. Otherwise the next
+        // batch that is dispatched would get the old setting.
         self.update_yielding();
         Ok(())
     }

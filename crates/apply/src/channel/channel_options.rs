@@ -48,12 +48,12 @@ pub enum ChannelStart {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OldTemporalPrecision {
-    /// From the table definition on the source. The channel stops if the target's definition has another
-    /// number of digits, and waits if it cannot query the source.
+    /// The digits come from the table definition on the source. The channel stops if the target's definition
+    /// has another number of digits, and waits if it cannot query the source.
     #[default]
     Verified,
-    /// From the table definition on the target, as in the servers' native replication. Values are wrong if
-    /// the source's definition differs.
+    /// The digits come from the table definition on the target, as in the servers' native replication. Values
+    /// are wrong if the source's definition differs.
     Target,
 }
 
@@ -114,8 +114,8 @@ pub struct ChannelOptions {
 impl ChannelOptions {
     /// Returns whether workers write their progress with a row event, which updates an existing row. With
     /// `gtid = preserve` they write SQL instead, because the row does not exist on replicas of the target.
-    /// While the channel tolerates differences, workers also write SQL, because the target would then ignore
-    /// a missing progress row too.
+    /// Workers also write SQL while the channel tolerates differences. During that time, the target ignores
+    /// row events of missing rows, so it would also ignore that the progress row is missing.
     pub(super) fn records_progress_by_event(&self) -> bool {
         self.gtid != GtidMode::Preserve && self.tolerate_until.is_none()
     }

@@ -59,8 +59,8 @@ struct DefinitionQuery {
     select: &'static str,
     /// The column with the database name.
     column: &'static str,
-    /// A second column with the database name. If the query's condition uses it, MariaDB opens only the
-    /// tables of that database.
+    /// Another column of the queried table that also has the database name. If the query's condition uses
+    /// this column, MariaDB opens only the tables of that database.
     lookup: Option<&'static str>,
 }
 

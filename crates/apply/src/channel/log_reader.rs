@@ -101,7 +101,7 @@ type ReaderSender = mpsc::Sender<Result<Vec<ReaderItem>, ApplyError>>;
 /// Starts the reader. It ends when it is stopped, when the log closes, or at an error.
 ///
 /// At the end of the log, the waiting task itself reads and decodes new entries, because waking another
-/// thread takes longer. While the reader lags, a separate thread reads, because it may wait for the disk.
+/// thread takes longer. While the reader lags, a separate thread reads, because reads may wait for the disk.
 ///
 /// # Errors
 /// [`ApplyError::Start`] if the system cannot start a thread.
@@ -215,7 +215,7 @@ struct ChannelReader {
     deferred: Option<LogEntry>,
     decoder: Decoder,
     target: TargetTables,
-    /// The scan for table definitions later in the log; `None` until the reader first needs it.
+    /// The DDL statements that a scan of later log entries has found; `None` before the first scan.
     definitions: Option<DefinitionScan>,
     memory: MemoryBudget,
     prepared: PreparedXas,
@@ -307,7 +307,7 @@ impl ChannelReader {
         Ok(if self.flush().await { ReaderPosition::BeforeEnd } else { ReaderPosition::Finished })
     }
 
-    /// Reads a log entry. Returns false if the reader must not read any more entries.
+    /// Reads a log entry. Returns whether the reader may read further entries.
     async fn read(&mut self, entry: LogEntry) -> Result<bool, ApplyError> {
         if !entry.is_transaction() {
             self.read_format(&entry)?;
@@ -331,7 +331,7 @@ impl ChannelReader {
         Ok(())
     }
 
-    /// Reads a transaction. Returns false if the reader must not read any more entries.
+    /// Reads a transaction. Returns whether the reader may read further entries.
     async fn read_transaction(&mut self, entry: LogEntry, span: LogSpan) -> Result<bool, ApplyError> {
         match &self.setup.shared.options.until {
             Some(UntilCondition::TimeUs(time)) if entry.commit_time_us >= *time => {
@@ -389,8 +389,9 @@ impl ChannelReader {
 
     /// Returns whether the target has logged and applied a transaction that its progress does not contain.
     /// This can be the case for rows of nontransactional tables, because their progress is written after the
-    /// rows. For other rows it is an error: the target logs these rows and their progress under one GTID, so
-    /// a crash of the target lost the commit from the tables but not from the binlog.
+    /// rows. For other rows it is an error, because the target logs these rows and their progress under one
+    /// GTID. In that case, the target has lost the commit from its tables in a crash, but its binlog still
+    /// contains the commit.
     fn is_on_target(&self, transaction: &Transaction) -> Result<bool, ApplyError> {
         let (Some(logged), Some(gtid)) = (&self.setup.target_logged, &transaction.gtid) else {
             return Ok(false);
@@ -483,8 +484,8 @@ impl ChannelReader {
         let large = entry.length > self.setup.shared.options.transaction_bytes_max;
         let bytes = match large {
             true => Bytes::new(),
-            // The transaction is not copied as long as the log reader's buffers take at most the memory
-            // limit. In the worst case, memory use is twice the limit.
+            // The result refers to the log reader's buffer. Only if the buffers take more than the memory
+            // limit, the transaction is copied. In the worst case, memory use is twice the limit.
             false => self.log.read_entry(self.setup.shared.options.memory_bytes_max)?,
         };
         loop {

@@ -296,8 +296,8 @@ impl ChannelStore {
         Ok((store, claim, record))
     }
 
-    /// Moves the workers' rows to the claim's incarnation. The update waits for running transactions that
-    /// have changed such a row. After the update, a worker of an earlier incarnation finds no row.
+    /// Sets the incarnation of the workers' rows to that of `claim`. The update waits for running transactions
+    /// that have changed such a row. After the update, a worker of an earlier incarnation finds no row.
     async fn claim_worker_rows(&mut self, claim: &Claim) -> Result<(), ApplyError> {
         let incarnation = claim.incarnation;
         let sql = format!(
@@ -386,10 +386,10 @@ impl ChannelStore {
             portable_literal(target_gtids)
         );
         if self.mode != GtidMode::Log {
-            // The origin and the progress are stored in separate transactions, because the target never logs
-            // the origin but may log the progress. The origin comes first: if the progress is missing after a
-            // crash, a new channel starts again from the origin. A seek that is interrupted between these two
-            // transactions must be repeated.
+            // The origin (the target's GTIDs from before the channel) and the progress are stored in separate
+            // transactions, because the target never logs the origin but may log the progress. The origin
+            // comes first: if the progress is missing after a crash, a new channel starts again from the
+            // origin. A seek that is interrupted between these two transactions must be repeated.
             self.connection.execute(&origin).await?;
             // Run CREATE TABLE even if the tables exist, because MySQL logs the statement in that case too.
             // MariaDB does not log it, so replicas of a MariaDB target must be copies of the target.
@@ -587,8 +587,8 @@ async fn migrate_to_incarnations(connection: &mut Connection, mode: GtidMode) ->
     set_logging(connection, false).await
 }
 
-/// Stores the version of the tables. TRUNCATE is logged as a statement, so it also works on a replica of the
-/// target whose version table has a different row.
+/// Stores the version of the tables. TRUNCATE is logged as a statement, so it also works on a replica that
+/// has another row in the version table than the target.
 async fn write_schema_version(connection: &mut Connection) -> Result<(), SessionError> {
     connection.execute("TRUNCATE TABLE tailwater.apply_version").await?;
     connection.execute(&format!("REPLACE INTO tailwater.apply_version VALUES ({SCHEMA_VERSION})")).await?;

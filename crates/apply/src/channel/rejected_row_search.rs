@@ -19,7 +19,7 @@ const NO_SUCH_TABLE: u16 = 1146;
 const KEY_CHARACTERS_MAX: usize = 200;
 
 /// Applies the rows again to find the rejected row. If this row is found, returns the error with its table
-/// and key. Otherwise returns the error with only the transaction.
+/// and key. Otherwise returns an error that names only the transaction.
 pub(super) async fn diagnose(
     options: &ChannelOptions,
     transaction: &Transaction,
@@ -27,8 +27,8 @@ pub(super) async fn diagnose(
 ) -> ApplyError {
     let server = match error {
         ApplyError::Session(SessionError::Server { error, .. }) => error,
-        // Convert the error into the server error that the same change as a row event would cause: the row
-        // does not exist, or already exists.
+        // Convert the error: if a row event makes the same change, the server reports that the row does not
+        // exist, or already exists.
         ApplyError::RowsMissing { found, wanted, statement } => ServerError {
             number: 1032,
             sql_state: "HY000".to_owned(),

@@ -24,8 +24,8 @@ pub(super) struct ChannelShared {
     pub(super) applied: Mutex<AppliedSet>,
     /// The newest committed batch, among the batches that commit in turn (in the order of their IDs).
     pub(super) turn: watch::Sender<BatchId>,
-    /// Batches newer than this batch must release their locks. In source order they roll back until their
-    /// turn. In independent order they commit the part that waits for nothing, and return the rest.
+    /// Batches newer than this batch must release their locks. In source order they roll back, and run again
+    /// at their turn. In independent order they commit the part that waits for nothing, and return the rest.
     pub(super) yield_to: watch::Sender<Option<BatchId>>,
     /// Nontransactional tables on the target that transactions of this run change.
     pub(super) nontransactional: Mutex<BTreeSet<String>>,

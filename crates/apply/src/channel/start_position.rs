@@ -1,4 +1,5 @@
-//! Finds where a run starts: from the progress on the target, or, for a new channel, from the target's GTIDs.
+//! Finds where a run of the channel starts: from the progress on the target, or, for a new channel, from the
+//! target's GTIDs.
 
 use tailwater_log::{LogHandle, LogPosition, SourceIdentity, blocking};
 use tailwater_session::Connection;
@@ -94,8 +95,8 @@ impl StartContext<'_> {
     async fn start(&self, store: &mut ChannelStore, claim: &Claim) -> Result<StartPosition, ApplyError> {
         let (low, origin) = match self.options.start {
             ChannelStart::Oldest => (LogPosition::ZERO, GtidSet::empty(self.source.flavour)),
-            // An earlier start of the channel was interrupted after it had stored its origin. The channel may
-            // have written to the target's binlog since then, so use the stored origin.
+            // An earlier start of the channel was interrupted after it had stored the target's GTIDs. The
+            // channel may have written to the target's binlog since then, so use the stored GTIDs.
             ChannelStart::Target if !self.record.source.is_empty() => {
                 let has = self.parse_gtids(&self.record.origin_gtids)?;
                 (target_gtid_queries::start_after(self.log, &has)?, has)

@@ -1,5 +1,5 @@
 //! Runs the source's statements, each with its session settings. Before a statement that commits implicitly
-//! (DDL), it records on the target the intent to run the statement.
+//! (DDL), this module records on the target the intent to run the statement.
 //!
 //! One connection runs the statements of all workers, because temporary tables belong to a connection. Within
 //! that connection, the source's thread ID identifies the temporary tables. The connection holds a server
@@ -218,7 +218,8 @@ impl RunnerSession {
             self.source.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
         }
         self.begin_transaction(shared, transaction, &mut run).await?;
-        // Keep the intent after this commit, because a crash of the target may lose the commit.
+        // Keep the recorded intent to run the statement even after this commit, because a crash of the target
+        // may lose the commit.
         self.source.writer.connection.execute_bytes(&progress).await?;
         self.source.writer.connection.execute("COMMIT").await?;
         if unlogged {
@@ -250,7 +251,8 @@ impl RunnerSession {
             && !is_definition
             && preserved_gtid(shared, transaction).is_some()
         {
-            // The rows would get the source's next GTID, which belongs to another transaction.
+            // These rows come after the statement that has created their table, which has used the GTID. So
+            // they would get the source's next GTID, which belongs to another transaction.
             return Err(create_select_error(transaction));
         }
         match step {
@@ -307,7 +309,7 @@ impl RunnerSession {
     }
 
     /// Sends all pending rows, and checks how many rows the target has changed. This check must come before
-    /// the next statement, because that statement changes the counters.
+    /// the next statement, because that statement changes the target's row counters.
     async fn flush_and_check(
         &mut self,
         transaction: &BudgetedTransaction,
@@ -529,7 +531,7 @@ impl RunnerSession {
         self.delete_intents(shared, &[transaction.span.start.to_string()]).await
     }
 
-    /// Deletes intents by the log positions of their transactions.
+    /// Deletes recorded intents to run statements. `positions` are the log positions of their transactions.
     async fn delete_intents(
         &mut self,
         shared: &Arc<ChannelShared>,

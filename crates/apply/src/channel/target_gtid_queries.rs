@@ -40,7 +40,7 @@ pub(super) async fn read_target_gtids(connection: &mut Connection) -> Result<Tar
     Ok(TargetGtids { has: text(0), logged: text(1) })
 }
 
-/// Returns the GTIDs of the log that the target has. These are the GTIDs that the target has replicated. On a
+/// Returns which GTIDs of the log the target has. These are the GTIDs that the target has replicated. On a
 /// former primary, they are also the GTIDs in its own binlog that the log's source has.
 ///
 /// # Errors
@@ -63,8 +63,8 @@ pub(super) fn gtids_of_log(
     has.union(&GtidSet::MariaDb(own))
 }
 
-/// Returns a GTID of the log that the target has although the channel has not applied it. `before` is the
-/// target's GTID set from the time when the channel was created.
+/// Returns GTIDs that are in the log and on the target, although the channel has not applied them; `None` if
+/// there are none. `before` is the target's GTID set from the time when the channel was created.
 pub(super) fn unapplied_on_target(
     log: &LogHandle,
     has: &GtidSet,

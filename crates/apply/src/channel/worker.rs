@@ -212,7 +212,7 @@ impl ApplyWorker {
         if self.shared.options.gtid == GtidMode::Preserve {
             self.writer.connection.execute(GtidSession::reset(self.shared.flavour)).await?;
         }
-        // After the rollback it is unknown which settings took effect.
+        // After the rollback it is unknown which session settings took effect.
         self.writer.restore_sql_settings().await
     }
 
@@ -427,8 +427,8 @@ impl ApplyWorker {
         self.shared.claim.progress_statement(row, &applied, &gtid, time_us)
     }
 
-    /// Returns the encoded spans that are applied after `committed` has committed, the newest GTID, and that
-    /// transaction's commit time on the source.
+    /// Returns the encoded log spans that are applied after `committed` has committed. Also returns the GTID
+    /// of the newest transaction in `committed`, and the commit time of this transaction on the source.
     fn progress_after(&self, committed: &[&[BudgetedTransaction]]) -> (Vec<u8>, String, u64) {
         let mut applied = self.shared.applied().clone();
         let transactions = || committed.iter().copied().flatten();

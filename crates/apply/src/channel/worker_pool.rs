@@ -1,4 +1,4 @@
-//! The workers of a run: which of them are idle, which batches run, and for how long.
+//! The workers of a run of the channel: which of them are idle, which batches run, and for how long.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,8 +34,8 @@ pub(super) type BatchResult = (TransactionBatch<BudgetedTransaction>, Result<Bat
 #[error("a worker has ended unexpectedly{}", .0.as_ref().map(|error| format!(": {error}")).unwrap_or_default())]
 pub(super) struct DeadWorker(Option<JoinError>);
 
-/// All workers of a run. Each worker is a task with its own connection to the target. The workers end when
-/// the pool is dropped.
+/// All workers of a run of the channel. Each worker is a task with its own connection to the target. The
+/// workers end when the pool is dropped.
 pub(super) struct WorkerPool {
     workers: Vec<PooledWorker>,
     idle: Vec<usize>,

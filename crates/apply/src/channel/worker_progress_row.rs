@@ -49,7 +49,7 @@ impl ProgressRow {
     /// Returns the row of a worker, with the incarnation of its channel.
     ///
     /// # Errors
-    /// No known cause: the table's layout is fixed.
+    /// No error is expected, because the table's layout is fixed.
     pub(super) fn new(
         flavour: Flavour,
         channel: &str,

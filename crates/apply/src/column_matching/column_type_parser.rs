@@ -58,7 +58,7 @@ impl TargetType {
         u8::try_from(self.number(0, 0)).unwrap_or(0).min(6)
     }
 
-    /// Returns the number in parentheses at `index`, or `or` if it is not declared.
+    /// Returns the number at `index` of those in parentheses. If the type does not declare it, returns `or`.
     pub(crate) fn number(&self, index: usize, or: u32) -> u32 {
         self.numbers.get(index).copied().unwrap_or(or)
     }

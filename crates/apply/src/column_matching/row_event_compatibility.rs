@@ -57,10 +57,10 @@ fn same_charset(collation: u32, source: &BinlogColumn, own: &TargetType) -> bool
     match tailwater_wire::event_printer::charset::character_set(collation) {
         Some("binary") => of_target.is_none(),
         Some(name) => of_target == Some(name),
-        // The source's collation ID is unknown here, because the source is newer. So the source's character
-        // set is none of those whose collation IDs are all known here. If the target's character set is none
-        // of those either, the two count as equal, because the lengths in bytes were already compared. For a
-        // BLOB, the length shows nothing about the character set.
+        // Tailwater does not know the source's collation ID, because the source is newer than this Tailwater.
+        // So the source's character set is not in `KNOWN_BY_NUMBER`. If the target's character set is not in
+        // that list either, the two character sets count as equal, because the lengths in bytes were already
+        // compared. For a BLOB, the length shows nothing about the character set.
         None => {
             !matches!(source.type_code, type_code::BLOB)
                 && of_target.is_some_and(|name| !KNOWN_BY_NUMBER.contains(&name))

@@ -34,7 +34,8 @@ pub struct SqlMapping {
     pub(super) quoted: String,
     /// The target column for each source column; `None` for generated columns.
     pub(super) places: Vec<Option<ColumnTarget>>,
-    /// The keys of the target that identify a row, as source columns. The best key comes first.
+    /// The keys of the target that identify a row, each as a list of source columns. The best key comes
+    /// first.
     pub(super) keys: Vec<Vec<usize>>,
     /// The period columns, if both tables are system-versioned.
     pub(super) period: Option<RowPeriod>,

@@ -22,7 +22,7 @@ pub enum FilterError {
         reason: String,
     },
     /// Two rules contradict each other, or one of the two has no effect.
-    #[error("filter: the rules {first:?} and {second:?}: {reason}")]
+    #[error("filter: the rules {first:?} and {second:?} conflict: {reason}")]
     Rules {
         /// The pattern of the first rule, as configured.
         first: String,

@@ -154,7 +154,7 @@ impl Filters {
             && self.schemas.is_empty()
     }
 
-    /// Returns the decisions for a table.
+    /// Returns what the filters decide for a table.
     pub fn table(&self, schema: &str, table: &str) -> TableRoute {
         let (schema_folded, table_folded) = (fold(schema, self.ignore_case), fold(table, self.ignore_case));
         let matched = |rules: &[CompiledRule]| {
@@ -168,7 +168,7 @@ impl Filters {
         }
     }
 
-    /// Returns the decision for an operation on a table, without the cache of [`Router`].
+    /// Returns what the filters decide for an operation on a table, without the cache of [`Router`].
     pub fn route(&self, schema: &str, table: &str, operation: Operation) -> FilterRoute {
         self.table(schema, table).route(operation)
     }
@@ -283,7 +283,7 @@ impl Router {
         &self.filters
     }
 
-    /// Returns the decisions for a table.
+    /// Returns what the filters decide for a table.
     ///
     /// # Errors
     /// [`FilterError::Clash`] if another source table is written to the same target table.

@@ -207,7 +207,7 @@ impl KeyHash<'_> {
     /// in the index have equal hashes.
     pub(super) fn add(&mut self, kind: ValueKind, prefix: Option<u32>, value: &[u8]) -> bool {
         // An index prefix of n characters has at least n bytes, and in ASCII exactly n. If fewer bytes are
-        // hashed than the index compares, the scheduler only sees additional conflicts.
+        // hashed than the index compares, the only effect is additional conflicts in the scheduler.
         let value = prefix.and_then(|prefix| value.get(..prefix as usize)).unwrap_or(value);
         match kind {
             ValueKind::Integer => match little_endian(value) {

@@ -126,8 +126,8 @@ impl BatchSizing {
             return workers;
         }
         if self.execute_us < self.commit_us {
-            // If batches overlapped, one batch would execute early, which saves little time. But all later
-            // batches would wait for one more commit.
+            // If batches overlapped, a batch would execute earlier, but this would save little time. All
+            // later batches would then have to wait for one more commit.
             return 1;
         }
         let executing = usize::try_from(self.execute_us.div_ceil(self.commit_us)).unwrap_or(workers);

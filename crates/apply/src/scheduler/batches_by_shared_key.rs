@@ -22,9 +22,9 @@ const AHEAD_PERCENT: usize = 50;
 ///
 /// A batch is first open (it accepts transactions), then sealed, then running. Batches wait only for sealed
 /// and running batches, and a sealed batch never starts to wait for another batch. So batches never wait for
-/// each other in a cycle. This module can take over (adopt) runs of the log that are already running. If a
-/// worker gives back a part of an adopted run, that part becomes a sealed batch, which waits only for runs
-/// that were adopted earlier.
+/// each other in a cycle. This module can take over (adopt) runs, which are consecutive parts of the log,
+/// while workers execute them. If a worker gives back a part of an adopted run, that part becomes a sealed
+/// batch, which waits only for runs that were adopted earlier.
 #[derive(Debug)]
 pub(super) struct KeyedBatches<T> {
     groups: Vec<KeyedBatch<T>>,
@@ -262,7 +262,7 @@ impl<T: Scheduled> KeyedBatches<T> {
         if same < limits.workers && (closed.is_empty() || self.open.len() < most) {
             return self.create();
         }
-        // Prefer a batch that already waits for other batches to a batch that could run now.
+        // Choose a batch that already waits for other batches, rather than a batch that could run now.
         let chosen = lightest.or_else(|| {
             let waits_more = |group: &KeyedBatch<T>| closed.iter().any(|slot| !group.waits.contains(slot));
             let cost = |group: &KeyedBatch<T>| (waits_more(group), group.waits.is_empty(), size(group));

@@ -244,7 +244,7 @@ fn without_overlaps(create: &str) -> Vec<String> {
         .collect()
 }
 
-/// Builds the definition of the table with the folded name `name` from `rows`.
+/// Builds a table definition from `rows`. `name` is in the letter case in which the server compares names.
 pub(super) fn build(
     rows: SchemaRows,
     flavour: Flavour,

@@ -7,7 +7,7 @@ use crate::writeset::IndexId;
 /// Database and table name, in the letter case in which the server compares names.
 pub(super) type QualifiedName = (String, String);
 
-/// Assigns IDs to indexes. An index keeps its ID as long as the catalogue exists.
+/// Assigns IDs to indexes. An index keeps its ID as long as the table definition cache exists.
 ///
 /// An index is identified by its columns, not by its name. So the ID for a foreign key of another table can
 /// be computed without loading this table. Two indexes on the same columns share one ID.

@@ -20,9 +20,10 @@ use crate::target_table::TargetTable;
 pub enum OldTimeDigits {
     /// The source must be read first ([`super::Decoded::NeedsSource`]).
     Unknown,
-    /// From the source's table definition. The target must declare the same number of digits.
+    /// The number comes from the source's table definition. The target must declare the same number of
+    /// digits.
     Source(Arc<DeclaredColumns>),
-    /// From the target's table definition, without a comparison with the source.
+    /// The number comes from the target's table definition, without a comparison with the source.
     Target,
 }
 

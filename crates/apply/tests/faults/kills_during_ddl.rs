@@ -90,7 +90,8 @@ const OF_MARIADB: &[&str] = &[
     "INSERT INTO d#.s (t) VALUES (3)",
 ];
 
-/// Returns the server's definitions of databases, tables, programs and accounts, without modification times.
+/// Returns the server's definitions of databases, tables, stored programs and accounts, without modification
+/// times.
 async fn defined(server: &Server) -> Result<Vec<String>> {
     let queries = [
         "SELECT schema_name FROM information_schema.schemata WHERE schema_name LIKE 'd_' OR schema_name LIKE 'dx_' ORDER BY 1",

@@ -165,7 +165,8 @@ fn shown(flavour: Flavour) -> Vec<String> {
     tables.chain(definers.iter().map(|query| (*query).to_owned())).collect()
 }
 
-/// Compares references to the session's account, and effects that depend on it.
+/// Compares the target with the native replica after statements that refer to the session's account, or whose
+/// effects depend on that account.
 pub(super) async fn run(comparison: &Comparison, channel: &Channel) -> Result<()> {
     comparison.run("root", BY_ROOT).await?;
     comparison.run("boss", BY_BOSS).await?;

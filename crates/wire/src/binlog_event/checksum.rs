@@ -22,7 +22,7 @@ pub enum ChecksumAlgorithm {
 }
 
 impl ChecksumAlgorithm {
-    /// Converts the byte of a format description event that names the algorithm.
+    /// Returns the algorithm that this byte of a format description event represents.
     ///
     /// # Errors
     /// [`WireError::Unsupported`] for any algorithm except off and CRC32.

@@ -24,8 +24,8 @@ pub fn decompress(part: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Result<()
         return Err(WireError::TooLarge { what: WHAT, size: stated, size_max: bytes_max as u64 });
     }
     let stated = stated as usize;
-    // Decompressed data is at most 1032 times as long as the zlib stream. With this check, a false length
-    // cannot cause an allocation that the input does not justify.
+    // Decompressed data is at most 1032 times as long as the zlib stream. Because of this check, a short
+    // stream with a false length cannot cause a large allocation.
     if stated > stream.len().saturating_mul(1032).saturating_add(1032) {
         let reason =
             format!("a stream of {} bytes cannot have the stated content of {stated} bytes", stream.len());

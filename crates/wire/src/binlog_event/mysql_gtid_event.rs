@@ -50,9 +50,9 @@ impl GtidEvent {
     /// In `flags`: the transaction may hold statements, not only rows.
     pub const FLAG_MAY_HAVE_STATEMENTS: u8 = 1;
 
-    /// The highest bit of the time field. The constant after it is the highest bit of the version field. If
-    /// the bit is set, the value of the original server follows.
+    /// The highest bit of the time field. If it is set, the time of the original server follows.
     const TIME_MARK: u64 = 1 << 55;
+    /// The highest bit of the version field. If it is set, the version of the original server follows.
     const VERSION_MARK: u32 = 1 << 31;
     /// The number that servers write if the version is unknown.
     const VERSION_UNKNOWN: u32 = 999_999;

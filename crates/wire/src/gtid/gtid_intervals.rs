@@ -133,8 +133,8 @@ impl IntervalSet {
         let mut removed = &other.intervals[..];
         for interval in &self.intervals {
             let mut first = interval.first;
-            // Drop removed intervals that end before this interval, because they also end before all later
-            // intervals.
+            // Skip the intervals of `removed` that end before this interval, because they also end before all
+            // later intervals.
             while removed.first().is_some_and(|cut| cut.last < first) {
                 removed = &removed[1..];
             }

@@ -185,8 +185,8 @@ impl MariadbPosition {
 
     /// Parses a position such as `0-1-100,1-2-5`.
     ///
-    /// # Errors [`WireError::Malformed`] for an invalid list, and, as in the server, if a domain occurs
-    /// twice.
+    /// # Errors
+    /// [`WireError::Malformed`] for an invalid list. As in the server, also if a domain occurs twice.
     pub fn parse(text: &str) -> Result<Self, WireError> {
         let mut position = Self::new();
         for gtid in MariadbGtidList::parse(text)?.gtids {

@@ -73,9 +73,9 @@ impl fmt::Display for MysqlGtid {
 /// The two binary forms of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
-    /// Without tags. Every MySQL since 5.6 can read this form.
+    /// The form without tags. Every MySQL since 5.6 can read it.
     Untagged = 0,
-    /// With a tag after each UUID. MySQL 8.3 and later can read this form.
+    /// The form with a tag after each UUID. MySQL 8.3 and later can read it.
     Tagged = 1,
 }
 
@@ -100,7 +100,8 @@ impl OriginNumbers {
 /// [`Display`](fmt::Display) prints the server's normal form.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct MysqlGtidSet {
-    /// Sorted by [`OriginNumbers::key`]. Each key occurs only once, and each has at least one number.
+    /// The numbers of each UUID and tag, sorted by [`OriginNumbers::key`]. Each key occurs only once and has
+    /// at least one number.
     origins: Vec<OriginNumbers>,
 }
 

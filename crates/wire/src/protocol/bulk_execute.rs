@@ -10,8 +10,9 @@ const SEND_TYPES: u16 = 128;
 /// `MYSQL_TYPE_BLOB`: bytes without a character set. The server converts them to the column's type.
 const TYPE_BLOB: u8 = 252;
 
-/// The indicator byte before a value that is not NULL. The constant after it is the indicator for NULL.
+/// The indicator byte before a value that is not NULL.
 const VALUE: u8 = 0;
+/// The indicator byte that represents NULL.
 const NULL: u8 = 1;
 
 /// The first packet of the answer to COM_STMT_PREPARE. The definitions of the parameters and columns follow

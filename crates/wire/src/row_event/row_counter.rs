@@ -64,15 +64,15 @@ pub struct RowCounter {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CounterState {
-    /// At the start of an image.
+    /// The counter is at the start of an image.
     Image,
-    /// At the value options that precede the after image of a partial update.
+    /// The counter is at the value options that precede the after image of a partial update.
     Options,
-    /// At the bits that show which JSON columns hold diffs.
+    /// The counter is at the bits that show which JSON columns hold diffs.
     PartialBits,
-    /// At the bits that show which columns are NULL.
+    /// The counter is at the bits that show which columns are NULL.
     Nulls,
-    /// At the column with this index in `present`.
+    /// The counter is at the column with this index in `present`.
     Column(usize),
 }
 

@@ -114,8 +114,8 @@ impl Time {
     pub fn parse(bytes: &[u8], fraction: u8) -> Result<Self, WireError> {
         let mut cursor = ByteCursor::new(WHAT, bytes);
         // The seconds (high bits) and the fraction (low bits) are one big-endian number, to which an offset
-        // was added. For a negative time, the whole number was negated before. So the bytes have the same
-        // order as the times.
+        // was added. For a negative time, the whole number was negated before the offset was added. So the
+        // bytes have the same order as the times.
         let size = fraction_bytes(fraction);
         let bits = 8 * size as u32;
         let biased = cursor.uint_be(3 + size)? as i64;

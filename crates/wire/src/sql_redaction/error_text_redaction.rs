@@ -24,8 +24,8 @@ pub fn public_text(text: &str) -> String {
 pub fn private_text(text: &str) -> String {
     let shown = match syntax_error(text).or_else(|| of_statement(text, private_statement, str::to_owned)) {
         Some(masked) => masked,
-        // The server's own words in an error text do not announce secrets. But the text may repeat a
-        // statement, and the words of the statement may announce secrets.
+        // No secret follows the server's own words in an error text. But the text may repeat a statement, in
+        // which a secret may follow a word such as PASSWORD.
         None if looks_like_statement(text) => private_statement(text.as_bytes(), text.len()),
         None => text.to_owned(),
     };

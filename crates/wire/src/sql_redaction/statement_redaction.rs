@@ -208,7 +208,7 @@ impl Secrets {
     }
 }
 
-/// Returns whether a word, or a name in backticks, announces a secret.
+/// Returns whether a secret may follow a word, or a name in backticks, such as `PASSWORD`.
 fn announces(word: &[u8]) -> bool {
     let word = word.to_ascii_uppercase();
     let holds = |known: &&str| word.windows(known.len()).any(|part| part == known.as_bytes());

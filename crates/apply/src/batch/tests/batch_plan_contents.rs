@@ -57,8 +57,8 @@ fn a_row_that_changes_often_is_written_once() {
         changes.push((Some(row(1, value + 1, value)), Some(row(1, value + 2, value + 1))));
     }
     let mut history = history(PLAIN, &changes);
-    // The second unique key takes more values than one merged change may have, so the plan has a few merged
-    // changes.
+    // The second unique key takes more values than the limit for one merged change. So the plan has a few
+    // merged changes instead of one.
     let rows = plan(&history.changes, PlanOptions::default()).unwrap().rows();
     assert!((2..=4).contains(&rows), "the plan has a wrong number of rows: {rows}");
 
@@ -130,7 +130,8 @@ fn rows_of_tables_without_a_key_stay_in_separate_events() {
 #[test]
 fn a_row_that_one_event_updates_twice_is_in_two_events() {
     let cells = |value: i32| vec![Some(value), Some(7)];
-    // Bit 3 puts the change into the event of the previous change. Bits 0 and 1 select minimal images.
+    // In `how`, bit 3 puts the change into the event of the previous change, and bits 0 and 1 select minimal
+    // images.
     for how in [8, 8 | 3] {
         let mut history = History::new(u64::MAX, u8::MAX);
         for value in [1, 2, 9] {
