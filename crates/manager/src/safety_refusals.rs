@@ -88,7 +88,7 @@ pub enum SafetyRefusal {
         /// What the observers reported.
         reason: String,
     },
-    /// Another manager holds the lease, or it is uncertain which manager does.
+    /// Another manager holds the lease, or it is uncertain which manager holds the lease.
     #[error("this manager may not act: {reason}")]
     NoLease {
         /// Who holds the lease, or why this manager lost it.
@@ -104,7 +104,7 @@ pub enum SafetyRefusal {
         reason: String,
     },
     /// The cluster is not ready for a switchover.
-    #[error("{primary} cannot be switched over: {reasons}; fix that first")]
+    #[error("{primary} cannot be switched over: {reasons}; correct these problems first")]
     NotReady {
         /// The primary to be replaced.
         primary: String,

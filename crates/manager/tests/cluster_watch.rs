@@ -300,8 +300,8 @@ fn a_checkpoint_is_valid_only_if_nothing_has_changed_since() {
     let begins = ManagerStart { primary: "db1", now_ms: 1_500, boot: "this", term: 7 };
     let reported = |begins: &ManagerStart<'_>| marked.clone().for_start(begins);
     assert_eq!(reported(&begins), Some((memory, 500)));
-    // Not valid: another server is the primary; the machine was restarted; another manager has given the
-    // relay orders; the clock was set back.
+    // The checkpoint is not valid in four cases: another server is the primary; the machine was restarted;
+    // another manager has given the relay orders; the clock was set back.
     assert_eq!(reported(&ManagerStart { primary: "db2", ..begins.clone() }), None);
     assert_eq!(reported(&ManagerStart { boot: "last", ..begins.clone() }), None);
     assert_eq!(reported(&ManagerStart { term: 8, ..begins.clone() }), None);

@@ -432,7 +432,7 @@ async fn records_are_stored_as_files_and_can_be_read_again() {
     assert!(records.load("run-3").is_err());
 }
 
-/// A failover or switchover ends even if no action that changes something is ever answered.
+/// A failover or switchover ends even if all actions that change something stay without an answer.
 #[tokio::test]
 async fn a_failover_ends_in_bounded_time_if_no_action_is_answered() {
     let hang: Which = |act| act.changes_state();

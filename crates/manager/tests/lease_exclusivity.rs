@@ -273,7 +273,8 @@ fn a_lease_term_counts_from_its_request_and_ends_a_margin_early() {
         None
     );
     assert_eq!(keeper.holds(BootTime(8_001)), None);
-    // A grant that was under way for eight seconds gives no lease either.
+    // A grant that arrives eight seconds after its request gives no lease, because its lease term has already
+    // ended.
     assert_eq!(keeper.take_answer(BootTime(20_000), BootTime(12_000), None, granted(8)), None);
     assert_eq!(keeper.holds(BootTime(20_000)), None);
     assert!(LeaseTimes::of(1_999).is_err());
@@ -454,8 +455,8 @@ async fn when_the_key_in_etcd_is_removed_the_lease_term_ends() -> anyhow::Result
     Ok(())
 }
 
-/// The revisions of a recreated etcd start again at 1, so lease terms do too. The floor raises them above the
-/// former lease terms.
+/// The revisions of a recreated etcd start again at 1, and so do the lease terms that are derived from them.
+/// The floor raises them above the former lease terms.
 #[tokio::test]
 async fn the_floor_of_the_lease_terms_is_added_to_the_revisions_of_etcd() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;

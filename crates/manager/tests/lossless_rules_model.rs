@@ -29,7 +29,7 @@ enum Broken {
     OneAckerLess,
     /// Ackers acknowledge transactions that they have not synced, and report that they have synced them.
     AckBeforeDurable,
-    /// A stopped acker captures again after a crash, although it reported that it would not.
+    /// A stopped acker captures again after a crash, although it reported that the stop is persistent.
     StopNotPersistent,
     /// The log of an acker is read while the acker still captures.
     ReadBeforeStop,

@@ -154,8 +154,8 @@ fn after_an_undone_failover_the_earlier_audit_record_decides() {
     }
     let dry = Audit { dry_run: true, ..audit("b", 4, None) };
     assert_eq!(of(&[&dry, &first]), decided(3, "db2"));
-    // The last failover or switchover was interrupted, or left to an operator. Another manager then completes
-    // the failover or switchover, or does not.
+    // The last failover or switchover was interrupted, or left to an operator. The primary is unknown until a
+    // later failover, switchover or recovery completes.
     for open in [None, left()] {
         let open = audit("b", 4, open);
         let resumed = |token, outcome| Audit { resumes: Some("b".to_owned()), ..audit("c", token, outcome) };

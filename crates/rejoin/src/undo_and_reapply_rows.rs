@@ -149,8 +149,8 @@ fn check_images(transaction: &Transaction, changes: &RowChanges) -> Result<(), R
     Ok(())
 }
 
-/// Refuses changes whose foreign keys may cascade. The binlog does not contain the cascaded changes, unless a
-/// flag of the event shows that it does.
+/// Refuses changes whose foreign keys may cascade. The binlog contains the cascaded changes only if a flag of
+/// the event says so.
 fn check_cascades(transaction: &Transaction, changes: &RowChanges) -> Result<(), RejoinError> {
     let table = &changes.table;
     let unseen = !table.target.cascades.is_empty()

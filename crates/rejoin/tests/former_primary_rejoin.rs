@@ -305,7 +305,10 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
     );
     let mode = "SELECT @@GLOBAL.slave_exec_mode";
     if kind.flavour() == Flavour::MariaDb {
-        ensure!(rig.source.sql(mode).await? == ["STRICT"], "slave_exec_mode is not restored");
+        ensure!(
+            rig.source.sql(mode).await? == ["STRICT"],
+            "the global variable `slave_exec_mode` is not restored"
+        );
     }
     // A second undo of the transactions would delete this row.
     rig.source

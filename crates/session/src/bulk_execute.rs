@@ -27,7 +27,7 @@ impl BulkStatement {
 }
 
 impl Connection {
-    /// Whether the server supports [`Connection::prepare_bulk`]. Only MariaDB does.
+    /// Whether the server supports [`Connection::prepare_bulk`]. Only MariaDB supports it.
     pub fn takes_bulk(&self) -> bool {
         self.mariadb_capabilities.has(MariadbCapabilities::STMT_BULK_OPERATIONS)
     }

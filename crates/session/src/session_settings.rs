@@ -41,8 +41,8 @@ pub enum SessionPreset {
     /// changes only the result of DDL, the variable may keep its value.
     #[default]
     Shipped,
-    /// Like [`SessionPreset::Shipped`], but every variable must have its default value. For sessions that
-    /// execute DDL.
+    /// Like [`SessionPreset::Shipped`], but every variable must have its default value. Sessions that execute
+    /// DDL use this preset.
     ForDefinitions,
     /// The values that the session inherits from the server. The session sets no variable.
     Inherited,

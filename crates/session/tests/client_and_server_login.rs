@@ -63,8 +63,10 @@ async fn logins_with_wrong_credentials_are_refused() -> Result<()> {
         ] {
             let mut options = right.clone().password(password);
             options.user = user.to_owned();
-            let error =
-                Connection::connect(&options).await.err().context("logged in with wrong credentials")?;
+            let error = Connection::connect(&options)
+                .await
+                .err()
+                .context("the client logged in with wrong credentials")?;
             let refused =
                 error.server_error().context("the login failed without an error packet from the server")?;
             ensure!(
@@ -172,7 +174,8 @@ async fn clients_use_tls_with_the_operators_certificate() -> Result<()> {
     }
     let mut without_tls = options(Flavour::MySql);
     without_tls.require_tls = true;
-    let error = Acceptor::new(without_tls).err().context("require_tls was accepted without TLS")?;
+    let error =
+        Acceptor::new(without_tls).err().context("the option `require_tls` was accepted without TLS")?;
     ensure!(error.code() == "TW-SES-0027", "the options were rejected with an unexpected error: {error}");
     Ok(())
 }

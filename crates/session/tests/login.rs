@@ -49,7 +49,8 @@ async fn login_errors_state_the_cause(kind: ServerKind) -> Result<()> {
     server.sql("CREATE USER IF NOT EXISTS locked@'%' IDENTIFIED BY 'right'").await?;
     let mut options =
         ConnectOptions { user: "locked".to_owned(), ..server.connect_options() }.password("wrong");
-    let error = Connection::connect(&options).await.err().context("logged in with a wrong password")?;
+    let error =
+        Connection::connect(&options).await.err().context("the client logged in with a wrong password")?;
     ensure!(
         error.code() == "TW-SES-0010" && error.retry() == SessionRetry::AfterChange,
         "the login failed with an unexpected error: {error}"
@@ -67,29 +68,35 @@ async fn login_errors_state_the_cause(kind: ServerKind) -> Result<()> {
     let error = Connection::connect(&options.clone().database("nowhere"))
         .await
         .err()
-        .context("connected to a database that does not exist")?;
+        .context("the client connected to a database that does not exist")?;
     ensure!(
         error.server_error().is_some_and(|error| [1044, 1049].contains(&error.number)),
         "the login failed with an unexpected error: {error}"
     );
 
     options.endpoint = Endpoint::tcp("no-such-host.invalid", 3306);
-    let error =
-        Connection::connect(&options).await.err().context("connected to a host that does not exist")?;
+    let error = Connection::connect(&options)
+        .await
+        .err()
+        .context("the client connected to a host that does not exist")?;
     ensure!(
         matches!(&error, SessionError::Resolve { host, .. } if host == "no-such-host.invalid"),
         "the login failed with an unexpected error: {error}"
     );
     options.endpoint = Endpoint::tcp("127.0.0.1", 1);
-    let error =
-        Connection::connect(&options).await.err().context("connected to a port where no server listens")?;
+    let error = Connection::connect(&options)
+        .await
+        .err()
+        .context("the client connected to a port where no server listens")?;
     ensure!(
         error.code() == "TW-SES-0001" && error.to_string().contains("127.0.0.1:1"),
         "the login failed with an unexpected error: {error}"
     );
     options.endpoint = Endpoint::unix(server.data().join("no.sock"));
-    let error =
-        Connection::connect(&options).await.err().context("connected to a socket that does not exist")?;
+    let error = Connection::connect(&options)
+        .await
+        .err()
+        .context("the client connected to a socket that does not exist")?;
     ensure!(
         error.code() == "TW-SES-0001" && error.retry() == SessionRetry::Later,
         "the login failed with an unexpected error: {error}"
@@ -183,7 +190,10 @@ async fn clients_log_in_with_caching_sha2_password() -> Result<()> {
             }
             server.sql("FLUSH PRIVILEGES").await?;
             let wrong = options.clone().password("falsch");
-            let error = Connection::connect(&wrong).await.err().context("logged in with a wrong password")?;
+            let error = Connection::connect(&wrong)
+                .await
+                .err()
+                .context("the client logged in with a wrong password")?;
             ensure!(
                 matches!(error, SessionError::Denied { .. }),
                 "the login failed with an unexpected error: {error}"
@@ -237,7 +247,7 @@ async fn log_in_with_native_password(kind: ServerKind) -> Result<()> {
         let error = Connection::connect(&options.password("falsch"))
             .await
             .err()
-            .context("logged in with a wrong password")?;
+            .context("the client logged in with a wrong password")?;
         ensure!(
             matches!(error, SessionError::Denied { .. }),
             "the login failed with an unexpected error: {error}"
@@ -275,7 +285,7 @@ async fn clients_log_in_with_ed25519() -> Result<()> {
         let error = Connection::connect(&options.password("falsch"))
             .await
             .err()
-            .context("logged in with a wrong password")?;
+            .context("the client logged in with a wrong password")?;
         ensure!(
             matches!(error, SessionError::Denied { .. }),
             "the login failed with an unexpected error: {error}"
@@ -303,7 +313,10 @@ async fn the_error_names_the_unsupported_plugin_of_an_account() -> Result<()> {
     let server = Server::start(ServerSpec::new(kind)).await?;
     server.sql("INSTALL PLUGIN mysql_no_login SONAME 'mysql_no_login.so'; CREATE USER nobody@'%' IDENTIFIED WITH mysql_no_login").await?;
     let options = ConnectOptions { user: "nobody".to_owned(), ..server.connect_options() };
-    let error = Connection::connect(&options).await.err().context("logged in with an unsupported plugin")?;
+    let error = Connection::connect(&options)
+        .await
+        .err()
+        .context("the client logged in with an unsupported plugin")?;
     ensure!(
         matches!(error, SessionError::Denied { .. } | SessionError::AuthPlugin { .. }),
         "the login failed with an unexpected error: {error}"

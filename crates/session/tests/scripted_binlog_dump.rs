@@ -113,7 +113,11 @@ async fn events_of_every_length_arrive_complete() -> Result<()> {
         ensure!(stream.semi_sync() == semi_sync && stream.takes_acks() == semi_sync);
         for (index, event) in expected.iter().enumerate() {
             let (head, whole) = next_event(&mut stream).await?.context("the stream ended early")?;
-            ensure!(whole == *event, "event {index} of {} bytes differs, semi-sync {semi_sync}", event.len());
+            ensure!(
+                whole == *event,
+                "event {index} of {} bytes differs from the sent event, with semi-sync {semi_sync}",
+                event.len()
+            );
             ensure!(head.ack_requested == (semi_sync && index % 2 == 0));
         }
         ensure!(next_event(&mut stream).await?.is_none() && next_event(&mut stream).await?.is_none());
@@ -151,7 +155,7 @@ async fn buffered_events_are_returned_without_waiting() -> Result<()> {
             let Some(chunk) = chunk else { break };
             events += usize::from(chunk.last);
         }
-        ensure!(events == count, "seed {seed}: received {events} of {count} events");
+        ensure!(events == count, "seed {seed}: the client received {events} of {count} events");
     }
     Ok(())
 }
@@ -359,7 +363,11 @@ async fn a_cancelled_read_of_the_stream_loses_no_bytes() -> Result<()> {
                 () = tokio::task::yield_now() => {}
             }
         };
-        ensure!(chunk.data[19] == index, "got event {}, expected event {index}", chunk.data[19]);
+        ensure!(
+            chunk.data[19] == index,
+            "the stream returned event {} instead of event {index}",
+            chunk.data[19]
+        );
     }
     drop(stream);
     task.await??;

@@ -199,7 +199,9 @@ impl Peer {
                 ClientCommand::BinlogDump { .. } | ClientCommand::BinlogDumpGtid { .. } => {
                     return Ok((statements, payload));
                 }
-                other => bail!("unexpected command before the request for a binlog stream: {other:?}"),
+                other => bail!(
+                    "the client sent an unexpected command before the request for a binlog stream: {other:?}"
+                ),
             }
         }
     }

@@ -148,7 +148,7 @@ async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Re
         let error = Connection::connect(&definitions)
             .await
             .err()
-            .context("connected although a setting cannot be set")?;
+            .context("the client connected although a setting cannot be set")?;
         let message = error.to_string();
         ensure!(
             error.code() == "TW-SES-0030" && message.contains("enforce_storage_engine"),
@@ -173,7 +173,7 @@ async fn a_setting_that_the_account_may_not_set_is_named(kind: ServerKind) -> Re
     let error = Connection::connect(&definitions)
         .await
         .err()
-        .context("connected although a setting cannot be set")?;
+        .context("the client connected although a setting cannot be set")?;
     let message = error.to_string();
     ensure!(
         error.code() == "TW-SES-0030" && message.contains("sql_require_primary_key"),

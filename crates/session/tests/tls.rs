@@ -244,7 +244,10 @@ async fn the_error_names_an_unusable_tls_file() -> Result<()> {
         (half, "given together"),
         (no_key, "missing.pem"),
     ] {
-        let error = Connection::connect(&options).await.err().context("connected with unusable TLS files")?;
+        let error = Connection::connect(&options)
+            .await
+            .err()
+            .context("the client connected with unusable TLS files")?;
         ensure!(
             matches!(error, SessionError::TlsOptions { .. }),
             "the connection failed with an unexpected error: {error}"

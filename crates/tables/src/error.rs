@@ -152,7 +152,7 @@ pub enum BulkError {
         path: PathBuf,
     },
     /// The work was cancelled.
-    #[error("interrupted; finished work is kept: continue with --resume")]
+    #[error("the work was interrupted; finished parts are kept: continue with --resume")]
     Interrupted,
     /// Interrupted work cannot be resumed.
     #[error("{what} cannot be resumed: {reason}; dump into another folder")]
@@ -369,12 +369,12 @@ pub enum BulkError {
         reason: String,
     },
     /// A dump into a stream was cancelled.
-    #[error("interrupted; the stream is incomplete and cannot be resumed: dump again")]
+    #[error("the dump was interrupted; the stream is incomplete and cannot be resumed: dump again")]
     StreamInterrupted,
     /// A copy that sets the target's GTID state was cancelled. It cannot be resumed, because all its data
     /// must come from one point in time.
     #[error(
-        "interrupted; the target must have the data of one point in time: start from scratch with --restart, which drops what was copied"
+        "the copy was interrupted; the target must have the data of one point in time: start from scratch with --restart, which drops what was copied"
     )]
     CopyInterrupted,
     /// The target's GTID state cannot be set.
@@ -502,7 +502,7 @@ pub enum BulkError {
     },
     /// A check without a state file, or a repair, was cancelled.
     #[error(
-        "interrupted; repaired rows stay repaired, but the results of a check are only kept with --state"
+        "the check or repair was interrupted; repaired rows stay repaired, but the results of a check are kept only with --state"
     )]
     InterruptedWithoutState,
     /// The account has no right to repair the target.
@@ -544,7 +544,7 @@ pub enum BulkError {
         left: String,
     },
     /// A binary copy was cancelled.
-    #[error("interrupted; {left}")]
+    #[error("the binary copy was interrupted; {left}")]
     BinaryInterrupted {
         /// What remains of the cancelled copy, and what the user can do.
         left: String,

@@ -38,7 +38,7 @@ pub struct ProgressFigures {
     pub rows_total: u64,
     /// Size of the processed rows before compression, in bytes.
     pub bytes: u64,
-    /// Estimated total size in bytes if the work counts only bytes; otherwise 0.
+    /// Estimated number of bytes that the work must process; 0 if the work measures its progress in rows.
     pub bytes_total: u64,
     /// Size of the files of finished chunks, in bytes.
     pub file_bytes: u64,

@@ -83,8 +83,8 @@ fn every_code_is_documented() {
         BulkError::EngineMissing { server: text(), engine: text(), table: text(), path: path() },
     ];
     for error in &errors {
-        // If a new variant is missing here, this match fails to compile. Add the variant to the list above,
-        // too.
+        // If a new variant is missing here, this match fails to compile. Add the variant to the list of
+        // errors in this test, too.
         match error {
             BulkError::File { .. }
             | BulkError::PartialLoad { .. }

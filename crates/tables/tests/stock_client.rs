@@ -22,7 +22,7 @@ pub fn client(server: &Server) -> Result<Command> {
 pub fn run_script(server: &Server, script: &[u8]) -> Result<()> {
     let mut child =
         client(server)?.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-    let mut stdin = child.stdin.take().context("the client has no standard input")?;
+    let mut stdin = child.stdin.take().context("the stock client has no standard input")?;
     // If the client failed, its own message gives the reason. So a write error is only reported if the client
     // succeeded.
     let written = stdin.write_all(script);
@@ -30,6 +30,10 @@ pub fn run_script(server: &Server, script: &[u8]) -> Result<()> {
     let output = child.wait_with_output()?;
     let messages = String::from_utf8_lossy(&output.stderr);
     let front = &script[..script.len().min(4096)];
-    ensure!(output.status.success(), "the client has failed: {messages}\n{}", String::from_utf8_lossy(front));
+    ensure!(
+        output.status.success(),
+        "the stock client has failed: {messages}\n{}",
+        String::from_utf8_lossy(front)
+    );
     Ok(written?)
 }

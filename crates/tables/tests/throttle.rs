@@ -27,7 +27,11 @@ async fn until(throttle: &Throttle, part: Option<&str>) -> Result<()> {
         }
     };
     let decided = tokio::time::timeout(PATIENCE, wanted).await;
-    ensure!(decided.is_ok(), "expected the throttle's reason {part:?}, but it is {:?}", throttle.reason());
+    ensure!(
+        decided.is_ok(),
+        "the reason of the throttle must contain {part:?}, but the reason is {:?}",
+        throttle.reason()
+    );
     Ok(())
 }
 

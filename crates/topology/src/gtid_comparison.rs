@@ -92,8 +92,8 @@ pub fn only(has: &GtidSet, server_id: u32, other: &GtidSet) -> Option<String> {
 /// for each pair the server's last GTID, and the last sequence number that the other server has.
 ///
 /// MariaDB numbers transactions per domain, whichever server writes them. The sequence number alone does not
-/// identify a transaction. Together with the `server_id` it usually does. A server's binlog state contains
-/// every server that ever wrote into its binlog, with the last number of that server.
+/// identify a transaction. The sequence number and the `server_id` together usually identify it. A server's
+/// binlog state contains every server that ever wrote into its binlog, with the last number of that server.
 fn mariadb_only(
     written: &MariadbBinlogState,
     server_id: u32,

@@ -411,8 +411,8 @@ impl ClusterState {
     }
 
     fn record_ack_policy(&mut self, at_ms: u64, state: &ServerState) {
-        // Until every relay has been probed, the connections of the other relays would count as unconfigured
-        // replicas.
+        // Until every relay has been probed, the connections of relays without a probe would count as
+        // unconfigured replicas.
         if self.is_frozen || !self.cluster.ackers.is_subset(&self.asked) {
             return;
         }

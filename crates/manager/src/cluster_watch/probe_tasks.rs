@@ -62,7 +62,7 @@ impl Default for ProbeIntervals {
     }
 }
 
-/// Pause after a failed ping, unless the connection was refused, in milliseconds.
+/// Pause after a failed ping, in milliseconds. After a refused connection, the pause is the normal interval.
 const AGAIN_MS: u64 = 20;
 
 /// A ping without an answer is overdue after this time, in milliseconds. Then the other observers are polled,

@@ -59,8 +59,8 @@ impl AuditFolder {
         }
     }
 
-    /// Returns the ids of all failovers and switchovers in alphabetical order. If each id begins with its
-    /// time, this is the order in time.
+    /// Returns the ids of all failovers and switchovers in alphabetical order. If each id begins with the
+    /// time at which its failover or switchover began, this is the order in time.
     ///
     /// # Errors
     /// If the folder cannot be read.

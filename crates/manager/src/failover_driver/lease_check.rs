@@ -30,7 +30,8 @@ impl LeaseCheck for LeaseHandle {
         let mut status = self.standing();
         loop {
             let waits = status.borrow_and_update().waits_because();
-            // The status is updated a moment after the lease term begins, so the lease itself is checked too.
+            // The lease status is updated a moment after the lease term begins, so the lease itself is
+            // checked too.
             if let Some(reason) = waits.filter(|_| Self::check(self).is_err()) {
                 return reason;
             }

@@ -21,7 +21,8 @@ pub struct RunState {
     pub(crate) queue: Vec<RunAction>,
     /// How to undo the actions that the failover or switchover has executed.
     pub(crate) undo: UndoLog,
-    /// Whether the new primary takes writes, so that the failover or switchover only continues.
+    /// Whether the new primary takes writes. If it does, the failover or switchover continues after failures
+    /// and is not undone.
     pub(crate) promoted: bool,
     /// Actions after the promotion that failed.
     pub(crate) remaining: Vec<RunAction>,

@@ -117,7 +117,8 @@ impl<P: RunProcedure> PhaseMachine<P> {
         then.map_or_else(Vec::new, |then| self.take_step(at_ms, then))
     }
 
-    /// Executes the step after a successful lease check, unless the deadline has passed.
+    /// Executes the step after a successful lease check. If the deadline has passed, refuses to continue
+    /// instead.
     fn take_step(&mut self, at_ms: u64, step: NextStep) -> Vec<NumberedAction> {
         if self.is_late(at_ms) && self.run.refusal.is_none() {
             let refusal = self.procedure.deadline_refusal(&step);

@@ -53,7 +53,7 @@ impl fmt::Debug for EtcdUser {
 pub(super) struct EtcdClient {
     pub(super) options: EtcdOptions,
     client: Client,
-    /// Index in the endpoints of the member that is used at present.
+    /// The member that is used at present, as an index into the list of endpoints.
     member: usize,
     /// Token of the login. It is valid for a limited time, on all members.
     token: Option<HeaderValue>,
@@ -166,7 +166,7 @@ impl EtcdClient {
 
 /// Returns a client that trusts the configured CAs.
 fn trusting(options: &EtcdOptions) -> Result<ClientBuilder, String> {
-    /// Limit for the CA file, in bytes. A file with all CAs of a system has some hundred kilobytes.
+    /// Maximum size of the CA file, in bytes. A file with all CAs of a system has some hundred kilobytes.
     const CA_BYTES_MAX: u64 = 16 << 20;
     let client = Client::builder();
     let Some(file) = &options.ca_file else { return Ok(client) };

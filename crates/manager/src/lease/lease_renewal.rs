@@ -40,7 +40,7 @@ pub enum LeaseStatus {
 }
 
 impl LeaseStatus {
-    /// Why this manager does not hold the lease; `None` if it does.
+    /// Why this manager does not hold the lease; `None` if this manager holds the lease.
     pub fn waits_because(&self) -> Option<String> {
         match self {
             Self::Active(_) => None,
@@ -68,7 +68,8 @@ impl LeaseHandle {
     /// Returns the token of the lease term in which this manager may act now.
     ///
     /// # Errors
-    /// [`SafetyRefusal::NoLease`] if the manager does not hold the lease, or cannot be sure that it does.
+    /// [`SafetyRefusal::NoLease`] if the manager does not hold the lease, or cannot be sure that it holds the
+    /// lease.
     pub fn check(&self) -> Result<LeaseToken, ManagerError> {
         // The clock is read at each check, so that the lease term does not last longer when the renewing task
         // is delayed.
@@ -150,7 +151,8 @@ async fn keep<S: LeaseStore>(
     loop {
         let lost = with(&mut |keeper| keeper.tick(now()));
         if note(&shared, lost.as_ref()) {
-            // The old lease term is released: while the store keeps it, this manager gets no new one either.
+            // The old lease term is released, because this manager gets no new lease term while the store
+            // keeps the old one.
             let _ = tokio::time::timeout(request_max, store.release()).await;
         }
         let sent = now();

@@ -34,7 +34,7 @@ pub enum AckRequirement {
     NotLossless(String),
 }
 
-/// An ack policy: which ackers can acknowledge, and how many must.
+/// An ack policy: which ackers can acknowledge a commit, and how many of them must.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AckPolicy {
     /// All configured ackers, durable or not, connected or not.

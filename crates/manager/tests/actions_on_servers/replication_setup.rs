@@ -1,4 +1,5 @@
-//! Tests that a server becomes a replica of another address, unless that would drop received transactions.
+//! Tests that a server becomes a replica of another address, and that this change is refused if it would drop
+//! received transactions.
 
 use anyhow::{Context, Result, ensure};
 use tailwater_manager::ManagerError;

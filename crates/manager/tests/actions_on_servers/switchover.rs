@@ -32,7 +32,8 @@ on_both_families!(
     the_old_primary_becomes_a_replica,
 );
 
-/// The server's error for a write by an account that `read_only` binds: ER_OPTION_PREVENTS_STATEMENT.
+/// The server's error for a write by an account that cannot write while `read_only` is on:
+/// ER_OPTION_PREVENTS_STATEMENT.
 const READ_ONLY: u16 = 1290;
 
 fn participant(name: &str, connect: ConnectOptions) -> ManagedServer {

@@ -100,7 +100,7 @@ impl AcceptedValues {
 /// Which sessions need a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingNeed {
-    /// Every session. With another value, results would be wrong without an error.
+    /// Every session must have such a value. With another value, results would be wrong without an error.
     Always,
     /// Only sessions that execute DDL.
     ForDefinitions,

@@ -26,7 +26,7 @@ pub struct ChunkPlan {
     pub limits: ChunkSizeLimits,
 }
 
-/// A question to the server that the chunker needs answered before it can cut the next chunk.
+/// A question to the server. The chunker needs the answer before it can cut the next chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChunkQuery {
     /// What are the lowest and the highest integer key?
@@ -38,7 +38,7 @@ pub enum ChunkQuery {
         /// The highest key of the range.
         to: i128,
     },
-    /// In key order, what is the key of the row that follows `rows` rows after the key `after`?
+    /// In key order, what is the key of the row that is `rows` rows after the key `after`?
     Boundary {
         /// The key after which rows are counted; `None` to count from the first row.
         after: Option<Vec<KeyLiteral>>,
@@ -54,7 +54,7 @@ pub enum ChunkQueryResult {
     Extent(Option<(i128, i128)>),
     /// The answer to [`ChunkQuery::Estimate`].
     Estimate(u64),
-    /// The answer to [`ChunkQuery::Boundary`]; `None` if fewer rows follow.
+    /// The answer to [`ChunkQuery::Boundary`]; `None` if fewer rows follow than the query asked for.
     Boundary(Option<Vec<KeyLiteral>>),
 }
 

@@ -171,7 +171,7 @@ pub async fn inventory(
 ///
 /// # Errors
 /// [`BulkError::SchemaChanged`] if the server omitted an object that another session is altering (MariaDB
-/// does, while the connection is in a backup stage); [`BulkError::Session`].
+/// omits it while the connection is in a backup stage); [`BulkError::Session`].
 async fn listed(connection: &mut Connection, sql: &str) -> Result<QueryResult, BulkError> {
     /// Number of `ER_WARN_I_S_SKIPPED_TABLE`.
     const SKIPPED: u64 = 1684;

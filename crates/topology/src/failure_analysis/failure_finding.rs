@@ -141,7 +141,7 @@ pub struct ClusterFinding {
 
 impl ClusterFinding {
     /// Returns the finding [`FailureCode::FailoverNotReady`] if a safety rule would refuse a failover of
-    /// `primary`; `None` if no rule would.
+    /// `primary`; `None` if no rule would refuse it.
     pub fn not_ready(primary: &str, readiness: &FailoverReadiness, since_ms: u64) -> Option<Self> {
         let FailoverReadiness::NotReady { rule, reason } = readiness else { return None };
         let evidence = vec![format!("every failover would be refused: {rule} {reason}")];

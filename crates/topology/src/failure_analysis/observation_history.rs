@@ -15,7 +15,7 @@ use super::observer_report::{Observed, Observer, ObserverReport, ServerHealth};
 pub struct ClusterMembers {
     /// Name of the primary.
     pub primary: String,
-    /// Servers that replicate from the primary, directly or through others.
+    /// Servers that replicate from the primary, directly or through other servers.
     pub replicas: Vec<String>,
     /// Relays that read the primary's stream.
     pub relays: Vec<String>,
@@ -266,8 +266,8 @@ impl ServerHistory {
         self.last_stall.filter(of_late).map(|(_, lasted_ms)| lasted_ms)
     }
 
-    /// Records that a request which was sent at `asked_ms` is unanswered. The server counts as silent since
-    /// `asked_ms`, unless it has answered any request since then.
+    /// Records that a request which was sent at `asked_ms` is unanswered. The server then counts as silent
+    /// since `asked_ms`. If it has answered any request since then, this function changes nothing.
     fn record_overdue(&mut self, at_ms: u64, kind: PingKind, asked_ms: u64) {
         let has_spoken = self.answered_ms.is_some_and(|record_answer| record_answer >= asked_ms);
         // An overdue write is ignored, because a write may hang on a healthy server.

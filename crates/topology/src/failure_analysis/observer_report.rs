@@ -55,7 +55,7 @@ pub enum Observed {
     /// The observer reads the server's stream.
     Streaming {
         /// When the last event arrived; `None` if that is unknown. While a server is frozen, its replica
-        /// reports for up to a minute that it receives.
+        /// reports for up to a minute that it receives events.
         heard_ms: Option<u64>,
         /// The longest time that can pass without an event of the stream, if known.
         heartbeat_ms: Option<u64>,

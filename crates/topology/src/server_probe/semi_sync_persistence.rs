@@ -52,7 +52,7 @@ impl ValuesAfterRestart {
         values.is_some_and(|values| !values.is_empty() && values.iter().all(|value| fits(value)))
     }
 
-    /// Whether the server will wait for ACKs by the lossless rules, for no fewer ACKs than now.
+    /// Whether the server will wait for ACKs by the lossless rules, for at least as many ACKs as now.
     fn waits(&self, acks_needed: u32) -> bool {
         let on = |value: &str| matches!(value, "on" | "1");
         let at_least = |value: &str, least: u64| value.parse().is_ok_and(|number: u64| number >= least);
