@@ -99,7 +99,8 @@ pub(super) struct Planner<'a> {
     class_numbers: FxHashMap<RowClass<'a>, u32>,
     /// The row classes of the newest event with this table, kind, flags and `server_id`.
     event_classes: FxHashMap<(u32, RowsKind, u16, u32), EventClasses>,
-    /// The classes for rows whose after images are cut, by class and by the first and last column of the cut.
+    /// The row classes for rows whose after images are cut, by the class of the uncut rows and by the first
+    /// and last column of the cut images.
     narrow_classes: FxHashMap<(u32, u16, u16), u32>,
     groups: Vec<GroupBuilder<'a>>,
     group_numbers: FxHashMap<(u32, u32), u32>,

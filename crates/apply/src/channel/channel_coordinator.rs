@@ -101,7 +101,7 @@ struct ChannelRun {
     single_step_until: Option<LogPosition>,
     /// Whether transactions were skipped since the applied spans were last saved on the target.
     has_unsaved_skips: bool,
-    /// Stops the reader when this value is dropped at the end of the run, whatever ends the run.
+    /// Stops the reader when this value is dropped at the end of the channel's run, whatever ends the run.
     stop_reader: Option<DropGuard>,
 }
 
@@ -293,8 +293,8 @@ impl ChannelRun {
                         return Err(self.interruption_cause(failure).await);
                     }
                     if self.has_returned_batch() {
-                        // Some transactions that were read are not applied. So the run counts as stopped,
-                        // even if it ended for another reason.
+                        // Some transactions that were read are not applied. So the channel's run counts as
+                        // stopped, even if it ended for another reason.
                         end = Some(RunEnd::StopRequested);
                     }
                     if end.is_none() && self.is_single_step_done() {
@@ -350,7 +350,7 @@ impl ChannelRun {
         }
     }
 
-    /// Accepts items from the reader. If the last item ends the run, returns the reason.
+    /// Accepts items from the reader. If the last item ends the channel's run, returns the reason.
     fn accept(&mut self, items: Vec<ReaderItem>) -> Option<RunEnd> {
         let mut skipped = Vec::new();
         let mut end = None;
@@ -459,7 +459,7 @@ impl ChannelRun {
     }
 
     /// Finishes the batches that were read before the reader's error, because these batches are valid. Then
-    /// ends the run with the reader's error.
+    /// ends the channel's run with the reader's error.
     async fn drain(&mut self, error: ApplyError) -> Box<RunFailure> {
         let mut stall_check = interval(worker_pool::CHECK_INTERVAL);
         while !(self.has_returned_batch() || self.scheduler.is_idle() && self.pool.is_idle()) {
@@ -498,7 +498,7 @@ impl ChannelRun {
     }
 
     /// Checks whether the oldest batch has stalled. In source order, newer batches then release their locks.
-    /// In independent order, batches then stop waiting for their turn, or, if the run stops, roll back.
+    /// In independent order, batches then stop waiting for their turn. They roll back if the channel stops.
     fn check_oldest_batch(&mut self, stops: bool) {
         match self.shared.options.commit_order {
             CommitOrder::Source => self.set_yield_to(self.pool.stalled_batch()),
@@ -516,8 +516,8 @@ impl ChannelRun {
         }
     }
 
-    /// In independent order, sets whether batches that wait for their turn must commit what they can and stop
-    /// waiting.
+    /// In independent order, sets whether batches that wait for their turn must stop waiting and commit only
+    /// the part that they have executed.
     fn update_yielding(&self) {
         if self.shared.options.commit_order == CommitOrder::Independent {
             self.set_yield_to(self.scheduler.can_yield().then_some(BatchId(0)));

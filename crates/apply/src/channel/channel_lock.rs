@@ -20,7 +20,7 @@ const STEP_SECONDS: u32 = 1;
 /// lock name.
 const SEED: u64 = 0x7461_696c_7761_7465;
 
-/// Acquires the channel's lock. Returns false if the run was stopped first.
+/// Acquires the channel's lock. Returns false if the channel was stopped first.
 ///
 /// # Errors
 /// [`ApplyError::TakenOver`]; [`ApplyError::ProgressRecord`] if `GET_LOCK` returns neither 0 nor 1;

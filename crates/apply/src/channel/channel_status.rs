@@ -71,8 +71,8 @@ pub struct ChannelStatus {
     /// Why the channel is [`ChannelState::Stopped`]. Absent in other states.
     #[serde(default, rename = "stopped_because", alias = "stop_reason")]
     pub stop_reason: Option<String>,
-    /// Why the relay does not capture the source. Absent if the relay captures it. `lag_seconds` does not
-    /// include transactions that are not in the log.
+    /// Why the relay does not capture the source. Absent if the relay captures it. `lag_seconds` includes
+    /// only transactions that are already in the log.
     #[serde(default, rename = "source_trouble", alias = "capture_problem")]
     pub capture_problem: Option<String>,
     /// Transactions applied since the process started.

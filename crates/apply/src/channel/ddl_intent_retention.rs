@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use super::applied_log_retention::TARGET_LOSS_MAX;
 
-/// The recorded intents. Each has the log position of its transaction, and the last time at which its
-/// statement may have completed.
+/// The recorded intents to run statements. Each has the log position of its transaction, and the last time at
+/// which its statement may have completed.
 #[derive(Debug)]
 pub(super) struct IntentRetention(Vec<(String, Instant)>);
 
 impl IntentRetention {
-    /// Starts with the intents found on the target. It is unknown when their statements completed, so the
-    /// retention starts now.
+    /// Starts with the recorded intents that were found on the target. It is unknown when their statements
+    /// completed, so the retention starts now.
     pub(super) fn new(positions: impl Iterator<Item = String>, now: Instant) -> Self {
         Self(positions.map(|position| (position, now)).collect())
     }
@@ -23,7 +23,8 @@ impl IntentRetention {
         self.0.push((position, now));
     }
 
-    /// Removes and returns the intents whose statements completed so long ago that no crash can undo them.
+    /// Removes and returns the recorded intents whose statements completed so long ago that no crash of the
+    /// target can undo them.
     pub(super) fn take_expired(&mut self, now: Instant) -> Vec<String> {
         let is_old = |completed: &Instant| now.saturating_duration_since(*completed) > TARGET_LOSS_MAX;
         let old = self.0.iter().filter(|(_, completed)| is_old(completed));

@@ -164,8 +164,8 @@ pub(super) async fn fingerprint(
     let names: Vec<String> =
         candidate_databases(statement).iter().map(|name| portable_literal(name)).collect();
     let names = names.join(",");
-    // For a list of databases, MariaDB opens the tables of every database on the server. For a single
-    // database, it opens only the tables of that database.
+    // On MariaDB, use a separate query for each database. For a single database, MariaDB opens only the
+    // tables of that database. For a list of databases, it opens the tables of every database on the server.
     let databases = match flavour {
         Flavour::MySql => None,
         Flavour::MariaDb => Some(existing_databases(connection, &names).await?),

@@ -192,8 +192,8 @@ impl RowWriter {
     /// [`ApplyError::Session`].
     pub(super) async fn set_up_sql(&mut self) -> Result<(), ApplyError> {
         let flavour = self.connection.server().flavour;
-        // This statement is sent separately and first: if the session's literals are in UCS-2, the quoted
-        // text after it would mean something else.
+        // Send SET NAMES separately and first: if the session's literals are in UCS-2, the quoted text in the
+        // next statement would mean something else.
         let mut packets = Packets::default();
         packets.push("SET NAMES utf8mb4");
         packets.push(format!("{}, @@session.timestamp=DEFAULT", dml_statement::session_statement(flavour)));

@@ -27,9 +27,9 @@ pub(super) struct ChannelShared {
     /// Batches newer than this batch must release their locks. In source order they roll back, and run again
     /// at their turn. In independent order they commit the part that waits for nothing, and return the rest.
     pub(super) yield_to: watch::Sender<Option<BatchId>>,
-    /// Nontransactional tables on the target that transactions of this run change.
+    /// Nontransactional tables on the target that the channel has changed since it was started.
     pub(super) nontransactional: Mutex<BTreeSet<String>>,
-    /// Cancelled when the run stops. This also ends waits that could otherwise take days.
+    /// Cancelled when the channel stops. This also ends waits that could otherwise take days.
     pub(super) stop: CancellationToken,
     /// Cancelled when a worker returns a batch without committing it. The turn of that batch never comes, so
     /// later batches stop waiting.

@@ -24,7 +24,8 @@ pub(super) struct StartPosition {
     pub(super) gtids: GtidSet,
 }
 
-/// Finds where the run starts. If the channel is new on the target, records the position there.
+/// Finds where the channel's run starts. If the channel is new on the target, stores this position on the
+/// target.
 ///
 /// # Errors
 /// [`ApplyError::Start`] if the log does not contain what the target needs; [`ApplyError::ProgressRecord`] if

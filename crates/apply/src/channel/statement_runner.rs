@@ -54,9 +54,10 @@ pub(super) struct StatementRunner {
 #[derive(Debug)]
 struct RunnerSession {
     source: SourceSession,
-    /// Intents from earlier runs of the channel. The statements of these intents may have run.
+    /// The statements that earlier runs of the channel intended to run. These statements may have run.
     intents: Intents,
-    /// All intents on the target, with the time until which each is kept.
+    /// All recorded intents to run statements on the target, with the time at which each statement may have
+    /// completed.
     retention: IntentRetention,
     /// The rows of nontransactional tables in the running transaction.
     nontransactional: NontransactionalRows,
@@ -67,7 +68,8 @@ struct RunnerSession {
 struct TransactionRun {
     /// Whether the target transaction that will contain the progress has started.
     in_transaction: bool,
-    /// Whether a statement that commits implicitly has run, in this run or before a restart.
+    /// Whether a statement of the transaction that commits implicitly has run, in this attempt or an earlier
+    /// one.
     ddl_ran: bool,
     /// Rows of the transaction that are not sent to the target yet.
     rows: Packets,
@@ -165,8 +167,8 @@ impl RunnerSession {
         if !channel_lock::acquire(&mut writer.connection, shared).await? {
             return Ok(None);
         }
-        // Read the intents only now that the lock is held: an earlier connection may have recorded an intent
-        // after the takeover.
+        // Read the recorded intents to run statements only now that the lock is held: an earlier connection
+        // may have recorded an intent after the takeover.
         let intents = load_intents(&mut writer.connection, &shared.options.name).await?;
         let retention = IntentRetention::new(intents.keys().cloned(), Instant::now());
         let setting = source_session_statement(shared.flavour, shared.options.gtid);
@@ -475,7 +477,8 @@ impl RunnerSession {
     }
 
     /// Records that a statement has failed with `error`: it has not run, or its result differs from the
-    /// source's. After a connection error it is unknown whether the statement has run, and the intent stays.
+    /// source's. After a connection error it is unknown whether the statement has run. Then the recorded
+    /// intent to run it stays on the target.
     async fn record_failure(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -504,8 +507,9 @@ impl RunnerSession {
         self.withdraw_intent(shared, transaction, statement, before).await
     }
 
-    /// Deletes the intent of a rejected statement if the fingerprint has not changed: the statement has not
-    /// run. If the fingerprint differs at the next attempt, an operator has removed the cause.
+    /// Deletes the recorded intent to run a rejected statement, if the fingerprint of the target's objects
+    /// has not changed: the statement has then not run. If the fingerprint differs at the next attempt, an
+    /// operator has removed the cause.
     async fn withdraw_intent(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -525,8 +529,8 @@ impl RunnerSession {
                 return Ok(());
             }
         }
-        // Do not log the deletion of the intent: its creation was not logged either. The error ends this
-        // session, so the setting need not be restored.
+        // Do not write the deletion of the intent to the binlog, because its creation was not written there
+        // either. The error ends this session, so the setting need not be restored.
         self.source.writer.connection.execute("SET SESSION sql_log_bin=0").await?;
         self.delete_intents(shared, &[transaction.span.start.to_string()]).await
     }

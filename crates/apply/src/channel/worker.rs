@@ -48,7 +48,7 @@ pub(super) enum BatchOutcome {
     Committed(BatchTiming),
     /// The part `first` of the batch has committed, and the rest is returned to the scheduler.
     FirstCommitted(BatchTiming),
-    /// Nothing of the batch has committed: the run stopped before the batch started, or the log will not
+    /// Nothing of the batch has committed: the channel stopped before the batch started, or the log will not
     /// become durable up to the end of the batch.
     Returned,
 }

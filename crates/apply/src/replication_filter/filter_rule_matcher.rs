@@ -267,7 +267,7 @@ fn may_meet(rule: &Pattern, from: &Pattern) -> bool {
 pub struct Router {
     filters: Filters,
     tables: FxHashMap<String, FxHashMap<String, Arc<TableRoute>>>,
-    /// For each table of the target, by its name there: the source table that is written to it.
+    /// For each table of the target, by its name on the target: the source table that is written to it.
     sources: FxHashMap<(String, String), (String, String)>,
     remembered: usize,
 }

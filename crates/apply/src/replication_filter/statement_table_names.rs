@@ -234,7 +234,7 @@ impl TokenReader {
                     self.accept(&["IF", "NOT", "EXISTS"]);
                     let is_option =
                         ["CHARACTER", "CHARSET", "DEFAULT", "COLLATE", "COMMENT", "ENCRYPTION", "READ"];
-                    // Without a name, the statement changes the default database.
+                    // An ALTER DATABASE without a name changes the default database.
                     if verb == "ALTER" && is_option.iter().any(|word| self.is_at(self.at, word)) {
                         return Some(vec![NamedObject { schema: None, table: None }]);
                     }

@@ -48,8 +48,9 @@ enum Mode {
     KeyedBatches,
     /// New transactions are added to runs of the log.
     LogRuns,
-    /// Like [`Mode::LogRuns`], but no run is dispatched until the workers of the running runs have given back
-    /// the transactions that they have not executed. `checks` counts the checks since this mode began.
+    /// The scheduler uses runs, as in [`Mode::LogRuns`]. But it dispatches no run until the workers of the
+    /// running runs have given back the transactions that they have not executed. `checks` counts the checks
+    /// since this mode began.
     DrainRuns { checks: u32 },
 }
 

@@ -43,7 +43,7 @@ struct DispatchedRun<T> {
     touched: ConflictingRuns,
     alone: bool,
     done: bool,
-    /// The unfinished part of the run, if the worker gave it back.
+    /// The unfinished part of this run of the log, if the worker gave it back.
     rest: Option<Vec<T>>,
 }
 
@@ -52,7 +52,7 @@ struct DispatchedRun<T> {
 pub(super) struct AcceptedRun<T> {
     /// The runs up to the last running one, in log order.
     pub started: Vec<StartedRun<T>>,
-    /// The transactions after the runs in `started`, in log order.
+    /// The transactions after the runs of the log in `started`, in log order.
     pub waiting: Vec<T>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct StartedRun<T> {
     pub id: BatchId,
     pub totals: BatchTotals,
     pub touched: ConflictingRuns,
-    /// The unfinished part of the run, if its worker gave it back.
+    /// The unfinished part of this run of the log, if its worker gave it back.
     pub rest: Option<Vec<T>>,
 }
 
@@ -215,7 +215,8 @@ impl<T: Scheduled> LogRuns<T> {
         AcceptedRun { started, waiting }
     }
 
-    /// Reports that a run has committed. Runs commit in order, but the reports may arrive in another order.
+    /// Reports that a run of the log has committed. Runs commit in order, but the reports may arrive in
+    /// another order.
     pub fn done(&mut self, id: BatchId) -> Option<BatchTotals> {
         let run = self.dispatched_mut(id)?;
         run.done = true;

@@ -1,4 +1,4 @@
-//! Tracks the last run that accessed each key, to find conflicts between runs.
+//! Tracks the last run that accessed each key, to find conflicts between runs (consecutive parts of the log).
 
 use std::collections::hash_map::Entry;
 
@@ -17,7 +17,7 @@ pub(super) struct RunIndex {
     indexes: FxHashMap<IndexId, IndexRunKeys>,
 }
 
-/// The keys and indexes that a run accessed. Each key and each index occurs once.
+/// The keys and indexes that a run of the log accessed. Each key and each index occurs once.
 #[derive(Debug, Default)]
 pub(super) struct ConflictingRuns {
     accesses: Vec<Access>,
@@ -63,9 +63,9 @@ impl Recent {
         }
     }
 
-    /// Returns the run for which a transaction of `run` must wait because of this access: the last earlier
-    /// run that accessed the key. If another transaction of `run` has accessed the key and waits for a later
-    /// run, returns that later run.
+    /// Returns the number of the run for which a transaction must wait because of this access. The
+    /// transaction is in run `run`. It waits for the last earlier run that accessed the key. If another
+    /// transaction of run `run` has accessed the key and waits for a later run, it waits for that later run.
     fn after(self, run: u64) -> u64 {
         if self.last == run { self.last_after.max(self.before) } else { self.last }
     }
@@ -133,7 +133,8 @@ impl RunIndex {
         recent.note(run, after);
     }
 
-    /// Removes the keys and indexes of a finished run, unless a run after `finished` has accessed them too.
+    /// Removes the keys and indexes of a finished run of the log. Keeps those that a run after run `finished`
+    /// has accessed too.
     pub fn forget(&mut self, touched: &ConflictingRuns, finished: u64) {
         for Access { key, shared } in &touched.accesses {
             let keys = if *shared { &mut self.shared } else { &mut self.exclusive };

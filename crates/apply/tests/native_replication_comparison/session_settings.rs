@@ -63,7 +63,7 @@ async fn collations(comparison: &Comparison) -> Result<Vec<(u32, String, String)
     for line in comparison.rig.source.sql(sql).await? {
         let mut fields = line.split('\t').map(str::to_owned);
         let (Some(number), Some(set), Some(name)) = (fields.next(), fields.next(), fields.next()) else {
-            anyhow::bail!("the line must have three fields: {line}");
+            anyhow::bail!("the line must have the number, character set and name of a collation: {line}");
         };
         let number = number.parse()?;
         ensure!(

@@ -49,7 +49,7 @@ impl JsonPrinter {
         Self { rows_only: true, ..self }
     }
 
-    /// Writes a line that is not a row, unless the printer prints only rows.
+    /// Writes a line that is not a row. Writes nothing if the printer prints only rows.
     fn put_beside(&self, line: JsonLine, out: &mut dyn io::Write) -> io::Result<()> {
         if self.rows_only { Ok(()) } else { line.finish(out) }
     }

@@ -45,7 +45,7 @@ impl TextPrinter {
         Self { rows_only: true, ..self }
     }
 
-    /// Writes text that is not a row, unless the printer prints only rows.
+    /// Writes text that is not a row. Writes nothing if the printer prints only rows.
     fn put_beside(&self, text: &[u8], out: &mut dyn io::Write) -> io::Result<()> {
         if self.rows_only { Ok(()) } else { out.write_all(text) }
     }

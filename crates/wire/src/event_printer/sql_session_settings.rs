@@ -56,7 +56,7 @@ pub fn session_statement(
         put_variable(&mut text, "time_zone", format_args!("_utf8mb4'{zone}'"));
     } else {
         // For a `CREATE EVENT` without times, servers do not log the time zone, although they store it with
-        // the event. A replica stores its own time zone.
+        // the event. A replica stores its own time zone, so the output also sets the server's own time zone.
         put_variable(&mut text, "time_zone", "DEFAULT");
     }
     put_variable(&mut text, "lc_time_names", vars.lc_time_names.unwrap_or(0));
@@ -155,7 +155,7 @@ fn put_default_collations(text: &mut Vec<u8>, vars: &StatusVars<'_>) -> Result<(
         };
         pairs.push(format!("{set}={collation}"));
     }
-    // With `EMPTY_STRING_IS_NULL`, an empty string written as `''` is NULL.
+    // Under the SQL mode `EMPTY_STRING_IS_NULL`, `''` is NULL. So write the empty string as `X''`.
     let pairs = if pairs.is_empty() { " X''".to_owned() } else { format!("'{}'", pairs.join(",")) };
     put(text, format_args!(" /*M!110300 , @@session.character_set_collations=_utf8mb4{pairs} */"));
     Ok(())

@@ -143,11 +143,14 @@ impl HandshakeV10 {
 pub struct SslRequest {
     /// The capabilities of the answer that follows, with [`Capabilities::SSL`].
     pub capabilities: Capabilities,
-    /// The same value as in the complete answer, which the client sends after the TLS handshake.
+    /// MariaDB's extended capabilities. The client's complete answer after the TLS handshake has the same
+    /// value.
     pub mariadb_capabilities: MariadbCapabilities,
-    /// The same value as in the complete answer, which the client sends after the TLS handshake.
+    /// The maximum length of a packet that the client accepts, in bytes. The client's complete answer after
+    /// the TLS handshake has the same value.
     pub packet_bytes_max: u32,
-    /// The same value as in the complete answer, which the client sends after the TLS handshake.
+    /// The lowest 8 bits of the number of the client's collation. The client's complete answer after the TLS
+    /// handshake has the same value.
     pub collation: u8,
 }
 
