@@ -72,11 +72,11 @@ async fn of_a_kind(kind: ServerKind) -> Result<()> {
         let (number, message) = refusal_of(&reader, statement).await?;
         ensure!(
             number == 1227 && message.contains("admin = true"),
-            "the client got another error than 1227: {number} {message}"
+            "the client must get error 1227, but got {number} {message}"
         );
     }
     let (number, message) = refusal_of(&tailwater.admin(), "KILL 1000000").await?;
-    ensure!(number == 1094, "the client got another error than 1094: {number} {message}");
+    ensure!(number == 1094, "the client must get error 1094, but got {number} {message}");
 
     // Tailwater refuses to purge files that a replica needs, whether or not the replica is connected.
     let mut other = start_replica(kind, "purged", &["--server-id=812"]).await?;
@@ -91,7 +91,7 @@ async fn of_a_kind(kind: ServerKind) -> Result<()> {
     let (number, message) = refusal_of(&tailwater.admin(), &purge).await?;
     ensure!(
         number == 1378 && message.contains("replica 812"),
-        "the client got another error: {number} {message}"
+        "the client got an unexpected error: {number} {message}"
     );
     // After a restart, Tailwater still refuses to purge the files that replica 812 needs.
     tailwater.stop().await?;
@@ -99,7 +99,7 @@ async fn of_a_kind(kind: ServerKind) -> Result<()> {
     let (number, message) = refusal_of(&tailwater.admin(), &purge).await?;
     ensure!(
         number == 1378 && message.contains("replica 812"),
-        "the client got another error: {number} {message}"
+        "the client got an unexpected error: {number} {message}"
     );
     ensure!(tailwater.log()?.forget_reader("replica 812")?);
     tailwater.sql(&purge).await?;

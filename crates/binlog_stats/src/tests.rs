@@ -321,7 +321,7 @@ fn a_stall_is_reported_with_its_cause() {
         let report = stalled(flavour);
         assert!(
             (report.gaps[0].seconds - 134.0).abs() < 0.01,
-            "the gap has another length: {:?}",
+            "the length of the gap must be 134 s: {:?}",
             report.gaps[0]
         );
         assert_eq!(report.gaps[0].during, report.biggest[0]);
@@ -338,7 +338,7 @@ fn a_stall_is_reported_with_its_cause() {
         assert_eq!(
             findings.iter().filter(|finding| finding.text.contains(gtid)).count(),
             1,
-            "not exactly one finding names the transaction: {findings:?}"
+            "exactly one finding must name the transaction: {findings:?}"
         );
         assert!(
             findings.iter().all(|finding| finding.kind != "gap"),

@@ -253,7 +253,7 @@ impl CaptureDriver {
             warn!(
                 term = stop.token,
                 since_ms = stop.since_ms,
-                "stopped by order of a manager: nothing is captured or acknowledged until an order to start or follow"
+                "the capture is stopped by order of a manager: it acknowledges nothing until an order to start or follow"
             );
         }
         self.follow_orders();

@@ -66,10 +66,10 @@ mod tests {
         assert_eq!(log.record("refused", at(4)), Some(0));
         assert_eq!(log.record("off", at(5)), None);
         assert_eq!(log.record("refused", at(6)), None);
-        assert_eq!(log.record("off", at(600)), Some(4), "a continuing failure is logged again");
+        assert_eq!(log.record("off", at(600)), Some(4), "a continuing failure must be logged again");
         assert_eq!(log.record("off", at(601)), None);
         log.reset();
-        assert_eq!(log.record("off", at(602)), Some(0), "the stream worked in between");
+        assert_eq!(log.record("off", at(602)), Some(0), "a failure after a working stream must be logged");
     }
 
     #[test]

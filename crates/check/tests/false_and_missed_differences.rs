@@ -268,11 +268,11 @@ async fn an_unreadable_table_is_reported(kind: ServerKind) -> Result<()> {
         );
         ensure!(
             texts.iter().any(|text| text.contains("gone") && text.contains("on the target: error")),
-            "the table gone is not reported as unreadable on the target: {texts:#?}"
+            "the table `gone` is not reported as unreadable on the target: {texts:#?}"
         );
         ensure!(
             texts.iter().any(|text| text.contains("whole") && text.contains("on the source: error")),
-            "the table whole is not reported as unreadable on the source: {texts:#?}"
+            "the table `whole` is not reported as unreadable on the source: {texts:#?}"
         );
     }
     // A resumed check tries the unreadable tables again.

@@ -84,7 +84,7 @@ async fn hidden_objects_are_an_error(kind: ServerKind) -> Result<()> {
     // The advice names --table, because the user has already named the database.
     ensure!(
         lacking.ends_with("Grant it, or name its tables with --table"),
-        "the error gives other advice: {lacking}"
+        "the error does not advise to use --table: {lacking}"
     );
     ensure!(error("seen_table", selection(&["seen"], &[], &[])).await?.contains("database seen"));
     ensure!(error("seen_all", selection(&["seen", "hidden"], &[], &[])).await?.contains("database hidden"));
@@ -140,10 +140,7 @@ async fn checks_that_see_nothing(on_source: &Server, on_target: &Server) -> Resu
     let seen = compare("seen_all", "seen_all", selection(&["seen"], &[], &[])).await?;
     ensure!(seen.tables == 2 && seen.is_equal(), "the check must report two equal tables: {seen:?}");
     let seen = compare("seen_table", "seen_table", selection(&[], &[("seen", "t")], &[])).await?;
-    ensure!(
-        seen.tables == 1 && seen.is_equal(),
-        "the check does not compare the named table as equal: {seen:?}"
-    );
+    ensure!(seen.tables == 1 && seen.is_equal(), "the check must report the named table as equal: {seen:?}");
     Ok(())
 }
 

@@ -193,7 +193,7 @@ async fn differences_do_not_cancel_in_sums(kind: ServerKind) -> Result<()> {
         let found = (log.count("BIT_XOR(CRC32(").await?, log.count("SHA2(").await?);
         ensure!(
             found == wanted,
-            "with digests {digests:?}, the numbers of queries for sums and for row hashes are {found:?}"
+            "with digests {digests:?}, queries for sums and for row hashes: {found:?}, expected {wanted:?}"
         );
     }
     let changes = [
@@ -310,7 +310,7 @@ async fn different_declarations_give_equal_sums(kind: ServerKind) -> Result<()> 
         let found: Vec<_> = report.differences.iter().map(table_key_and_what).collect();
         ensure!(
             found == [("bits".into(), "1".into(), "n,w".into())],
-            "with digests {digests:?}, the check must find one difference, in the table bits: {found:?}"
+            "with digests {digests:?}, the check must find one difference, in the table `bits`: {found:?}"
         );
         let (sums, hashes) = (log.count("BIT_XOR(CRC32(").await?, log.count("SHA2(").await?);
         let are_summed = matches!(digests, Digests::Quick { .. });

@@ -614,7 +614,7 @@ mod tests {
         let (message, _) = complaint(&GOOD.replace("[log]", "[log]\narchive_region = 'eu-north-1'"));
         assert!(
             message.contains("log.archive_region is given without log.archive"),
-            "the error has another text: {message}"
+            "unexpected text of the error: {message}"
         );
     }
 

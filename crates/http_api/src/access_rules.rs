@@ -84,7 +84,7 @@ mod tests {
             (Method::GET, "/", Role(HttpRole::ReadOnly)),
             (Method::POST, "/channels/c/stop", Role(HttpRole::Operator)),
         ] {
-            assert_eq!(required_access(&method, path), expected, "{method} {path} requires another role");
+            assert_eq!(required_access(&method, path), expected, "wrong access for {method} {path}");
         }
     }
 

@@ -110,7 +110,7 @@ mod tests {
         let text = std::fs::read_to_string(folder.path().join("audit.log"))?;
         assert!(
             text.ends_with("\n") && text.lines().count() == 1 && text.contains("\"path\":\"/two\""),
-            "the new audit log does not have exactly the entry of /two: {text}"
+            "the new audit log must have the entry of /two and no other: {text}"
         );
         assert!(folder.path().join("audit.log.1").is_file());
         Ok(())

@@ -188,7 +188,7 @@ mod tests {
             assert_eq!(
                 replica_of(target),
                 Some(("db2".to_owned(), Some(5))),
-                "the target of the request is parsed otherwise: {target}"
+                "the request is not parsed as `db2` with a lag of 5: {target}"
             );
         }
         assert!(matches!(read("/status"), Ok(Route::Status)));

@@ -139,11 +139,11 @@ mod tests {
 
     #[test]
     fn a_lock_on_a_removed_file_is_recognized() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = tempfile::tempdir().expect("a temporary folder is created");
         let path = folder.path().join("lock");
         let lock = FileLock::try_acquire(&path).expect("lock").expect("no other process holds the lock");
         assert!(lock.is_at(&path));
-        fs::remove_file(&path).expect("remove the lock file");
+        fs::remove_file(&path).expect("the lock file is removed");
         assert!(!lock.is_at(&path));
         let other = FileLock::try_acquire(&path).expect("lock").expect("the new lock file is not locked");
         assert!(other.is_at(&path) && !lock.is_at(&path));

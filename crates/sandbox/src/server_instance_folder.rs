@@ -150,12 +150,12 @@ mod tests {
     fn a_socket_whose_path_is_too_long_is_in_the_temporary_folder() {
         let folder = tempfile::tempdir().expect("temporary folder");
         assert_eq!(
-            socket_path(folder.path()).expect("path of the socket in a folder with a short path"),
+            socket_path(folder.path()).expect("a short folder path gives a socket path"),
             folder.path().join("sock")
         );
         let deep = folder.path().join("x".repeat(100));
         fs::create_dir_all(&deep).expect("deep folder");
-        let path = socket_path(&deep).expect("path of the socket in the temporary folder");
+        let path = socket_path(&deep).expect("a long folder path gives a socket path");
         assert!(!path.starts_with(&deep) && path.parent().is_some_and(Path::is_dir));
         remove_instance(&deep, &folder.path().join("no.lock")).expect("remove");
         assert!(!path.parent().is_some_and(Path::exists));

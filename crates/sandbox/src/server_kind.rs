@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn servers_are_named_by_family_and_version() {
         let check = |text: &str, want: Option<ServerKind>| {
-            assert_eq!(text.parse().ok(), want, "{text} was parsed as another server")
+            assert_eq!(text.parse().ok(), want, "{text} was parsed as a wrong server")
         };
         check("mysql", Some(ServerKind::Mysql97));
         check("mysql-9", Some(ServerKind::Mysql97));

@@ -73,7 +73,7 @@ async fn servers_are_downloaded_and_start() -> Result<()> {
         // The server must come from the cache, not from the system.
         ensure!(
             install.root().starts_with(folder.path()),
-            "the server is in another folder: {}",
+            "the server is not from the cache, but from {}",
             install.root().display()
         );
         let server = Server::start_in(&cache, ServerSpec::new(kind)).await?;

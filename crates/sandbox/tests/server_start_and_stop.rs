@@ -13,7 +13,7 @@ async fn life_cycle_of(kind: ServerKind) -> Result<()> {
     let mut server = Server::start(ServerSpec::new(kind).option("--max-connections=77")).await?;
     ensure!(
         server.version().starts_with(kind.series()),
-        "the server has another version: {}",
+        "the server does not have the requested version, but {}",
         server.version()
     );
     ensure!(

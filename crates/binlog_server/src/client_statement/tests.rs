@@ -356,7 +356,7 @@ fn changes_and_invalid_statements_are_refused() {
         StatementResult::Error(refusal) => {
             assert!(
                 refusal.message.contains("Tailwater's binlog server"),
-                "the client got another error: {refusal}"
+                "the client got an unexpected error: {refusal}"
             )
         }
         other => panic!("the statement was not refused: {other:?}"),
@@ -428,12 +428,12 @@ fn quoted_text_leaves_room_for_the_note_in_an_error() {
         let StatementResult::Error(refusal) = answered else { panic!("{sql} was not refused") };
         assert!(
             refusal.message.ends_with(statement_tokens::WHAT_THIS_IS),
-            "the client got another error: {refusal}"
+            "the client got an unexpected error: {refusal}"
         );
         // Tailwater's own sessions recognise the binlog server by this text.
         assert!(
             refusal.message.contains(tailwater_session::session_settings::SERVED_LOG),
-            "the client got another error: {refusal}"
+            "the client got an unexpected error: {refusal}"
         );
     }
     mysql(&format!("PURGE BINARY LOGS BEFORE '{long}'"), "error 1210 HY000");

@@ -49,7 +49,7 @@ fn check_end(refusal: &ClientError) {
     assert_eq!(
         refusal.code,
         ClientError::FATAL_ERROR_READING_BINLOG,
-        "the client got another error: {refusal}"
+        "the client got an unexpected error: {refusal}"
     );
     check_refusal(refusal);
 }

@@ -283,7 +283,7 @@ fn read(file: &mut File, path: &Path) -> Result<(Vec<StateEntry>, usize), BulkEr
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(file_error("read", path))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(damaged(format!("it is larger than {FILE_BYTES_MAX} bytes")));
+        return Err(damaged(format!("the file is larger than {FILE_BYTES_MAX} bytes")));
     }
     let (entries, good_bytes) = parse(&bytes).map_err(damaged)?;
     // A check that was killed during its first write leaves only the start of a line. A file with any other

@@ -322,7 +322,7 @@ fn every_metric_is_listed_and_written() {
         );
         assert!(
             family.name.starts_with("tailwater_") && !family.help.ends_with('.'),
-            "{} has another prefix, or a full stop after its help",
+            "{} does not begin with tailwater_, or its help ends with a full stop",
             family.name
         );
     }

@@ -538,7 +538,10 @@ mod tests {
             fs::write(half.join("stray"), b"").expect("stray file");
         }
         let missing = Install::find(kind, &cache).err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(missing.contains("is not complete"), "the error has another reason: {missing}");
+        assert!(
+            missing.contains("is not complete"),
+            "the error does not say that the server is not complete: {missing}"
+        );
         let mut lines = Vec::new();
         fetch.unpack(&mut |progress| lines.push(progress.to_string())).expect("unpack");
         let install = Install::find(kind, &cache).expect("installed");

@@ -105,7 +105,7 @@ mod tests {
         assert!(Ledger::with_file(&path).is_err(), "an existing ledger file was overwritten");
 
         bytes.extend_from_slice(b"\n");
-        fs::write(&path, &bytes).expect("write the file with the incomplete line completed");
+        fs::write(&path, &bytes).expect("a line break after the incomplete line is written");
         let error = Ledger::read_file(&path).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains("line 5"), "the error does not name line 5: {error}");
     }

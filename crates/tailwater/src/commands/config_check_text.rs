@@ -110,7 +110,7 @@ mod tests {
         assert!(text.contains("what to do: a remedy\n"), "the remedy is not shown: {text}");
         assert!(
             text.ends_with("\n1 problem, 1 warning, 3 checks\n"),
-            "the last line has other numbers: {text}"
+            "the last line has wrong numbers: {text}"
         );
         for line in text.lines() {
             assert!(

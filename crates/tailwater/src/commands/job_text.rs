@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(table_text(&[]), "no jobs\n");
         let text = table_text(&[job()]);
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines.len(), 2, "the list does not have two lines: {text}");
+        assert_eq!(lines.len(), 2, "the list must have exactly two lines: {text}");
         for part in ["7", "dump", "running", "1,500 rows (50 %)", "15", "db1:3306 to /backup\\n"] {
             assert!(lines[1].contains(part), "the line lacks {part:?}: {text}");
         }

@@ -192,7 +192,7 @@ async fn stop_and_start(shell: &Shell, trial: &Trial, target: &Server) -> Result
     let because = stopped["stopped_because"].as_str().unwrap_or_default();
     ensure!(
         because == "the channel has reached its until condition",
-        "the channel gives another reason for its stop: {stopped}"
+        "the channel gives a wrong reason for its stop: {stopped}"
     );
     shell
         .run("channel start -c tailwater.toml replica --until-gtid nonsense")?

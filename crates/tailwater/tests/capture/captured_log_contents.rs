@@ -327,7 +327,7 @@ fn times(shell: &Shell, gtid: &str) -> Result<()> {
     }
     ensure!(
         early_of_files == early && late_of_files == late,
-        "the files of the log select other transactions: {early_of_files:?} {late_of_files:?}"
+        "the log and its files give different transactions: {early_of_files:?} {late_of_files:?}"
     );
     Ok(())
 }
@@ -360,7 +360,7 @@ fn raw(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
             path.display()
         );
     }
-    ensure!(rest.is_empty(), "--raw prints {} bytes more", rest.len());
+    ensure!(rest.is_empty(), "--raw prints {} bytes after the last segment", rest.len());
     Ok(())
 }
 

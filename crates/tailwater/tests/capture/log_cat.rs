@@ -162,7 +162,7 @@ pub fn compare_with_tool(server: &Server, file: &[u8], what: &str) -> Result<usi
     for (number, (our, their)) in ours.iter().zip(&theirs).enumerate() {
         ensure!(
             our == their,
-            "{what}: line {number} of the rows\n    Tailwater: {}\nserver's tool: {}",
+            "{what}: line {number} of the rows differs\n    Tailwater: {}\nserver's tool: {}",
             String::from_utf8_lossy(our),
             String::from_utf8_lossy(their)
         );
@@ -256,7 +256,7 @@ async fn log_cat_prints_rows_as_mysql_97_does() -> Result<()> {
     // resulting rows are the same.
     ensure!(
         rows[0].len() > 100 && rows[0].len() == rows[1].len(),
-        "the numbers of rows are {} and {}",
+        "the two settings must give the same number of rows above 100, but give {} and {}",
         rows[0].len(),
         rows[1].len()
     );

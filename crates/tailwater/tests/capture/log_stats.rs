@@ -92,11 +92,11 @@ async fn stats_are_equal_for_all_inputs(kind: ServerKind, compressed: bool) -> R
     }
     ensure!(
         of_files == of_server,
-        "statistics of the binlog files: {of_files}\nstatistics of the server: {of_server}"
+        "the statistics differ\nof the binlog files: {of_files}\nof the server: {of_server}"
     );
     ensure!(
         transactions(of_log.clone()) == transactions(of_files.clone()),
-        "statistics of the log: {of_log}\nstatistics of the binlog files: {of_files}"
+        "the statistics differ\nof the log: {of_log}\nof the binlog files: {of_files}"
     );
     filters(&shell, &paths, &of_log)?;
     damaged(&shell, &paths[0])

@@ -296,7 +296,7 @@ async fn a_request_to_a_frozen_daemon_times_out() -> Result<()> {
     }
     ensure!(
         started.elapsed() < Duration::from_secs(60),
-        "the requests to the frozen daemon took {:?}",
+        "the requests to the frozen daemon took too long: {:?}",
         started.elapsed()
     );
     run.resume()?;

@@ -118,7 +118,7 @@ fn every_operation_checks_the_role_of_the_caller() -> Result<()> {
         let (code, body) = daemon.ask(&method, &path, Some(OPERATOR), "{}")?;
         ensure!(
             ![401, 403, 405, 500].contains(&code),
-            "{method} {path} with the operator's token got {code} {body}"
+            "{method} {path} with the operator's token got an unexpected response: {code} {body}"
         );
         ensure!(
             code < 300 || body["message"].is_string(),
@@ -162,7 +162,7 @@ fn changes_of_known_callers_are_in_the_audit_log() -> Result<()> {
         .collect();
     ensure!(
         seen == [(Some("operator"), Some(200), Some("{\"token\":7}")), (Some("reader"), Some(403), Some("")),],
-        "the audit log has other entries: {text}"
+        "the audit log has wrong entries: {text}"
     );
     ensure!(
         entries[0]["path"] == "/api/v1/captures/orders/stop" && entries[0]["peer"].is_string(),

@@ -82,7 +82,11 @@ async fn from_nothing_to_a_daemon_that_captures(kind: ServerKind) -> Result<()> 
         "[manager]",
         "nothing was changed: repeat with --yes",
     ]);
-    ensure!(std::fs::read_dir(shell.path())?.count() == 0, "files were written: {}", planned.text());
+    ensure!(
+        std::fs::read_dir(shell.path())?.count() == 0,
+        "`init` has written files without --yes: {}",
+        planned.text()
+    );
     let accounts = "SELECT COUNT(*) FROM mysql.user WHERE user = 'watcher'";
     ensure!(primary.sql(accounts).await? == ["0"]);
 
@@ -99,7 +103,7 @@ async fn from_nothing_to_a_daemon_that_captures(kind: ServerKind) -> Result<()> 
     ensure!(status["sources"][0]["semi_sync_in_force"] == true, "semi-sync is not in force: {status:#}");
     ensure!(
         status["clusters"][0]["servers"].as_array().is_some_and(|servers| servers.len() == 2),
-        "the cluster does not have two servers: {status:#}"
+        "the cluster must have exactly two servers: {status:#}"
     );
     shell.run("log ls log")?.exits(0).says(&["orders"]);
 

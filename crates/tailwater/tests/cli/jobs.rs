@@ -270,7 +270,7 @@ fn hostile_requests_about_jobs_are_refused() -> Result<()> {
     );
     ensure!(
         job["user"] == "operator" && job["process"].is_null(),
-        "the job has another user, or a process: {job}"
+        "the job must have the user `operator` and no process: {job}"
     );
     let long = json!({"progress": {"phase": "x".repeat(70_000)}}).to_string();
     let many = json!({"progress": {"phase": "x"}, "log": vec!["line\u{1b}[2J"; 2_000]}).to_string();
@@ -305,7 +305,7 @@ fn hostile_requests_about_jobs_are_refused() -> Result<()> {
     let (_, job) = daemon.ask("GET", "/api/v1/jobs/1", Some(READER), "")?;
     ensure!(
         job["log"].as_array().is_some_and(|lines| lines.len() == 50),
-        "the job's log does not have 50 lines: {}",
+        "the job's log must have exactly 50 lines: {}",
         job["log"]
     );
     daemon.shell.run("job show 1 -c tailwater.toml")?.exits(0).stdout_lacks(&["\u{1b}"]);

@@ -134,7 +134,7 @@ async fn status_says_what_is_wrong(kind: ServerKind) -> Result<()> {
     let stopped = problem(&shell, "server db2", None)?;
     ensure!(
         stopped["code"] == "ReplicaStopped" || stopped["code"] == "SqlStopped",
-        "the stopped replica has another problem code: {stopped:#}"
+        "the stopped replica has a wrong problem code: {stopped:#}"
     );
     shell.run("channel stop -c tailwater.toml reports")?.exits(0);
     problem(&shell, "channel reports", Some("ChannelStopped"))?;
@@ -172,7 +172,7 @@ fn check_output(screen: &Ran, last: &str) -> Result<()> {
     ensure!(text.lines().all(|line| line.chars().count() <= 80), "a line has more than 80 columns: {text}");
     ensure!(
         !text.contains('\x1b') && text.lines().last() == Some(last),
-        "the output has colours or another last line: {text}"
+        "the output has colours, or a wrong last line: {text}"
     );
     Ok(())
 }

@@ -133,11 +133,11 @@ async fn a_cluster_is_shown(kind: ServerKind) -> Result<()> {
     );
     ensure!(
         child(primary, "server_id 12").is_some_and(|seen| seen["role"] == "seen"),
-        "server 12 is not shown as seen: {primary:#}"
+        "server 12 must be shown with the role `seen`: {primary:#}"
     );
     ensure!(
         relay["children"].as_array().is_some_and(|below| below.len() == 2),
-        "the relay does not have two servers below it: {relay:#}"
+        "the relay must have exactly two servers below it: {relay:#}"
     );
     ensure!(
         cluster["findings"] == Value::Array(Vec::new()),

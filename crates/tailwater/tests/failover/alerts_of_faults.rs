@@ -79,7 +79,7 @@ impl Alerts {
             }
             ensure!(
                 started.elapsed() < PATIENCE,
-                "{fault}: expected {expected:?}, and these fire: {names:?}\n{alerts:#?}\n{}",
+                "{fault}: the alerts {names:?} fire, expected {expected:?}\n{alerts:#?}\n{}",
                 std::fs::read_to_string(self.prometheus.log()).unwrap_or_default()
             );
             tokio::time::sleep(Duration::from_millis(250)).await;

@@ -104,7 +104,7 @@ async fn a_former_primary_without_an_audit_record_keeps_its_extra_transactions()
     let old = &trial.primary;
     ensure!(
         old.sql("SELECT GROUP_CONCAT(v ORDER BY id) FROM shop.t").await? == ["41,42"],
-        "the rejoin has undone the transaction"
+        "the rejoin has undone the transaction that only this server has"
     );
     ensure!(
         old.sql("SELECT @@GLOBAL.read_only").await? == ["0"],

@@ -472,7 +472,7 @@ async fn other_manager_knows_the_accepted_data_loss(kind: ServerKind) -> Result<
     let old = &pair.trial.primary;
     ensure!(
         old.sql("SELECT COUNT(*) FROM tw_load.kept").await? == ["1"],
-        "the rejoin has undone the transaction"
+        "the rejoin has undone the transaction that only this server has"
     );
     ensure!(
         old.sql("SHOW ALL SLAVES STATUS").await?.is_empty(),

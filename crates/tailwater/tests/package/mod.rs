@@ -39,8 +39,8 @@ fn configure(root: &CleanRoot, source: &Server) -> Result<()> {
     secret("/etc/tailwater/repl.password", "another password\n".to_owned())?;
     let checked = root.run(&format!("runuser -u tailwater -- tailwater config check -c {CONFIG}"))?;
     ensure!(
-        checked.contains("good") && !checked.contains("not asked"),
-        "the configuration is not good, or the source was not queried: {checked}"
+        checked.contains("good") && !checked.contains("not compared"),
+        "the configuration is refused, or the source was not queried: {checked}"
     );
     Ok(())
 }

@@ -79,7 +79,7 @@ async fn killed_check_resumes_and_its_state_is_repaired(kind: ServerKind) -> Res
     let done = lines.last().context("the check printed nothing")?;
     ensure!(
         done["event"] == "done" && done["equal"] == false && done["rows"] == 10_010,
-        "the resumed check does not report the expected end: {done}"
+        "the last line of the resumed check is unexpected: {done}"
     );
     let found: Vec<_> = lines.iter().filter(|line| line["event"] == "difference").collect();
     let whats: Vec<_> = found.iter().map(|line| (&line["key"][0], &line["what"])).collect();

@@ -161,7 +161,7 @@ async fn follows(shell: &Shell, primary: &Server, target: &Server) -> Result<()>
             || shell.run("channel list -c tailwater.toml --output json").and_then(|ran| ran.exits(0).json());
         ensure!(
             started.elapsed() < PATIENCE,
-            "the target has {found:?}, expected {wanted:?}: {:?}",
+            "the target has the rows {found:?}, expected {wanted:?}: {:?}",
             status()
         );
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -396,7 +396,7 @@ async fn a_killed_copy_resumes() -> Result<()> {
     let done = lines.last().context("the copy printed nothing")?;
     ensure!(
         done["event"] == "done" && done["schema_version"] == 1 && done["tables"] == 4,
-        "the resumed copy does not report the expected end: {done}"
+        "the last line of the resumed copy is unexpected: {done}"
     );
     ensure!(source.sql(SUMS).await? == target.sql(SUMS).await?);
     shell.run(&copy)?.exits(4).stderr_has(&["TW-BULK-0022"]);

@@ -257,7 +257,7 @@ fn events_except_the_first_rotate_have_the_checksums_of_the_log() {
     let refusal = stream(&with, &request(None)).unwrap_err();
     assert!(
         refusal.message.contains("with the checksum that source is configured to log"),
-        "the client got another error: {refusal}"
+        "the client got an unexpected error: {refusal}"
     );
 }
 
@@ -330,7 +330,7 @@ fn a_gtid_list_announces_skipped_transactions_to_a_mariadb_client() {
     let refusal = mariadb_run(strict).unwrap_err();
     assert!(
         refusal.message.contains("is missing the GTID 0-1-2 requested by the slave"),
-        "the client got another error: {refusal}"
+        "the client got an unexpected error: {refusal}"
     );
 }
 
@@ -349,7 +349,7 @@ fn a_new_domain_must_contain_the_position_of_the_client() {
     let refusal = filter.entry(entry, &state("7-7-4")).unwrap_err();
     assert!(
         refusal.message.contains("start from GTID 7-7-5, which is not in the master's binlog"),
-        "the client got another error: {refusal}"
+        "the client got an unexpected error: {refusal}"
     );
     assert_eq!(filter.entry(entry, &state("7-7-9")), Ok(EntryVerdict::Skip));
     // After the filter has found the client's position in the domain, it does not search for the position

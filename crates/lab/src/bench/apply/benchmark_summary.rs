@@ -292,9 +292,9 @@ mod tests {
         let note = report.notes.last().expect("the report has notes");
         assert!(
             note.contains("independent 5.00 x its rate with 0.50 x"),
-            "the note has another ratio: {note}"
+            "the note has a wrong ratio: {note}"
         );
-        assert!(note.contains("source 3.00 x"), "the note has another ratio: {note}");
+        assert!(note.contains("source 3.00 x"), "the note has a wrong ratio: {note}");
     }
 
     #[test]
