@@ -218,7 +218,7 @@ pub enum ApplyError {
     },
     /// A table of the target is not transactional, so the transaction cannot be applied exactly once.
     #[error(
-        "transaction {gtid}: table {table} on the target is not transactional: {reason}; nothing of the transaction was written. Run `ALTER TABLE {table} ENGINE=InnoDB` on the target, or apply the channel with gtid = log"
+        "transaction {gtid}: table {table} on the target is not transactional: {reason}; nothing of the transaction was written. Run `ALTER TABLE {table} ENGINE=InnoDB` on the target, or set gtid = log for the channel"
     )]
     NotTransactional {
         /// The GTID of the transaction.

@@ -60,7 +60,7 @@ async fn wait_for_source_gtids(rig: &Rig, replica: &Server) -> Result<()> {
     if let Err(error) = until(replica, &has, "1").await {
         let (status, has) = (replica.replica_status().await?, replica.replicated_gtids().await?);
         bail!(
-            "{error:#}: the replica has {has}, the target has {}: {status:?}",
+            "{error:#}: the replica has the GTIDs {has}, and the target has {}: {status:?}",
             rig.target.replicated_gtids().await?
         );
     }
@@ -98,7 +98,7 @@ async fn moves_to_the_source_and_back(rig: &Rig, channel: &Channel, replica: &Se
 
 async fn set(channel: &Channel, gtid: GtidMode) -> Result<()> {
     let edit = ChannelEdit { gtid: Some(gtid), ..ChannelEdit::default() };
-    channel.edit(edit).await.context("cannot edit the GTID mode")
+    channel.edit(edit).await.context("cannot change the channel's GTID mode")
 }
 
 async fn gets_rows_under_the_targets_gtids(rig: &Rig, channel: &Channel, replica: &Server) -> Result<()> {

@@ -330,7 +330,7 @@ async fn unverified_digits_give_the_values_of_native_replication() -> Result<()>
         }
         ensure!(
             (ours == rig.source.sql(&rows).await?) == (table == "right"),
-            "unverified digits gave wrong values in {table}: {ours:?}"
+            "unverified numbers of fractional digits gave wrong values in {table}: {ours:?}"
         );
     }
     channel.shut_down().await;

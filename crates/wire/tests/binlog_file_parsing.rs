@@ -138,11 +138,11 @@ fn transaction_boundaries_equal_those_of_the_servers_tools() {
                     }
                     TransactionStep::Outside => assert!(
                         open.is_none(),
-                        "{name}: a transaction is open at {position}, outside of transactions"
+                        "{name}: the event at {position} is outside of transactions, but a transaction is open"
                     ),
                     TransactionStep::Inside => assert!(
                         open.is_some(),
-                        "{name}: no transaction is open at {position}, inside a transaction"
+                        "{name}: the event at {position} is inside a transaction, but no transaction is open"
                     ),
                     TransactionStep::Abandoned => {
                         panic!("{name}: the event at {position} abandons a transaction")
@@ -343,7 +343,7 @@ fn statement_values_are_parsed() {
             text.iter().any(|line| line.starts_with("decimal=decimal(5,3) ")),
             "{name}: the user variables {text:?} lack a decimal(5,3)"
         );
-        assert_eq!(inserted.len(), 2, "{name}: the file must have both last_insert_id and insert_id");
+        assert_eq!(inserted.len(), 2, "{name}: the file must have both LAST_INSERT_ID and INSERT_ID");
     }
 }
 
@@ -360,7 +360,7 @@ fn mariadb_gtid_events_hold_the_connection_id() {
                     assert_eq!(
                         gtid.thread_id.is_some(),
                         writes_it,
-                        "{name}: only MariaDB 11.8 must write a connection id into the GTID event at {position}"
+                        "{name}: only files of MariaDB 11.8 must have connection ids in GTID events, unlike the event at {position}"
                     );
                     thread_id = gtid.thread_id;
                 }
@@ -392,7 +392,7 @@ fn the_checksum_detects_a_changed_byte() {
         assert_eq!(
             with_checksums,
             !name.ends_with("plain"),
-            "only the `plain` files must have no checksums, unlike {name}"
+            "{name}: the events must have checksums, except in the `plain` files"
         );
         for (position, header, bytes) in file.raw_events() {
             // The format description event has a valid checksum even if other events have no checksum.

@@ -85,15 +85,16 @@ mod tests {
             let mapped = mapped(table);
             assert!(
                 Ranking::of(&mapped.map, &mapped.target).is_none(),
-                "the rows of table t{table} must not have a rank"
+                "the rows of table t{table} must not be sorted by primary key"
             );
         }
         let mapped = mapped(WIDE_KEY);
-        let ranking = Ranking::of(&mapped.map, &mapped.target).expect("the table must have a ranking");
+        let ranking =
+            Ranking::of(&mapped.map, &mapped.target).expect("the rows must be sortable by primary key");
         let rank = |first: i32, second: i32| {
             ranking
                 .rank(&[first.to_le_bytes(), second.to_le_bytes()].concat())
-                .expect("a key value of eight bytes must have a rank")
+                .expect("a key value of eight bytes must have a sort key")
         };
         assert!(rank(1, 300) < rank(1, 301) && rank(1, 301) < rank(2, 0) && rank(255, 0) < rank(256, 0));
         assert_eq!(ranking.rank(&[0; 7]), None);

@@ -98,7 +98,8 @@ pub(super) fn combine<'a>(
     if (earlier.flags, earlier.server_id) != (later.flags, later.server_id) {
         return None;
     }
-    // The class of the merged row, with the columns of the first and of the last image.
+    // The properties of the merged row that determine its row group: it has the columns of the first and of
+    // the last image.
     let class = |kind, columns_present: &Cow<'a, [u8]>, columns_present_after: &Cow<'a, [u8]>| RowClass {
         kind,
         columns_present: columns_present.clone(),

@@ -38,8 +38,8 @@ use crate::writeset::Writeset;
 /// How often the applied GTIDs are set on the target. At the same interval, the position up to which the log
 /// may be purged advances.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
-/// A GTID set whose text is longer is published only once per [`PUBLISH_INTERVAL`]. With a slow source, the
-/// long text would otherwise be built for each transaction.
+/// A GTID set whose text is longer than this is published only once per [`PUBLISH_INTERVAL`]. With a slow
+/// source, the long text would otherwise be built for each transaction.
 const GTIDS_IMMEDIATE_BYTES_MAX: usize = 4 << 10;
 
 /// How a run ended without an error.
@@ -214,7 +214,7 @@ impl ChannelRun {
             channel = options.name,
             %low,
             target = options.target.endpoint.to_string(),
-            "the channel starts to apply"
+            "the channel starts to apply the log"
         );
         let scheduler = scheduler(&options);
         let watermark = log.register_persistent_reader(&log_reader_name(&options.name), low);

@@ -407,7 +407,7 @@ impl Supervisor {
             Ok(RunEnd::ToleranceDone) => {
                 info!(
                     channel = self.options.name,
-                    "end of the tolerated range: rows of the target that differ from the source stop the channel again"
+                    "the channel no longer tolerates differences: rows of the target that differ from the source stop it again"
                 );
                 self.options.tolerate_until = None;
                 None

@@ -160,8 +160,8 @@ impl StatementRunner {
 }
 
 impl RunnerSession {
-    /// Connects, and waits until the statement of an earlier connection has ended. Returns `None` if the run
-    /// is stopped first.
+    /// Connects, and waits until the statement of an earlier connection has ended. Returns `None` if the
+    /// channel is stopped first.
     async fn open(shared: &Arc<ChannelShared>) -> Result<Option<Self>, ApplyError> {
         let mut writer = RowWriter::open(&shared.options).await?;
         if !channel_lock::acquire(&mut writer.connection, shared).await? {

@@ -14,7 +14,7 @@ impl TransactionRate {
         self.counted += more;
     }
 
-    /// Returns the rate since the last reading; 0 at the first reading.
+    /// Returns how many transactions per second were counted since the last call; 0 at the first call.
     pub(super) fn per_second(&mut self, now: Instant) -> f64 {
         let since = self.since.replace(now);
         let counted = std::mem::take(&mut self.counted);

@@ -104,8 +104,8 @@ impl<T: Scheduled> LogRuns<T> {
             self.seal();
         }
         let after = if writeset.barrier {
-            // A barrier runs after all earlier transactions and before all later transactions, so it need not
-            // wait for a particular run.
+            // A barrier transaction runs after all earlier transactions and before all later transactions. So
+            // it need not wait for a particular run of the log.
             0
         } else {
             self.index.add(&writeset.accesses, self.next_run, &mut self.open.touched)

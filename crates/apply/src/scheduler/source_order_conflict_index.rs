@@ -31,21 +31,21 @@ impl ConflictingRuns {
     }
 }
 
-/// The last runs with exclusive access and with shared access.
+/// The last runs of the log with exclusive access, and with shared access, to a key.
 #[derive(Debug, Clone, Copy, Default)]
 struct RunKeys {
     exclusive: Recent,
     shared: Recent,
 }
 
-/// The last runs that accessed an index: single keys of it, or [`WritesetKey::ANY`].
+/// The last runs of the log that accessed an index: single keys of the index, or [`WritesetKey::ANY`].
 #[derive(Debug, Clone, Copy, Default)]
 struct IndexRunKeys {
     some: RunKeys,
     any: RunKeys,
 }
 
-/// The last two runs that accessed a key. Run numbers start at 1; 0 means no run.
+/// The last two runs of the log that accessed a key. Run numbers start at 1; 0 means no run.
 #[derive(Debug, Clone, Copy, Default)]
 struct Recent {
     last: u64,

@@ -82,7 +82,7 @@ fn steps(flavour: Flavour, events: impl IntoIterator<Item = Made>) -> String {
         let inside = matches!(step, Ok(TransactionStep::Begin(_) | TransactionStep::Inside));
         assert!(
             inside == tracker.in_transaction() || (step == Ok(TransactionStep::Outside)),
-            "the step and the tracker disagree after {letters}"
+            "the step that the tracker returned does not match its state after the steps {letters}"
         );
     }
     letters

@@ -379,7 +379,8 @@ fn in_independent_order_returned_transactions_wait_only_for_conflicting_runs() {
     let four = batch(&mut scheduler);
     assert_eq!(four.first.len(), 64);
     scheduler.done(one.id, TIMING);
-    // The second run is held up, the third run yields, and the fourth run reports late.
+    // The second run of the log is held up. The third run commits in part and gives back the rest. The fourth
+    // run does this later.
     scheduler.set_held_up(true);
     scheduler.give_back(
         three.id,

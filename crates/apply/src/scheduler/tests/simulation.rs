@@ -208,7 +208,7 @@ impl<'a> Simulation<'a> {
         running.batch.commit_after.is_none_or(|id| {
             assert!(
                 self.turn < id || self.committed.contains(&id),
-                "commit_after names batch {id:?}, which has not committed"
+                "`commit_after` names batch {id:?}, which has not committed"
             );
             self.turn >= id
         })
@@ -399,6 +399,6 @@ fn simulations_cover_runs_and_yields_in_independent_order() {
     }
     assert!(
         in_turn > 300 && given_back > 100 && cases > 20,
-        "the simulations have too few runs or yields: {in_turn} runs, {given_back} returned transactions, {cases} cases with a yield"
+        "the simulations have too few batches that commit in turn ({in_turn}), too few returned transactions ({given_back}), or too few cases with returned transactions ({cases})"
     );
 }

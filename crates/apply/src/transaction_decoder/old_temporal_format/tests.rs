@@ -166,7 +166,10 @@ fn every_value_is_exact_or_rejected() {
                     let digits = OldTimeDigits::Source(Arc::new(declared(name, source, was_rebuilt)));
                     let set = set_digits(&mut map, &target(&spelled(name, own, layout)), &digits);
                     if let Err(mismatch) = set {
-                        assert_ne!(source, own, "equal digits of {name} were rejected: {mismatch}");
+                        assert_ne!(
+                            source, own,
+                            "equal numbers of fractional digits of {name} were rejected: {mismatch}"
+                        );
                         let both = [format!("{name}({source})"), format!("{name}({own})")];
                         assert!(
                             both.iter().all(|text| mismatch.reason.contains(text)),
