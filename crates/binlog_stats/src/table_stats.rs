@@ -85,8 +85,8 @@ impl TableRegistry {
         let bytes = |mapped: &ActiveTableMap| size_of::<ActiveTableMap>() + 2 * mapped.body.len();
         if self.mapped_bytes + bytes(&mapped) > MAPPED_BYTES_MAX {
             // Forgetting all table maps is safe: a statement writes its table maps before its rows, so they
-            // are read again before they are needed. The exception is a join of tables whose maps alone need
-            // this much memory.
+            // are read again before they are needed. The exception is a statement with so many tables that
+            // their maps alone exceed the limit.
             self.forget_maps();
         }
         self.mapped_bytes += bytes(&mapped);

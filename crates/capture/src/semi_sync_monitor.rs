@@ -86,8 +86,8 @@ impl fmt::Display for SemiSyncAlarm {
 
 /// The shortest semi-sync timeout that raises no alarm. It is long enough for a restart of this process or
 /// its machine, after which the capture sends ACKs again. A failover needs a longer timeout
-/// (docs/reference/lossless.md): there the ackers do not return, and the old primary must wait until an
-/// operator has acted.
+/// (docs/reference/lossless.md): in a failover the ackers do not return, and the old primary must wait until
+/// an operator has acted.
 pub const ALARM_TIMEOUT_MIN: Duration = Duration::from_secs(600);
 
 /// Returns the alarms that the sample `now` raises. `before` is the previous sample.

@@ -2,9 +2,9 @@
 //!
 //! A replica queries its source's time once, when it connects. From then on it computes
 //! `Seconds_Behind_Source` as the age of each event minus the difference between the two clocks. The binlog
-//! server must not answer with this machine's time: this clock may differ from the source's, and it may be
-//! set later. The replica would then show a wrong lag until it connects again. So the capture queries the
-//! source's time. Between two queries, it adds the time of a monotonic clock.
+//! server must not answer with this machine's time: the clock of this machine may differ from the source's
+//! clock, and an operator may set it later. The replica would then show a wrong lag until it connects again.
+//! So the capture queries the source's time. Between two queries, it adds the time of a monotonic clock.
 
 /// The smallest jump of the source's clock that is reported, in microseconds. If the source's answer differs
 /// from the predicted time by more than this, clients must query the time again. A clock that a time daemon

@@ -22,8 +22,8 @@ server_section! {
         /// Which GTIDs the transactions get on the target.
         #[serde(default)]
         pub gtid: GtidMode,
-        /// What to do with a `CREATE TABLE` if the target already has the table, and with a `DROP TABLE` if
-        /// it does not.
+        /// What to do with a `CREATE TABLE` of a table that the target already has, and with a `DROP TABLE`
+        /// of a table that the target does not have.
         #[serde(default)]
         pub ddl_exec_mode: DdlExecMode,
         /// Where a channel that is new on its target starts in the log.
@@ -43,7 +43,7 @@ server_section! {
         /// held in memory.
         #[serde(default = "default_transaction_bytes_max")]
         pub transaction_bytes_max: u64,
-        /// How long after its commit on the source a transaction is applied, in seconds.
+        /// The delay from the commit of a transaction on the source until the channel applies it, in seconds.
         #[serde(default)]
         pub delay_seconds: u64,
         /// Which server's table definition gives the precision of MariaDB's temporal columns in the format

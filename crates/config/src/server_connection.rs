@@ -77,8 +77,8 @@ macro_rules! server_section {
             /// Option file with a `[client]` group that has the user and password; relative to the
             /// configuration file.
             pub defaults_file: Option<std::path::PathBuf>,
-            /// How the connection is encrypted. If absent, the option file decides; without a setting there,
-            /// `preferred`.
+            /// How the connection is encrypted. If absent, the setting in the option file is used; if that is
+            /// absent too, `preferred` is used.
             pub tls: Option<$crate::TlsConfig>,
             /// PEM file of the certificate authorities that may have signed the server's certificate.
             pub tls_ca: Option<std::path::PathBuf>,

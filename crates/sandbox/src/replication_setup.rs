@@ -236,7 +236,7 @@ pub(crate) fn manager_account_statements(flavour: Flavour, is_read_only: bool) -
 }
 
 /// Semi-sync status of a source, for tests. It does not use `tailwater_session::semi_sync`, because tests
-/// compare the results of that module with it.
+/// compare the results of that module with this status.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SemiSyncStatus {
     /// Whether commits wait for ACKs now.

@@ -102,7 +102,7 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// Creates an empty list of reports. They are also appended to the file `path`, if one is given.
+    /// Creates an empty list of reports. If `path` is given, each added report is also appended to that file.
     pub fn new(path: Option<&Path>) -> Self {
         Self { path: path.map(Path::to_owned), files: Vec::new() }
     }

@@ -26,7 +26,7 @@ impl From<Exit> for ExitCode {
 }
 
 /// The exit code of `tailwater run` for a configuration that it refuses: `EX_CONFIG` of sysexits.h, which
-/// systemd prints as `78/CONFIG`. The unit does not start the daemon again after it.
+/// systemd prints as `78/CONFIG`. After this exit code, the systemd unit does not start the daemon again.
 const CONFIGURATION_REFUSED: u8 = 78;
 
 /// Returns the exit code for an error: 78 if the daemon refuses its configuration, otherwise 1.

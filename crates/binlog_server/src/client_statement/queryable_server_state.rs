@@ -131,8 +131,8 @@ pub struct ProcessView {
 pub struct ReceiverView {
     /// Whether the stream from the source is open.
     pub streaming: bool,
-    /// Whether the capture tries to open the stream. If it is neither streaming nor connecting, it was
-    /// stopped or has failed.
+    /// Whether the capture tries to open the stream. If the capture is neither streaming nor connecting, the
+    /// capture was stopped or has failed.
     pub connecting: bool,
     /// The state of the capture as text.
     pub state: String,

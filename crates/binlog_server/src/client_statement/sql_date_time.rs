@@ -29,8 +29,8 @@ pub(super) fn parse_date_time(text: &str) -> Option<u64> {
         return None;
     }
     let mut seconds = days(year, month, day) * 86_400;
-    // Refuse a day that does not exist in its month, such as 31 April: converted back, it becomes another
-    // date.
+    // Refuse a day that does not exist in its month, such as 31 April. The seconds of such a day are those of
+    // another date.
     if civil(seconds / 86_400) != (year, month, day) {
         return None;
     }

@@ -76,8 +76,8 @@ impl RowRepairer<'_> {
         }
     }
 
-    /// Returns the source's row as literals. The inner `None` means that the row does not exist, the outer
-    /// `None` that a value has no literal.
+    /// Returns the source's row as literals. `Some(None)` means that the row does not exist. `None` means
+    /// that a value has no literal.
     async fn on_source(&mut self, key: &[KeyLiteral]) -> Result<Option<RowLiterals>, BulkError> {
         let columns: Vec<_> =
             self.pair.columns.iter().map(|column| column.source.expression.as_str()).collect();

@@ -138,7 +138,7 @@ mod tests {
                 let before = source;
                 source += during;
                 // When the target is read, it has at least the changes that the source had at the first read,
-                // and at most those it has now.
+                // and at most the changes that the source has now.
                 applied = applied.max(before).max(source.saturating_sub(lag));
                 let target = applied;
                 source += later;

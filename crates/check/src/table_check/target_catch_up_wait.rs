@@ -30,8 +30,8 @@ pub enum SyncMethod {
 /// handles cancellation and shows its progress.
 const WAIT_SECONDS: u64 = 2;
 const OTHER_FAMILY: &str = "the servers are of different families (MySQL and MariaDB), whose GTIDs differ";
-/// A condition that is always true. It makes the server log the statement as a row, also with `binlog_format
-/// = MIXED`, because a channel with filters accepts no statements.
+/// A condition that is always true. It makes the server log the statement in row format, also with
+/// `binlog_format = MIXED`, because a channel with filters accepts no statements.
 const LOGGED_AS_ROWS: &str = "UUID() IS NOT NULL";
 const MARK_POLL: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(50)];
 const NO_SUCH_TABLE: u16 = 1146;

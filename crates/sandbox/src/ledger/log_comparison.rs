@@ -206,8 +206,8 @@ pub struct LedgerReport {
 }
 
 impl LedgerReport {
-    /// Whether the log has each acknowledged transaction completely, once and in order, and no transaction
-    /// that was not committed.
+    /// Whether the log has each acknowledged transaction completely, once and in order, and has neither
+    /// failed nor unidentified transactions.
     pub fn is_ok(&self) -> bool {
         self.missing_in_log.is_empty()
             && self.duplicated.is_empty()

@@ -29,8 +29,9 @@ pub struct JobId {
 
 #[derive(Debug, Clone, Args)]
 pub struct DaemonArgs {
-    /// Daemon that lists this command as a job: auto, none, or the path of its control socket. auto: the
-    /// daemon of the configuration, if one is given, else of /etc/tailwater/tailwater.toml, if it runs.
+    /// Daemon that lists this command as a job: auto, none, or the path of the daemon's control socket. auto
+    /// means the daemon of the configuration file of this command, or else the daemon of
+    /// /etc/tailwater/tailwater.toml. If that daemon does not run, auto means none.
     #[arg(long, value_name = "auto|none|SOCKET", default_value = "auto")]
     pub daemon: JobDaemon,
 }

@@ -100,8 +100,8 @@ impl BinlogFile {
             return broken(format!("the event header has an impossible length: {length} bytes"));
         }
         let body = length.saturating_sub(EVENT_HEADER_BYTES as u64);
-        // The buffer grows with the bytes that are read. The length in the header may be wrong, so it is not
-        // allocated in advance.
+        // The buffer grows with the bytes that are read. The length in the header may be wrong, so no memory
+        // of that length is allocated in advance.
         let read = self.fill(event, body)?;
         if read < body {
             return broken(format!("the event is cut short: {read} of {body} bytes after its header"));

@@ -101,7 +101,7 @@ impl JobRun {
     }
 
     /// Runs `work`, and reports the progress that `update` returns. `update` gets the time since the start of
-    /// the work, and `None` after its end, when it must show nothing more.
+    /// the work. After the end of the work, `update` gets `None` and must show nothing more.
     ///
     /// # Errors
     /// Errors of the work, or of `update`.

@@ -111,7 +111,7 @@ fn write_report(report: &LoadReport, seconds: f64, output: Output) -> io::Result
     Ok(())
 }
 
-/// Whether the error is a refusal: nothing was changed because it would be unsafe.
+/// Whether the error is a refusal: nothing was changed, because a change would be unsafe.
 pub(super) fn is_refusal(error: &BulkError) -> bool {
     matches!(
         error,

@@ -253,8 +253,8 @@ impl<'a> LogPrinter<'a> {
                         format!("cannot read the event at {}:{offset}", source_file(lookahead))
                     });
                 }
-                // The transaction may change the table, so it is printed. The printer reports what is wrong
-                // with the event.
+                // The event cannot be decoded, so the transaction may change the table and is printed. The
+                // printer reports what is wrong with the event.
                 is_unknown = true;
             }
         }

@@ -481,7 +481,7 @@ impl Round<'_> {
         let Some(workload) = &self.workload else { return Ok(()) };
         let acknowledged = || workload.counters().snapshot().acknowledged;
         // Answers to earlier commits may still be on their way to the clients, so the counter may still grow
-        // for a moment. It would not stop if new commits were acknowledged.
+        // for a moment. If new commits were acknowledged, the counter would not stop growing.
         let deadline = Instant::now() + PATIENCE;
         let mut before = acknowledged();
         loop {

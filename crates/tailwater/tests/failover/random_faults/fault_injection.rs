@@ -177,8 +177,8 @@ impl Cluster {
     }
 
     /// Waits until a frozen primary is replaced, then lets it continue. The manager does not replace a
-    /// MariaDB server that might accept commits without ACKs after a restart. It cannot check that setting
-    /// while the server is frozen.
+    /// MariaDB server that might accept commits without ACKs after a restart. While the server is frozen, the
+    /// manager cannot check whether the server would do so.
     async fn frozen_until_replaced(&mut self, leader: &str, random: &mut StdRng) -> Result<String> {
         let waits = self.report().await.and_then(|report| report.waits_after_restart).unwrap_or(false);
         let patience = if waits { REPLACED } else { PERHAPS_REPLACED };

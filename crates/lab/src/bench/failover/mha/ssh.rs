@@ -1,5 +1,5 @@
-//! An SSH server on loopback with its own keys. MHA needs it, because it runs its programs on the servers'
-//! machines by SSH.
+//! An SSH server on loopback with its own keys. MHA needs an SSH server, because MHA runs its programs on the
+//! machines of the database servers by SSH.
 
 use std::ffi::OsString;
 use std::fmt::Write;
