@@ -62,7 +62,7 @@ impl BearerToken {
             .map_err(|error| ConfigError::of_file(path, format!("the token cannot be read: {error}")))?;
         Self::of(&text).ok_or_else(|| {
             let message = format!(
-                "its first line must be a token of at least {CHARACTERS_MIN} letters, digits and signs, without a space; \
+                "the first line must be a token of at least {CHARACTERS_MIN} letters, digits and signs, without a space; \
                  `openssl rand -hex 32` creates one"
             );
             ConfigError::of_file(path, message)
@@ -102,7 +102,10 @@ mod tests {
     fn the_whole_token_is_compared() {
         let secret = BearerToken::of("0123456789abcdef\n").expect("a valid token");
         assert!(secret.is_in(b"Bearer 0123456789abcdef"));
-        assert!(secret.is_in(b"bearer 0123456789abcdef"), "a scheme in lower case was not accepted");
+        assert!(
+            secret.is_in(b"bearer 0123456789abcdef"),
+            "a header with the scheme in lower case was not accepted"
+        );
         assert!(secret.is_in(secret.bearer().as_bytes()));
         for wrong in
             ["Bearer 0123456789abcdee", "Bearer 0123456789abcde", "Bearer ", "", "Basic 0123456789abcdef"]

@@ -251,7 +251,7 @@ fn log(report: &ReloadReport) {
         warn!("reload: these settings need a restart of the daemon: {}", joined(&report.needs_restart));
     }
     for failure in &report.failed {
-        error!("reload: {} not applied: {}", joined(&failure.settings), failure.message);
+        error!("reload: the settings {} were not applied: {}", joined(&failure.settings), failure.message);
     }
 }
 
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn the_documentation_lists_the_live_settings() {
         let page = include_str!("../../../docs/reference/config.md");
-        let (_, section) = page.split_once("## Reload").expect("a section about reloads");
+        let (_, section) = page.split_once("## Reload").expect("the page has a section about reloads");
         for (of, key) in LIVE_SETTINGS {
             let named = if key == "*" { format!("`[{of}]`") } else { format!("`{key}`") };
             assert!(section.contains(&named), "{named} is not documented");

@@ -127,7 +127,7 @@ impl Control {
     /// Executes a command.
     ///
     /// # Errors
-    /// [`CommandError`] if the command was not executed, or if that is not known.
+    /// [`CommandError`] if the command was not executed, or if it is unknown whether it was executed.
     pub async fn execute(&self, command: ControlCommand) -> Result<ControlAnswer, CommandError> {
         command_dispatch::execute(self, command).await
     }
@@ -186,8 +186,8 @@ impl Control {
         }
     }
 
-    /// The segments of a source's log, the oldest first, with archived ones that this machine no longer has;
-    /// `None` if there is no such source. Blocks, because it may query the archive.
+    /// The segments of a source's log, the oldest first, with archived segments that this machine no longer
+    /// has; `None` if there is no such source. Blocks, because it may query the archive.
     pub fn segments(&self, source: &str) -> Option<Vec<SegmentSnapshot>> {
         let log = &self.state.sources.get(source)?.log;
         let folder = log.path();

@@ -315,7 +315,7 @@ async fn supervise(
                     warn!(
                         source = name,
                         code = error.code(),
-                        "this source is no longer captured; the other sources still are"
+                        "this source is no longer captured; the other sources are still captured"
                     );
                 }
                 let error = anyhow::Error::new(error).context(format!("source {name}"));

@@ -303,7 +303,7 @@ mod tests {
                 tls,
                 tls_ca: Some(Path::new("ca.pem")),
             };
-            assert_eq!(connect_options(server).unwrap().tls.mode, mode, "wrong TLS mode for {tls:?}");
+            assert_eq!(connect_options(server).unwrap().tls.mode, mode, "the TLS mode is wrong for {tls:?}");
         }
     }
 }

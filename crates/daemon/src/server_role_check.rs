@@ -110,7 +110,7 @@ fn is_named(one: &ServerSnapshot, server: &str) -> bool {
     one.name == server || one.name.strip_prefix("channel ") == Some(server)
 }
 
-/// Returns whether clients may write to `server`, or the reason why they may not.
+/// Returns whether clients may write to `server`, or the reason why clients may not write to it.
 fn primary(
     followed: &FollowedServer,
     server: &str,
@@ -138,9 +138,9 @@ fn fresh(probe: Option<&WritableProbe>, stale_after_ms: u64) -> Result<&Writable
     Ok(probe)
 }
 
-/// Returns the lag of `server` in seconds if clients may read from it, or the reason why they may not.
-/// `silent_ms` returns the milliseconds since a relay last received something from the primary, heartbeats
-/// included; `None` if the relay never received anything.
+/// Returns the lag of `server` in seconds if clients may read from it, or the reason why clients may not read
+/// from it. `silent_ms` returns the milliseconds since a relay last received something from the primary,
+/// heartbeats included; `None` if the relay never received anything.
 ///
 /// The lags along the path from the primary are added up. A replica of a stopped replica would otherwise show
 /// no lag.

@@ -11,7 +11,7 @@ use tailwater_tables::journal_file;
 use tailwater_tables::schema::TableName;
 use tailwater_tables::schema::statement_splitter::{self, StatementSplitter};
 
-/// Maximum size of a statement in bytes; the splitter refuses a longer one.
+/// Maximum size of a statement in bytes; the splitter refuses longer statements.
 const STATEMENT_BYTES_MAX: usize = 4096;
 
 /// What a parser returns for input that arrives in pieces.

@@ -425,7 +425,7 @@ async fn an_interrupted_dump_resumes(kind: ServerKind) -> Result<()> {
         for chunk in manifest.tables.iter().flat_map(|entry| &entry.chunks) {
             let Some(written) = chunk.written else { continue };
             let first = finished.entry(chunk.file.clone()).or_insert(written);
-            ensure!(*first == written, "{} was dumped again", chunk.file);
+            ensure!(*first == written, "the file {} was dumped again", chunk.file);
         }
         match outcome {
             Ok(report) => break report.manifest,

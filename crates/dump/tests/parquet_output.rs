@@ -297,7 +297,7 @@ async fn row_groups_are_limited_by_bytes(kind: ServerKind) -> Result<()> {
         let wanted = [same(1), same(20_000_000), same(17_000_000), same(1), None];
         ensure!(
             values == wanted[..values.len()] && values.len() as u64 == entry.rows,
-            "the values in the file differ: {values:?}"
+            "the values in the file differ from the expected values: {values:?}"
         );
     }
     Ok(())
@@ -318,7 +318,7 @@ async fn a_changed_file_is_dumped_again(kind: ServerKind) -> Result<()> {
     let options = DumpOptions { chunk_rows_max: 2, ..options(&source) };
     let whole = dumped(&source, folder, options.clone()).await?;
     // Changes the folder as if the dump had been killed right after the last chunk: the journal records the
-    // chunk, but the manifest does not.
+    // chunk, but the manifest does not contain it.
     let interrupt = |manifest: &Manifest| -> Result<String> {
         let mut manifest = manifest.clone();
         manifest.finished_at = None;

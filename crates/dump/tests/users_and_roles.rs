@@ -80,7 +80,7 @@ async fn accounts_are_loaded_and_existing_accounts_stay(kind: ServerKind) -> Res
     for account in accounts {
         for file in [&account.file, &account.grants_file] {
             let mode = std::fs::metadata(folder.path().join(file))?.permissions().mode();
-            ensure!(mode & 0o777 == 0o600, "{file} can be read by others, its mode is {mode:o}");
+            ensure!(mode & 0o777 == 0o600, "other users can read {file}: its mode is {mode:o}");
         }
     }
 

@@ -391,7 +391,7 @@ fn for_seeds(count: u64, check: impl Fn(u64) + std::panic::RefUnwindSafe) {
     };
     for seed in seeds {
         if let Err(panic) = std::panic::catch_unwind(|| check(seed)) {
-            eprintln!("failed with seed {seed}; replay with TAILWATER_SEED={seed}");
+            eprintln!("the check failed with seed {seed}; replay with TAILWATER_SEED={seed}");
             std::panic::resume_unwind(panic);
         }
     }
@@ -510,7 +510,7 @@ fn bit_rot_is_reported_or_harmless_and_never_removes_durable_transactions() {
                     "opening the log has changed a damaged segment"
                 );
             }
-            Err(error) => panic!("unexpected error {}: {error}", error.code()),
+            Err(error) => panic!("the log returned an unexpected error, {}: {error}", error.code()),
             // Only one bit is not covered by checksums: the "in use" flag in the format description event.
             Ok(writer) => {
                 let recovery = writer.recovery();

@@ -121,8 +121,8 @@ impl Framing {
             flags: EntryFlags::default(),
         };
         let open = match step {
-            // An event that does not belong to a transaction may occur inside one. It then becomes part of
-            // the transaction's entry.
+            // An event that does not belong to a transaction may occur inside a transaction. The event then
+            // becomes part of the transaction's entry.
             TransactionStep::Outside | TransactionStep::Inside | TransactionStep::End
                 if self.open.is_some() =>
             {

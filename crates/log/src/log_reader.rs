@@ -1,5 +1,5 @@
-//! Reads whole transactions from the log. A reader sees only durable bytes, unless it requests bytes that are
-//! written but not durable yet.
+//! Reads whole transactions from the log. A reader sees only durable bytes. On request, it also sees bytes
+//! that are written but not durable yet.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;

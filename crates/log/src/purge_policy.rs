@@ -175,7 +175,7 @@ impl SegmentInventory {
     }
 }
 
-/// Purges the oldest sealed segments that exceed the configured limits, unless a reader needs them.
+/// Purges the oldest sealed segments that exceed the configured limits and that no reader needs.
 pub(crate) fn purge(shared: &LogShared, retention: Retention, now: SystemTime) -> Result<Purge, LogError> {
     let mut inventory = inventory(shared);
     let archived = shared.archive.is_some();
@@ -235,7 +235,8 @@ pub(crate) fn check_complete(
     if let Some(segment) = plan.not_archived {
         return still_needed(
             segment,
-            "the segment is not archived yet: wait until it is, or run `tailwater log archive`".into(),
+            "the segment is not archived yet: wait until it is archived, or run `tailwater log archive`"
+                .into(),
         );
     }
     let is_pinning = |pin: &&ReaderPin| Some(&pin.name) == plan.pinned_by.as_ref();

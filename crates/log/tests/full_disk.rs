@@ -1,5 +1,5 @@
-//! Tests with a full disk: a file size limit, which needs no privileges, and a small file system if the test
-//! can mount one.
+//! Tests with a full disk: a file size limit, which needs no privileges, and a small file system, if the test
+//! may mount file systems.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -32,7 +32,11 @@ fn fill(directory: &Path) {
         }
         assert!(durable < 10_000, "no operation failed although the disk space is limited");
     };
-    assert!(matches!(error, LogError::DiskFull { .. }), "unexpected error {}: {error}", error.code());
+    assert!(
+        matches!(error, LogError::DiskFull { .. }),
+        "the log returned an unexpected error, {}: {error}",
+        error.code()
+    );
     assert!(
         error.to_string().contains("disk full") && error.to_string().contains("make room"),
         "unexpected error: {error}"

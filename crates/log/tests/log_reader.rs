@@ -1,4 +1,4 @@
-//! Readers see only whole and durable transactions, in the writer's process and in others.
+//! Readers see only whole and durable transactions, in the writer's process and in other processes.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Tests that `verify` finds every fault in a log, and reports nothing that is not a fault.
+//! Tests that `verify` finds every fault in a log, and reports only faults.
 
 use std::fs;
 use std::path::Path;

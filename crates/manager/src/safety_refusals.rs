@@ -45,7 +45,7 @@ pub enum SafetyRefusal {
     },
     /// The old primary may acknowledge further commits.
     #[error(
-        "{primary} may acknowledge further commits: {reason}; stop it, or configure a fence hook that does"
+        "{primary} may acknowledge further commits: {reason}; stop the server, or configure a fence hook that stops it"
     )]
     Unfenced {
         /// The old primary.
@@ -55,7 +55,7 @@ pub enum SafetyRefusal {
     },
     /// The logs of two ackers contradict each other.
     #[error(
-        "the logs of {one} and {other} each hold what the other lacks: {detail}; find out which log is correct"
+        "the logs of {one} and {other} each hold transactions that the other log lacks: {detail}; find out which log is correct"
     )]
     Diverged {
         /// The first of the two ackers.
@@ -142,8 +142,8 @@ pub enum SafetyRefusal {
     },
     /// A former primary may have transactions that no other server has.
     #[error(
-        "{server} may hold acknowledged commits that no other server has, so it does not rejoin automatically: {reason}; list them \
-         (`tailwater rejoin --dry-run`), save those that are needed, and run `tailwater rejoin`"
+        "{server} may hold acknowledged commits that no other server has, so it does not rejoin automatically: {reason}; list \
+         these commits (`tailwater rejoin --dry-run`), save the commits that are needed, and run `tailwater rejoin`"
     )]
     #[serde(rename = "not_brought_back", alias = "rejoin_unsafe")]
     RejoinUnsafe {

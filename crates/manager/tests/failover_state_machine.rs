@@ -658,9 +658,9 @@ fn cases() -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
-    /// Whatever fails, there are never two primaries that acknowledge, and no new primary lacks an
-    /// acknowledged transaction. Each failover ends with an outcome, and the cluster is in the
-    /// state that this outcome describes.
+    /// Whatever fails, there are never two primaries that acknowledge, and every new primary has all
+    /// acknowledged transactions. Each failover ends with an outcome, and the cluster is in the state that
+    /// this outcome describes.
     #[test]
     fn with_any_faults_there_is_at_most_one_primary_and_the_outcome_is_true(
         ackers in prop::collection::vec(0u64..12, 1..4),

@@ -420,8 +420,8 @@ impl Explorer {
         world.acknowledged = world.acknowledged.max(acked.min(world.written));
     }
 
-    /// Sorts the ackers. They differ only in their names, so states that differ only in their order count as
-    /// one. The states must stay separate if the policies refer to ackers by name.
+    /// Sorts the ackers. They differ only in their names, so states that differ only in the order of the
+    /// ackers count as the same state. The states must stay separate if the policies refer to ackers by name.
     fn normal(&self, mut world: World) -> World {
         if self.setup.changes == 0 {
             world.ackers[..self.setup.ackers].sort_unstable();

@@ -322,7 +322,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
     /// Whatever is down, dies or is not observed: only the primary may get as many relays as commits need. If
-    /// all relays are observed and no failover or switchover is unfinished, all of them follow the primary
+    /// all relays are observed and every failover and switchover is finished, all relays follow the primary
     /// afterwards.
     #[test]
     fn a_reconciliation_never_gives_a_former_primary_enough_ackers_to_commit(

@@ -103,7 +103,7 @@ async fn stop_replication(connection: &mut Connection) -> Result<(), RejoinError
 /// semi-sync ACK come last.
 ///
 /// In MariaDB one connection waits for the ACK of a whole commit group. If it is killed, its wait ends, and
-/// the other connections of the group get an OK, unless these connections are already shut.
+/// those other connections of the group that are still open get an OK.
 fn clients(list: &QueryResult, ours: &[u64]) -> Vec<u64> {
     let is_client = |row: &&tailwater_session::TextRow| {
         let user = row.get_str(1).unwrap_or_default();

@@ -95,7 +95,7 @@ impl RejoinRecord {
             RejoinStep::Started | RejoinStep::GtidsSet => Ok(RejoinResume::FromStart),
             RejoinStep::Undone | RejoinStep::Reapplied => Err(RejoinError::Impossible {
                 reason: format!(
-                    "a rejoin was interrupted when the server had {}, and now it has {now}: it was written to since; \
+                    "a rejoin was interrupted when the server had {}, and now it has {now}: a client has written to the server since; \
                      copy the server from scratch (--copy)",
                     self.had
                 ),

@@ -344,7 +344,8 @@ async fn a_rejoin_that_was_interrupted_undoes_nothing_twice(kind: ServerKind) ->
         .await
         .expect_err("a rejoin must be refused after a client has written");
     ensure!(
-        refused.code() == "TW-APP-0041" && refused.to_string().contains("it was written to since"),
+        refused.code() == "TW-APP-0041"
+            && refused.to_string().contains("a client has written to the server since"),
         "the rejoin was refused with the wrong error: {refused}"
     );
     Ok(())

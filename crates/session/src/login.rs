@@ -187,7 +187,7 @@ impl ClientAuthentication<'_> {
 
     fn check_clear_password(&self, private: bool) -> Result<(), SessionError> {
         let reason = if !private {
-            "without TLS, others could read the password; use TLS"
+            "without TLS, other users of the network could read the password; use TLS"
         } else if !self.options.clear_password_allowed {
             "set enable-cleartext-plugin if this account needs it and TLS verifies the server's certificate"
         } else {
@@ -282,8 +282,10 @@ impl ClientAuthentication<'_> {
                 Err(source) => Err(SessionError::Protocol { doing: LOGGING_IN, source }),
             },
             _ => {
-                let source =
-                    WireError::malformed("server's public key", "the server sent another packet instead");
+                let source = WireError::malformed(
+                    "server's public key",
+                    "the server sent another packet instead of the key",
+                );
                 Err(SessionError::Protocol { doing: LOGGING_IN, source })
             }
         }

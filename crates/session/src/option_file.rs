@@ -165,7 +165,8 @@ fn read_text(file: &Path) -> Result<String, SessionError> {
     let metadata = open.metadata().map_err(|error| failed(error.to_string()))?;
     if metadata.permissions().mode() & 0o002 != 0 {
         return Err(failed(
-            "all users may write to it, so it is not trusted; run chmod o-w on it".to_owned(),
+            "all users may write to this file, so Tailwater does not trust it; run chmod o-w on the file"
+                .to_owned(),
         ));
     }
     let mut bytes = Vec::new();

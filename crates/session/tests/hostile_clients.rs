@@ -275,7 +275,7 @@ async fn clients_above_the_limits_are_refused() -> Result<()> {
         drop(logged_in);
     }
 
-    // With too many new connections in a second, the server accepts only the first ones.
+    // With too many new connections in a second, the server accepts only the first of these connections.
     let mut server = options(Flavour::MySql);
     server.limits.connections_per_second_max = 1;
     let served = Served::start(server).await?;

@@ -135,7 +135,7 @@ async fn the_user_of_the_operating_system_logs_in_through_the_socket(kind: Serve
     let account = connection.query("SELECT CURRENT_USER()").await?;
     ensure!(
         account.scalar() == Some(&format!("{user}@localhost")),
-        "logged in to another account: {account:?}"
+        "the client logged in to another account: {account:?}"
     );
     let options = ConnectOptions { user: "sys".to_owned(), ..server.connect_options() };
     let error = Connection::connect(&options)

@@ -107,7 +107,7 @@ fn sizes() -> Vec<usize> {
 }
 
 /// Whether the event with this index requests an acknowledgement. After each such event comes a small event
-/// that does not request one.
+/// that requests no acknowledgement.
 fn wants_ack(index: usize) -> bool {
     !index.is_multiple_of(3)
 }

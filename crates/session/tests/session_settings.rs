@@ -99,7 +99,7 @@ async fn unusual_global_settings_do_not_reach_a_session(kind: ServerKind) -> Res
         );
         ensure!(
             is != *was || is_asked_for || has_no_global || is_ignored,
-            "the variable {} has the value {is}, not the unusual one",
+            "the variable {} has the value {is}, not the unusual value",
             setting.name
         );
     }

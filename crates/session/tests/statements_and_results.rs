@@ -134,7 +134,7 @@ async fn many_statements_run_in_one_packet(kind: ServerKind) -> Result<()> {
         error.server_error().map(|error| error.number) == Some(1062),
         "the statement failed with an unexpected error: {error}"
     );
-    // If there are more results than expected, the client reads and discards the further ones.
+    // If there are more results than expected, the client reads and discards the further results.
     connection.execute_all(b"DO 1;DO 2;DO 3", 2).await?;
     ensure!(connection.query("SELECT COUNT(*) FROM many.t").await?.scalar() == Some("3"));
     let rows = connection

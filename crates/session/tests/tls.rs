@@ -128,7 +128,7 @@ async fn tls_modes_work_with_the_certificates_of_mysql() -> Result<()> {
     let error = Connection::connect(&with_cert)
         .await
         .err()
-        .context("a user that requires a client certificate connected without one")?;
+        .context("a user that requires a client certificate connected without a certificate")?;
     ensure!(
         matches!(error, SessionError::Denied { .. }),
         "the connection failed with an unexpected error: {error}"

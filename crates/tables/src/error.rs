@@ -13,7 +13,7 @@ pub enum ResumeHint {
     /// The user continues with --resume, and finished work is kept.
     Resume,
     /// The user starts again with --restart: all data must come from one point in time, and the finished part
-    /// comes from an earlier one.
+    /// comes from an earlier point in time.
     Restart,
 }
 
@@ -407,7 +407,7 @@ pub enum BulkError {
     },
     /// The target lacks the storage engine of a table.
     #[error(
-        "{server} has no engine {engine}, which {table} needs: install it there, omit the table, or change its engine in \
+        "{server} has no engine {engine}, which {table} needs: install the engine there, omit the table, or change its engine in \
          {}. Nothing was changed",
         path.display()
     )]

@@ -206,7 +206,7 @@ async fn check_case(connection: &mut Connection, case: &Case) -> Result<()> {
     let (seen, chunks) = read_chunks(connection, case.name).await?;
     ensure!(
         seen == (0..u64::from(*rows)).collect::<Vec<_>>(),
-        "the {chunks} chunks do not have each row once: {seen:?}"
+        "the {chunks} chunks do not have each row exactly once: {seen:?}"
     );
     ensure!(
         (chunks > 2) == case.many || case.rows == 0,

@@ -108,7 +108,7 @@ pub struct ServerState {
     /// MariaDB.
     pub purged: Option<GtidSet>,
     /// The MariaDB variable `gtid_binlog_state`: all transactions that the binlog has ever contained. `None`
-    /// for MySQL, where `executed` contains the same.
+    /// for MySQL, where `executed` contains the same transactions.
     pub binlog_state: Option<GtidSet>,
     /// Whether the server writes a binlog.
     pub log_bin: bool,

@@ -91,8 +91,8 @@ pub struct ClusterReport {
     /// What a failover could prove about acknowledged commits, as text; absent if the primary was never
     /// probed.
     pub lossless: Option<String>,
-    /// Whether commits on the primary also wait for ACKs after a restart of the primary. If they do not, only
-    /// a fence hook makes it safe to replace the primary.
+    /// Whether commits on the primary also wait for ACKs after a restart of the primary. If commits do not
+    /// wait then, only a fence hook makes it safe to replace the primary.
     pub waits_after_restart: Option<bool>,
     /// The name of the failover or switchover that is in progress, or else of the last one.
     pub run: Option<String>,

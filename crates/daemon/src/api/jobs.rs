@@ -300,7 +300,7 @@ pub struct JobCaller {
 /// The answer to a [`JobRequest`].
 #[derive(Debug, Clone)]
 pub enum JobAnswer {
-    /// The running jobs and the last ended ones, the newest first.
+    /// The running jobs and the jobs that ended last, the newest first.
     List(Vec<Job>),
     /// A job.
     Details(Box<JobDetails>),

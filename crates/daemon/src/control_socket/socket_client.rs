@@ -59,7 +59,7 @@ pub enum ControlError {
     },
     /// Another daemon uses the log's folder.
     #[error(
-        "the log's folder {} is in use by {holder}, another `tailwater run`; stop that, or give log.directory another folder",
+        "the log's folder {} is in use by {holder}, another `tailwater run`; stop that process, or set log.directory to another folder",
         directory.display()
     )]
     DirectoryInUse {
@@ -178,7 +178,10 @@ pub async fn pause_channel(socket: &Path, channel: &str) -> anyhow::Result<Pause
     let mut line = Vec::new();
     while !line.ends_with(b"\n") {
         let chunk = chunk_of(&mut response, socket).await?;
-        line.extend_from_slice(&chunk.ok_or_else(|| unclear("it has ended early".to_owned()))?);
+        line.extend_from_slice(
+            &chunk
+                .ok_or_else(|| unclear("the answer ended before its first line was complete".to_owned()))?,
+        );
         ensure!(line.len() <= RESPONSE_BYTES_MAX, unclear(too_long("the response", RESPONSE_BYTES_MAX)));
     }
     let status = serde_json::from_slice(&line).map_err(|error| unclear(error.to_string()))?;
@@ -350,7 +353,7 @@ mod tests {
             assert_eq!(
                 page.matches(&format!("\n| {} | ", error.code())).count(),
                 1,
-                "errors.md does not list the code once: {error}"
+                "errors.md does not list the code exactly once: {error}"
             );
         }
         assert_eq!(
@@ -368,14 +371,14 @@ mod tests {
         let absent = list().await.expect_err("no daemon listens");
         assert!(
             matches!(absent.downcast_ref(), Some(ControlError::NoDaemon { .. })),
-            "the missing daemon is reported otherwise: {absent:#}"
+            "the error for a missing daemon is wrong: {absent:#}"
         );
         // The listener accepts no connection: connections wait until the backlog is full.
         let listener = UnixListener::bind(&socket)?;
         rustix::net::listen(&listener, 1)?;
         for _ in 0..4 {
             let asked = list().await.expect_err("the daemon does not answer");
-            assert!(is_silent(&asked), "the silent daemon is reported otherwise: {asked:#}");
+            assert!(is_silent(&asked), "the error for a silent daemon is wrong: {asked:#}");
         }
         Ok(())
     }

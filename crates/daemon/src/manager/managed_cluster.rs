@@ -102,7 +102,7 @@ pub struct ManagedCluster<H> {
     analysis: Mutex<AnalysisSettings>,
     clock: ManagerClock,
     watched: Mutex<Watched>,
-    /// The failover or switchover in progress, or else the last one.
+    /// The failover or switchover in progress. If there is none, the last failover or switchover.
     run: Mutex<Option<Run>>,
     /// The task that finishes the actions that the last failover or switchover did not complete. It is
     /// cancelled before another failover or switchover begins, because the new failover or switchover may

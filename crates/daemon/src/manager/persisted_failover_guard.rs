@@ -337,7 +337,7 @@ mod tests {
     async fn until(what: &str, is_so: impl Fn() -> bool) {
         let started = std::time::Instant::now();
         while !is_so() {
-            assert!(started.elapsed() < PATIENCE, "not reached in time: {what}");
+            assert!(started.elapsed() < PATIENCE, "this state was not reached in time: {what}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

@@ -92,7 +92,7 @@ impl RejoinJobs {
         warn!(source, server, "an operator has cancelled the rejoin; `tailwater rejoin` resumes it");
         if let Some(job) = self.jobs.remove(server).and_then(|listed| listed.job) {
             let text = format!(
-                "`tailwater rejoin` of {server} resumes the rejoin; so does the daemon after a restart"
+                "`tailwater rejoin` of {server} resumes the rejoin; the daemon also resumes it after a restart"
             );
             job.end(JobOutcome::Cancelled, None, Some(text));
         }

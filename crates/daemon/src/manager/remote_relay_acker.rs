@@ -56,8 +56,8 @@ impl RemoteRelay {
         let secret = BearerToken::read(&config.token_file).with_context(named)?;
         let mut authorization = HeaderValue::from_str(&secret.bearer()).with_context(named)?;
         authorization.set_sensitive(true);
-        // Installing a cryptography provider fails if the process already has one; then the client uses that
-        // one.
+        // If the process already has a cryptography provider, installing another one fails, and the client
+        // uses the installed one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut client = Client::builder()
             .connect_timeout(Duration::from_millis(config.connect_timeout_ms))

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The time between two kept samples.
 const STEP: Duration = Duration::from_secs(60);
 
-/// How many samples are kept besides the newest one. They cover an hour.
+/// How many samples are kept besides the newest sample. These samples cover an hour.
 const SAMPLES_MAX: usize = 60;
 
 /// Samples of the free space.

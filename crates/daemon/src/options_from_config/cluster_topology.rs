@@ -135,8 +135,8 @@ impl ClusterWiring {
         target.is_some_and(|target| target.address == self.plan.primary.address)
     }
 
-    /// Returns the same cluster with another server as primary. If the cluster has no server of that name, it
-    /// is unchanged.
+    /// Returns the same cluster with another server as primary. If the cluster has no server of that name,
+    /// its primary stays.
     pub fn with_primary(&self, server: &str) -> Self {
         let mut changed = self.clone();
         // The call fails only for an unknown name, and then it changes nothing.

@@ -241,7 +241,7 @@ fn last_lines(mut file: std::fs::File) -> String {
         .seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))
         .and_then(|_| file.read_to_end(&mut text));
     if read.is_err() {
-        return "its output cannot be read".into();
+        return "the output of the program cannot be read".into();
     }
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();

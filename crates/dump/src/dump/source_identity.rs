@@ -38,15 +38,15 @@ pub(super) fn check_server(started: &DumpedServer, now: &DumpedServer) -> Result
     }
     match (&started.identity, &now.identity) {
         (Some(started), Some(now)) if started != now => {
-            return Err(format!("it comes from the server {started}, but this is {now}"));
+            return Err(format!("it comes from the server {started}, but this server is {now}"));
         }
         (Some(_), Some(_)) => return Ok(()),
         _ => {}
     }
     match (started.server_id, now.server_id) {
-        (Some(started), Some(now)) if started != now => {
-            Err(format!("it comes from the server with server_id {started}, but this one has {now}"))
-        }
+        (Some(started), Some(now)) if started != now => Err(format!(
+            "it comes from the server with server_id {started}, but this server has server_id {now}"
+        )),
         _ => Ok(()),
     }
 }

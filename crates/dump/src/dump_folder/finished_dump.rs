@@ -21,7 +21,7 @@ pub struct FinishedDumps {
     /// The point in time of the newest finished dump's data. If that dump was resumed, the time of its oldest
     /// snapshot.
     pub newest: Option<SystemTime>,
-    /// Why a dump could not be read. If several could not be read, the reason for the first one.
+    /// Why a dump could not be read. If several dumps could not be read, the reason for the first of them.
     pub problem: Option<String>,
 }
 

@@ -34,8 +34,8 @@ pub struct Manifest {
     /// started the dump.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<DumpSelection>,
-    /// The points in time of the data. There is one, and one more for each time the dump resumed after an
-    /// interruption. A chunk refers to its snapshot by the index in this list.
+    /// The points in time of the data. The list begins with one point in time, and has another one for each
+    /// time the dump resumed after an interruption. A chunk refers to its snapshot by the index in this list.
     pub snapshots: Vec<SnapshotPoint>,
     /// The dumped databases.
     pub schemas: Vec<SchemaEntry>,

@@ -52,19 +52,20 @@ pub(super) fn decode(text: &[u8]) -> Result<(Manifest, bool), DocumentError> {
     let parts = split(text.trim_ascii_end());
     let manifest: Manifest = match parts {
         None if front.crc32.is_some() => {
-            let reason = "its checksum (crc32) is not at its end: it was edited or rewritten";
+            let reason =
+                "the checksum (crc32) is not at the end of the file: the file was edited or rewritten";
             return Err(DocumentError::Damaged(reason.to_owned()));
         }
         None => serde_json::from_slice(text).map_err(damaged)?,
         Some((body, wanted)) => {
-            // The contents are parsed before the checksum is compared: an error in a field names its
-            // position, and a wrong checksum does not.
+            // The contents are parsed before the checksum is compared: an error in a field contains the
+            // position of the damage, and a wrong checksum does not show the position.
             let manifest = serde_json::from_slice(&[body, b"\n}"].concat()).map_err(damaged)?;
             let found = crc32fast::hash(body);
             if wanted != format!("{found:08x}").as_bytes() {
                 let wanted = String::from_utf8_lossy(wanted);
                 let reason = format!(
-                    "its checksum is {found:08x} instead of {wanted} (crc32, its last field): it was edited or damaged"
+                    "the checksum (crc32, the last field) is {found:08x} instead of {wanted}: the file was edited or damaged"
                 );
                 return Err(DocumentError::Damaged(reason));
             }
@@ -138,7 +139,7 @@ mod tests {
         }
         // JSON with other indentation or another order of fields, as a tool such as `jq .` may write it.
         let compact: serde_json::Value = serde_json::from_slice(&text).expect("the file is JSON");
-        assert!(damaged(&compact.to_string()).contains("not at its end"));
+        assert!(damaged(&compact.to_string()).contains("not at the end of the file"));
     }
 
     #[test]
@@ -168,7 +169,7 @@ mod tests {
             (r#""table": "b""#, r#""table": "a""#, "is listed twice"),
             (r#""s.b.000000.tsv""#, r#""s.a.000000.tsv""#, "named twice"),
             (r#""format": 1"#, r#""format": 0"#, "no format 0"),
-            (r#""objects": []"#, r#""objects": [], "crc32": "00000000""#, "not at its end"),
+            (r#""objects": []"#, r#""objects": [], "crc32": "00000000""#, "not at the end of the file"),
             (r#""gtid_set""#, r#""gtid_sett""#, "gtid_sett"),
         ] {
             assert!(OLDER.contains(from), "the manifest does not contain {from}");

@@ -28,7 +28,7 @@ pub struct DumpFolder {
 }
 
 impl DumpFolder {
-    /// Returns whether the folder has a dump, or the start of one.
+    /// Returns whether the folder has a dump, or the start of a dump.
     ///
     /// # Errors
     /// [`BulkError::File`]
@@ -213,7 +213,10 @@ fn read_manifest(files: &dyn FileStore) -> Result<Manifest, BulkError> {
     let mut first = [0];
     let begins = files.open(MANIFEST).and_then(|mut file| file.read(&mut first));
     if begins.map_err(file_error("read", &path))? == 0 || first != *b"{" {
-        return Err(BulkError::Damaged { path, reason: "it does not start like a manifest".to_owned() });
+        return Err(BulkError::Damaged {
+            path,
+            reason: "the file does not start like a manifest".to_owned(),
+        });
     }
     let text = document(files, MANIFEST)?;
     let (manifest, has_checksum) =
@@ -249,7 +252,7 @@ fn check_definitions(files: &dyn FileStore, manifest: &Manifest) -> Result<(), B
         None => Ok(()),
         Some(name) => {
             let reason = format!(
-                "it does not name {name}, the definition of a table in the folder; to omit the table, remove that file"
+                "the manifest does not name {name}, the definition of a table in the folder; to omit the table, remove that file"
             );
             Err(BulkError::Damaged { path: files.path(MANIFEST), reason })
         }

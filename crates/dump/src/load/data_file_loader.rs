@@ -26,7 +26,7 @@ use tailwater_wire::sql_quote::{qualified_name, quote_identifier, string_literal
 /// `max_allowed_packet` is smaller.
 const STATEMENT_BYTES_MAX: usize = 4 << 20;
 
-/// Maximum size in bytes of a statement in a data file. No server accepts a longer one.
+/// Maximum size in bytes of a statement in a data file. No server accepts longer statements.
 const FOREIGN_STATEMENT_BYTES_MAX: usize = 1 << 30;
 
 /// Size in bytes of a packet without its statement.

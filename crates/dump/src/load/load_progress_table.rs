@@ -156,7 +156,7 @@ impl LoadRecord {
         Ok(())
     }
 
-    /// Records the deferred indexes of a table, unless they are recorded already.
+    /// Records the deferred indexes of a table. Changes nothing if they are already recorded.
     pub(crate) async fn record_indexes(
         &self,
         connection: &mut Connection,

@@ -89,7 +89,7 @@ impl LoadRun<'_> {
     /// to resume.
     ///
     /// # Errors
-    /// [`BulkError::TablesDropped`] if only some exist.
+    /// [`BulkError::TablesDropped`] if only some of the tables exist.
     async fn created_tables_exist(
         &self,
         connection: &mut Connection,

@@ -220,7 +220,7 @@ impl ShellDumpReader<'_> {
                 path: self.files.path(file),
                 tool: "MySQL Shell",
                 reason:
-                    "it belongs to no table that the JSON files of the dump name; they were edited or damaged"
+                    "it belongs to no table that the JSON files of the dump name; the JSON files were edited or damaged"
                         .into(),
             }),
         }
@@ -396,7 +396,9 @@ fn check_format(options: &ShellOptions) -> Result<(), String> {
     ];
     for (name, value, wanted) in settings {
         if let Some(value) = value.as_ref().filter(|value| *value != wanted) {
-            return Err(format!("{name} is {value:?}; only dumps in the default dialect are read"));
+            return Err(format!(
+                "the option {name} is {value:?}; only dumps in the default dialect are read"
+            ));
         }
     }
     Ok(())

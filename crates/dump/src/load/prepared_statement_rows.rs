@@ -5,8 +5,8 @@ use tailwater_wire::protocol::bulk_execute::put_value;
 use tailwater_tables::insert_builder::unescape;
 use tailwater_tables::tab_separated_rows::place_of_special;
 
-/// Maximum number of ENUM values with index 0 in a batch, unless a single row has more. MariaDB gives a
-/// warning for each such value, and shows at most 1,000 warnings.
+/// Maximum number of ENUM values with index 0 in a batch of several rows. A single row may have more. MariaDB
+/// gives a warning for each such value, and shows at most 1,000 warnings.
 const ZEROS_MAX: u64 = 500;
 
 /// Values of whole rows that are ready to be sent.

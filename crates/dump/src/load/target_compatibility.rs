@@ -121,7 +121,7 @@ fn problem(line: &str, target: Flavour, has: &HashSet<String>) -> Option<String>
     for pair in words.windows(2) {
         if pair[0].eq_ignore_ascii_case("COLLATE") && !has.contains(&pair[1].to_ascii_lowercase()) {
             return Some(format!(
-                "the target has no collation {}; alter it to one that both servers have",
+                "the target has no collation {}; alter the column to a collation that both servers have",
                 pair[1]
             ));
         }
@@ -129,7 +129,9 @@ fn problem(line: &str, target: Flavour, has: &HashSet<String>) -> Option<String>
     if target == Flavour::MySql && line.trim_start().starts_with('`') {
         let data_type = words.first().map(|word| word.to_ascii_lowercase()).unwrap_or_default();
         if MARIADB_TYPES.contains(&data_type.as_str()) {
-            return Some(format!("the target has no type {data_type}; alter it to BINARY or VARCHAR"));
+            return Some(format!(
+                "the target has no type {data_type}; alter the column to BINARY or VARCHAR"
+            ));
         }
     }
     None

@@ -45,7 +45,7 @@ pub(super) async fn check(connection: &mut Connection, state: &str) -> Result<()
     let reason = match surplus(field(0), state, field(1)) {
         Ok(None) => return Ok(()),
         Ok(Some(surplus)) => format!(
-            "the server has executed {surplus}, which is not in the dump; reset its state first (RESET BINARY LOGS AND \
+            "the server has executed {surplus}, which is not in the dump; reset the GTID state of the server first (RESET BINARY LOGS AND \
              GTIDS, before 8.4 RESET MASTER)"
         ),
         Err(reason) => reason,

@@ -139,7 +139,8 @@ impl Archive {
         Ok(self.lock())
     }
 
-    /// Lists the store, unless a request failed a short time ago.
+    /// Lists the store. If a request failed less than [`FAILURE_PAUSE`] ago, returns the error of that
+    /// request instead.
     fn refresh_unless_failing(&self) -> io::Result<()> {
         match &self.lock().failed {
             Some((at, kind, reason)) if at.elapsed() < FAILURE_PAUSE => {

@@ -8,8 +8,8 @@ use tailwater_wire::gtid::{GtidSet, MariadbBinlogState, MysqlGtidSet};
 pub struct RequiredGtids(GtidSet);
 
 impl RequiredGtids {
-    /// Parses a MySQL GTID set, or MariaDB ranges such as `0-1-5..9,1-1-3`. Returns `None` if the text is
-    /// neither.
+    /// Parses a MySQL GTID set, or MariaDB ranges such as `0-1-5..9,1-1-3`. Returns `None` for any other
+    /// text.
     pub fn read(flavour: Flavour, text: &str) -> Option<Self> {
         match flavour {
             Flavour::MySql => MysqlGtidSet::parse(text).ok().map(|set| Self(GtidSet::MySql(set))),

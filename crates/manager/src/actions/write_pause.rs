@@ -30,8 +30,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// [`ManagerError::ActionTimeout`] if sessions delayed the pause for longer than `within`. The error contains
-/// the number of these sessions. The server then takes writes again, unless the message says that the attempt
-/// to pause writes does not end.
+/// the number of these sessions. The server then takes writes again. The exception is an attempt to pause
+/// writes that does not end: the message then says so.
 pub(super) async fn hold_writes(
     setter: &mut Connection,
     other: &mut Connection,

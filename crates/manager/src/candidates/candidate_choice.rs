@@ -28,7 +28,7 @@ impl CandidateChoice {
     /// Chooses a server from a ranking: `wanted`, or the best one.
     ///
     /// # Errors
-    /// The safety rule that refuses, if the server cannot be promoted.
+    /// The safety rule that refuses the promotion, if the chosen server cannot be promoted.
     pub fn choose(&mut self, ranking: &CandidateRanking, wanted: Option<&str>) -> Result<(), SafetyRefusal> {
         self.chosen = Some(ranking.best(wanted)?.clone());
         Ok(())

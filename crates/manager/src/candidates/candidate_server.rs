@@ -108,7 +108,7 @@ pub struct CandidateServer {
     pub durable: bool,
     /// The error that stopped the server's applier, if any.
     pub applier_error: Option<String>,
-    /// Why the server certainly cannot become a semi-sync source; `None` if it may.
+    /// Why the server certainly cannot become a semi-sync source; `None` if the server may become one.
     pub semi_sync_unavailable: Option<String>,
     /// Why an earlier attempt of this failover or switchover to promote the server failed. The server then
     /// counts as unreachable.

@@ -5,8 +5,8 @@ use crate::model::{ActionOutcome, Audit, LeaseToken, NumberedAction, RunPhase};
 /// A pure state machine: it returns actions and takes their outcomes. The failover or switchover is finished
 /// when its audit record contains an outcome.
 pub trait RunMachine: Send + Sync {
-    /// Returns the first actions. `at_ms` is the time since the start of the failover or switchover, here and
-    /// in the methods below.
+    /// Returns the first actions. `at_ms` is the time since the start of the failover or switchover, in this
+    /// method and in the other methods.
     fn begin(&mut self, at_ms: u64) -> Vec<NumberedAction>;
 
     /// Takes the outcome of an action, and returns the next actions.

@@ -25,8 +25,8 @@ impl<P: RunProcedure> PhaseMachine<P> {
         Self { procedure, run, after_lease_check: BTreeMap::new() }
     }
 
-    /// Returns the first actions. `at_ms` is the time since the start of the failover or switchover, here and
-    /// in the methods below.
+    /// Returns the first actions. `at_ms` is the time since the start of the failover or switchover, in this
+    /// method and in the other methods.
     pub fn begin(&mut self, at_ms: u64) -> Vec<NumberedAction> {
         match P::PHASES.first() {
             Some(first) => self.enter(at_ms, first.phase),

@@ -50,8 +50,8 @@ pub struct RecoveryProcedure {
     repointed: Vec<String>,
     /// Ackers that another manager has stopped in a later lease term.
     stopped: Vec<String>,
-    /// Ackers that have no order in a later lease term. The set does not include ackers that did not answer,
-    /// and the recovery does not repoint these.
+    /// Ackers that have no order in a later lease term. Ackers that did not answer are not in the set, and
+    /// the recovery does not repoint them.
     without_order: BTreeSet<String>,
 }
 

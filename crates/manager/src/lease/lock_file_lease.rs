@@ -77,7 +77,7 @@ impl FileLease {
     fn try_renew(&mut self, token: LeaseToken) -> io::Result<LeaseAnswer> {
         let gone = |reason: String| Ok(LeaseAnswer::Expired { reason });
         match &self.held {
-            // If the lock file was removed, another manager could create and lock a new one.
+            // If the lock file was removed, another manager could create and lock a new lock file.
             Some((file, held)) if *held == token => match is_at(file, &self.path)? {
                 true => Ok(LeaseAnswer::Renewed { ttl_ms: self.ttl_ms }),
                 false => gone(format!("the lock file {} was removed or replaced", self.path.display())),

@@ -232,7 +232,7 @@ fn missing_ackers(evidence: &LossEvidence<'_>, policy: &AckPolicy, good: &BTreeS
 fn unconfigured_text(count: u32) -> String {
     let replicas = if count == 1 { "1 semi-sync replica" } else { &format!("{count} semi-sync replicas") };
     format!(
-        "{replicas} of the primary not configured as a [[relay]]: set rpl_semi_sync_replica_enabled (MariaDB: \
+        "{replicas} of the primary without a [[relay]] section: set rpl_semi_sync_replica_enabled (MariaDB: \
          rpl_semi_sync_slave_enabled) = OFF there, and stop and start its replication"
     )
 }

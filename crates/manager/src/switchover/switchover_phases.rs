@@ -162,8 +162,8 @@ impl RunProcedure for SwitchoverProcedure {
         }
     }
 
-    /// Tries another candidate after the present one has failed, as long as nothing was changed for the
-    /// present one.
+    /// Tries another candidate after the present candidate has failed, as long as nothing was changed for the
+    /// failed candidate.
     fn recover_from(&mut self, run: &mut RunState, act: &RunAction, reason: &str) -> Option<Decision> {
         let is_candidates =
             matches!(act, RunAction::WaitForServer { .. } | RunAction::PrepareSemiSyncSource { .. });

@@ -225,7 +225,7 @@ async fn a_replica_is_promoted_and_each_step_can_be_undone(kind: ServerKind) -> 
         kept.is_ok() == (kind.flavour() == Flavour::MySql),
         "the server has the wrong settings after the restart: {kept:?}"
     );
-    // The old connection is broken, so the action must open another one.
+    // The old connection is broken, so the action must open another connection.
     does(&actor, RunAction::MakeReadOnly { server: server() }).await?;
     cluster.replica.kill().await?;
     fails(&actor, RunAction::MakeReadOnly { server: server() }, "TW-SES").await

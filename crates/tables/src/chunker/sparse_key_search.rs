@@ -83,7 +83,7 @@ mod tests {
             found > 1 << 40 && found <= (1 << 40) + 2000,
             "a range of width {found} does not have about 1000 rows"
         );
-        assert!(asked < 80, "the search needed {asked} estimates");
+        assert!(asked < 80, "the search needed {asked} estimates, which is too many");
     }
 
     proptest! {

@@ -409,7 +409,7 @@ mod tests {
                         (None, None, Some(again)) => {
                             assert!(again > opened, "the plan lists the objects too early: {plan}")
                         }
-                        _ => panic!("the plan does not list the objects once: {plan}"),
+                        _ => panic!("the plan does not list the objects exactly once: {plan}"),
                     }
                     // A session that alters a table may lock the table and then wait for the end of the
                     // backup stage. So a plan that locks tables within the stage must not wait for locks.

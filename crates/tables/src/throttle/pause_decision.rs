@@ -39,7 +39,7 @@ struct ThrottleGauge {
 pub struct ThrottleGauges(Vec<ThrottleGauge>);
 
 impl ThrottleGauges {
-    /// Creates limits without measurements. Work must wait until each limit has one.
+    /// Creates limits without measurements. Work must wait until each limit has a measurement.
     pub fn new(limits: Vec<ThrottleLimit>) -> Self {
         let unknown = |limit: ThrottleLimit| ThrottleGauge {
             held: Some(format!("{} is not known yet", limit.what)),

@@ -272,7 +272,10 @@ fn readiness_names_the_refusing_rule(kind: ServerKind) -> Result<()> {
             INSTALL PLUGIN rpl_semi_sync_replica SONAME 'semisync_replica.so'; SET GLOBAL super_read_only = 1")?;
     }
     cluster.sql(&replicas[0], &set(1))?;
-    cluster.wait_until_refused("TW-MGR-0032", &["1 semi-sync replica of the primary without a [[relay]] section"])?;
+    cluster.wait_until_refused(
+        "TW-MGR-0032",
+        &["1 semi-sync replica of the primary without a [[relay]] section"],
+    )?;
     cluster.sql(&replicas[0], &set(0))?;
     cluster.wait_until_ready()?;
 

@@ -122,7 +122,8 @@ pub struct ServerHealth {
     pub executed: GtidSet,
     /// Whether the server replicates natively or is the target of a channel.
     pub replicates: bool,
-    /// Whether the account can read the replication status. If not, the server counts as not replicating.
+    /// Whether the account can read the replication status. If it cannot, the server counts as not
+    /// replicating.
     pub is_replication_known: bool,
     /// Why the server does not receive, although it should.
     pub io_stopped: Option<String>,

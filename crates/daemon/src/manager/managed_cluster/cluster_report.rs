@@ -66,7 +66,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         self.parts.lease.check().is_ok()
     }
 
-    /// Returns the name of the failover or switchover in progress or of the last one, and how it ended.
+    /// Returns the name of the last failover or switchover, which may be in progress, and how it ended.
     fn last_run(&self) -> (Option<String>, Option<String>) {
         let run = self.lock_run();
         let Some(run) = &*run else { return (None, None) };

@@ -40,7 +40,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             return unknown("a failover or a switchover is under way");
         }
         if !cluster_state.has_polled_all() {
-            return unknown("not every server and relay has been probed yet");
+            return unknown("a server or relay has not been probed yet");
         }
         let options = FailoverOptions { dry_run: true, ..FailoverOptions::default() };
         let order = match failover_request_builder::failover(

@@ -24,7 +24,7 @@ use super::{ManagedCluster, interrupted_failover_recovery};
 use crate::api::manager_requests::{FailoverOptions, SwitchoverOptions};
 use crate::error_chain::ErrorChain;
 
-/// The failover or switchover in progress, or else the last one.
+/// The failover or switchover in progress. If there is none, the last failover or switchover.
 pub(super) struct Run {
     pub(super) id: String,
     pub(super) progress: watch::Receiver<Option<Audit>>,

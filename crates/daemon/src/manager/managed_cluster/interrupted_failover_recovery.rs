@@ -289,7 +289,7 @@ pub(super) async fn finish<H: ActionExecutor + 'static>(
     let left: Vec<_> = left.iter().map(ToString::to_string).collect();
     error!(
         id,
-        "actions of the failover or switchover remain undone, and are not tried again: {}",
+        "some actions of the failover or switchover were not completed, and are not tried again: {}",
         left.join("; ")
     );
 }
@@ -336,8 +336,8 @@ mod tests {
         assert_eq!(found(&[]), "");
         assert_eq!(found(&[record("b", None, promoted())]), "");
         assert_eq!(found(&[record("b", None, None), record("a", None, promoted())]), "b");
-        // A failover or switchover that could not be undone is left to operators, unless its manager lost the
-        // lease.
+        // A failover or switchover that could not be undone is left to operators. Only if its manager lost
+        // the lease, another manager recovers it.
         assert_eq!(found(&[record("b", None, left()), record("a", None, None)]), "");
         let mut lost = record("b", None, left());
         lost.steps.push(AuditEntry {

@@ -112,12 +112,12 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     ///
     /// # Errors
     /// If this manager does not hold the lease, or a failover or switchover is in progress. Also if a relay
-    /// does not report the lease term that it obeyed last, if no relay refuses this manager, or if etcd does
+    /// does not report the lease term that it obeyed last, if all relays obey this manager, or if etcd does
     /// not answer.
     pub async fn raise_terms(&self) -> anyhow::Result<()> {
         let Some(floor) = &self.parts.term_floor else {
             bail!(
-                "this lease is kept in a file, so its terms are times of this machine's clock and cannot be raised; check that clock"
+                "the lease is kept in a file, so the lease terms come from this machine's clock and cannot be raised; check the clock of this machine"
             );
         };
         let term = self.parts.lease.check()?;
@@ -143,7 +143,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         info!(
             source,
             above = highest.0,
-            "the next lease term will be above the highest one that a relay has obeyed; starting a new lease term"
+            "the next lease term will be above the highest lease term that a relay has obeyed; starting a new lease term"
         );
         let mut lease = self.parts.lease.standing();
         lease.mark_unchanged();

@@ -288,7 +288,7 @@ async fn a_failover_interrupts_other_work_on_the_cluster() -> anyhow::Result<()>
     assert!(stage.cluster.is_free());
     tokio::select! {
         biased;
-        reason = &mut interrupted => panic!("interrupted although no failover has begun: {reason}"),
+        reason = &mut interrupted => panic!("the work was interrupted although no failover has begun: {reason}"),
         () = tokio::task::yield_now() => {}
     }
     let (gate, task) = stage.begin(unchanged())?;
@@ -450,11 +450,11 @@ async fn a_failover_that_another_manager_has_superseded_needs_no_recovery() -> a
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let recoveries = records.list()?.into_iter().filter(|record| *record != id).collect::<Vec<_>>();
-    let [recovery] = &recoveries[..] else { panic!("expected one recovery: {recoveries:?}") };
+    let [recovery] = &recoveries[..] else { panic!("there must be exactly one recovery: {recoveries:?}") };
     let recovery = records.load(recovery)?.context("the recovery has no audit record")?;
     assert!(
         matches!(&recovery.outcome, Some(RunOutcome::Unchanged { refusal }) if refusal.code() == "TW-MGR-0073"),
-        "the recovery has another outcome: {recovery}"
+        "the recovery has the wrong outcome: {recovery}"
     );
     assert!(executor.0.0.lock().iter().all(|act| !act.changes_state()));
     Ok(())
