@@ -59,7 +59,7 @@ async fn values_and_errors_are_returned(kind: ServerKind) -> Result<()> {
     }
     ensure!(error.private_detail().is_some_and(|all| all.contains("entry '1'") && all.contains("'geheim'")));
     // Some statements are rejected for their syntax, and the server's message then repeats a part of the
-    // statement. The others are rejected for their meaning.
+    // statement. The other statements are rejected for their meaning.
     for sql in [
         "CREATE USER secret_user@'%' IDENTIFIED BY 'geheim' FROBNICATE",
         "CREATE USER secret_user@'%' 'geheim' IDENTIFIED",

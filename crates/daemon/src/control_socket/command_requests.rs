@@ -136,7 +136,8 @@ impl ApiRequest {
         }
     }
 
-    /// The request does not name its sender, because the daemon knows the sender from the connection.
+    /// Returns the HTTP request for a request about jobs. It does not name its sender, because the daemon
+    /// knows the sender from the connection.
     fn of_job(request: &JobRequest) -> anyhow::Result<Self> {
         let one = |method, id: &u64, action: Option<&str>, body, answer| {
             let id = id.to_string();
@@ -163,7 +164,7 @@ impl ApiRequest {
 
     fn new(method: Method, path: &[&str], body: Option<Value>, answer: AnswerKind) -> anyhow::Result<Self> {
         let mut url = Url::parse("http://localhost/api/v1").context("the URL of the API")?;
-        // Encodes the characters of names that have a meaning in URLs.
+        // Encodes those characters of the names that have a meaning in URLs.
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.extend(path);
         }

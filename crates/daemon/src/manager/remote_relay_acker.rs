@@ -47,7 +47,7 @@ enum RelayRequestError {
 }
 
 impl RemoteRelay {
-    /// The relay of a `[[relay]]` section. Sends no request.
+    /// Creates the access to the relay of a `[[relay]]` section. Sends no request.
     ///
     /// # Errors
     /// If the token file or the file with the certificate authorities cannot be read.

@@ -331,7 +331,8 @@ fn check_finished_files(folder: &mut DumpFolder) -> Result<(), BulkError> {
 /// Returns the CRC32 of the uncompressed contents of a file; `None` if the file cannot be read or is longer
 /// than recorded.
 fn crc32(files: &dyn FileStore, name: &str, packing: DumpCompression, written: &WrittenChunk) -> Option<u32> {
-    // This function does not decompress Parquet files, so their limit is the size of the file.
+    // This function does not decompress Parquet files, so it reads such a file up to the size of the file
+    // itself.
     let mut left = written.bytes.max(written.file_bytes);
     let file = files.open(name).ok()?;
     let mut content: Box<dyn Read> = match packing {

@@ -83,8 +83,8 @@ impl BulkInsert {
         }
         match connection.prepare_bulk(&self.sql).await {
             Ok(statement) => Ok(Some(statement)),
-            // For example, the server may have reached its limit of prepared statements. If the table itself
-            // is the cause, LOAD DATA will report it.
+            // The load then uses LOAD DATA. For example, the server may have reached its limit of prepared
+            // statements. If the table itself is the cause, LOAD DATA will report it.
             Err(SessionError::Server { .. }) => Ok(None),
             Err(error) => Err(error),
         }

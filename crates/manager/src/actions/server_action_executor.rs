@@ -461,7 +461,8 @@ impl ActionExecutor for ServerExecutor {
     }
 }
 
-// No code panics while one of these locks is held, so a poisoned lock still protects valid data.
+// Poisoning is ignored: no code panics while one of these locks is held, so a poisoned lock still protects
+// valid data.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }

@@ -145,7 +145,7 @@ mod tests {
         ensure!(run(&mut setter, &late).await.is_err());
         ensure!(read_only_switch::is_writable(&mut other).await?);
         // The call must not kill its own session. It must also not kill a session of another account,
-        // although the id of that session is in the list.
+        // although the id of that session is in `pending`.
         let app = ConnectOptions { user: "app".into(), password: "app".into(), ..server.connect_options() };
         let mut app = Connection::connect(&app).await?;
         let pending = [other.server().connection_id, app.server().connection_id].into();

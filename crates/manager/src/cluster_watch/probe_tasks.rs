@@ -119,7 +119,8 @@ pub(super) struct WatchShared {
 }
 
 impl WatchShared {
-    // No code panics while the lock is held, so a poisoned lock still protects valid data.
+    // Poisoning is ignored: no code panics while the lock is held, so a poisoned lock still protects valid
+    // data.
     pub(super) fn cluster_state(&self) -> MutexGuard<'_, ClusterState> {
         self.cluster_state.lock()
     }

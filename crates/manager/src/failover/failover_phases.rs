@@ -271,7 +271,7 @@ impl RunProcedure for FailoverProcedure {
         is_rejection.then_some(NextStep::Phase(RunPhase::ChooseCandidate))
     }
 
-    /// The phase can end before every acker has answered. If the other ackers prove completeness, the
+    /// Whether the phase can end before every acker has answered. If the other ackers prove completeness, the
     /// failover does not wait for ackers on dead hosts.
     fn is_phase_decided(&self, run: &RunState) -> bool {
         run.phase == RunPhase::Fence && !self.order.dry_run && self.loss_verdict().is_complete()

@@ -244,7 +244,8 @@ impl RunProcedure for RecoveryProcedure {
         }
     }
 
-    /// Undo actions for which this method returns false stay in the undo log, for the next recovery.
+    /// Whether this recovery may execute the undo action. Other undo actions stay in the undo log, for the
+    /// next recovery.
     fn may_undo(&self, act: &RunAction) -> bool {
         match act {
             RunAction::RepointAcker { acker, .. } | RunAction::StartAcker { acker } => {
