@@ -43,7 +43,7 @@ pub enum ApplyError {
         position: LogPosition,
         /// What is malformed, and in which column.
         error: Box<WireError>,
-        /// What the operator can do, after a semicolon; empty if nothing helps.
+        /// What the operator can do, with a semicolon before it; empty if there is no remedy.
         remedy: &'static str,
     },
     /// The target rejected a transaction with an error.

@@ -121,7 +121,7 @@ pub async fn rows_of(server: &Server, schema: &str) -> Result<Vec<String>> {
 
 async fn shown(server: &Server, schema: &str, questions: &[&str]) -> Result<Vec<String>> {
     let mut connection = Connection::connect(&server.connect_options()).await?;
-    // Without conversion, the result contains every column in its own character set.
+    // Without character set conversion, the result contains every column in its own character set.
     connection.execute("SET time_zone = '+00:00', character_set_results = NULL").await?;
     let mut all = Vec::new();
     for table in names(&mut connection, schema).await? {

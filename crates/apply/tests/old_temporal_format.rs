@@ -75,8 +75,8 @@ async fn equal_digits_are_applied_exactly() -> Result<()> {
                 ensure_same(&rig, &format!("{table}{suffix}")).await?;
             }
         }
-        // A DDL statement changes the digits on both servers, and the channel reads the definition from the
-        // source again.
+        // A DDL statement changes the number of digits on both servers, and the channel reads the definition
+        // from the source again.
         rig.source
             .sql("SET GLOBAL mysql56_temporal_format=OFF; ALTER TABLE old.d1_old MODIFY a TIME(5)")
             .await?;
@@ -242,7 +242,7 @@ async fn later_ddl_statements_are_found() -> Result<()> {
         make(&rig.target, table, &format!("(id INT PRIMARY KEY, a TIME({digits}))"), false).await?;
         rig.source.sql(&format!("INSERT INTO old.{table} VALUES (1, '12:34:56.7')")).await?;
     }
-    // The first statement keeps the digits and changes the layout. The second statement changes only the
+    // The first statement keeps the number of digits and changes the layout. The second one changes only the
     // digits.
     rig.source.sql("ALTER TABLE old.rebuilt FORCE").await?;
     rig.source
@@ -297,7 +297,8 @@ async fn rows_of_dropped_tables_are_applied() -> Result<()> {
     Ok(())
 }
 
-/// If digits are not verified, the values are the same as with native replication, whether right or wrong.
+/// If the numbers of digits are not verified, the values are the same as with native replication, whether
+/// right or wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unverified_digits_give_the_values_of_native_replication() -> Result<()> {
     let Some(rig) = begin(ServerKind::Mariadb1011).await? else { return Ok(()) };
@@ -337,7 +338,7 @@ async fn unverified_digits_give_the_values_of_native_replication() -> Result<()>
     Ok(())
 }
 
-/// The digits and the layout of a table's columns do not depend on the current value of
+/// The number of digits and the layout of a table's columns do not depend on the current value of
 /// `mysql56_temporal_format`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_catalogue_shows_digits_and_layout() -> Result<()> {
@@ -434,7 +435,7 @@ fn columns(digits: u8) -> String {
     format!("(id INT PRIMARY KEY, a TIME({digits}), b DATETIME({digits}), c TIMESTAMP({digits}) NULL)")
 }
 
-/// Returns rows whose fractional seconds the server cuts to the digits of the columns.
+/// Returns rows whose fractional seconds the server truncates to the number of digits of each column.
 fn rows(table: &str) -> String {
     let rows = [
         "1, '-12:34:56.789123', '2024-02-29 12:34:56.123456', '2001-02-03 04:05:06.070809'",

@@ -78,7 +78,8 @@ async fn transactions_after_a_definition_are_logged(rig: &Rig, channel: &Channel
     Ok(())
 }
 
-/// The rows of a `CREATE TABLE ... SELECT` would take the GTID of the source's next transaction.
+/// Under `gtid = preserve`, the rows of a `CREATE TABLE ... SELECT` would take the GTID of the source's next
+/// transaction.
 async fn create_select_is_rejected_under_preserve(rig: &Rig, channel: &Channel) -> Result<()> {
     rig.source
         .sql("SET SESSION binlog_format=ROW; CREATE TABLE one.filled AS SELECT id FROM one.orders")

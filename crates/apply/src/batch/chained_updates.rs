@@ -23,8 +23,8 @@ pub(super) struct WrittenRows {
 }
 
 impl WrittenRows {
-    /// Adds row `index` of an event. Returns whether it is an update of a row that an earlier update has
-    /// written; then it is the first row of a new event.
+    /// Adds row `index` of an event. Returns whether this row is an update of a row that an earlier update of
+    /// the event has written. If so, this row becomes the first row of a new event.
     pub fn add(&mut self, changes: &RowChanges, index: usize) -> bool {
         if !matches!(changes.kind, RowsKind::Update | RowsKind::PartialUpdate) {
             return false;

@@ -315,7 +315,7 @@ impl<'a> Planner<'a> {
         let columns = event.changes.table.map.columns.len();
         let outcome = combine((of_earlier, &of_slot.row), (of_later, whole), columns)?;
         let counts = self.tables.get(event.table).is_some_and(|table| table.counts);
-        // The target's AUTO_INCREMENT counter must pass every intermediate value, so these changes are not
+        // The target's AUTO_INCREMENT counter must pass every intermediate value, so the two changes are not
         // merged.
         if counts && (moved || matches!(outcome, CombinedChange::Nothing)) {
             return None;

@@ -157,8 +157,8 @@ impl ConflictLevels {
         key.max(index.any.lowest_for(access.shared, class))
     }
 
-    /// Returns whether no row after row `number` conflicts with the accesses of row `number`. This row could
-    /// then move to the end of the batch.
+    /// Returns whether row `number` could move to the end of the batch. This is so if no later row conflicts
+    /// with the accesses of row `number`.
     pub fn is_last<'b>(&self, number: u32, mut accesses: impl Iterator<Item = &'b Access>) -> bool {
         self.fence_last <= number
             && accesses.all(|access| {

@@ -16,7 +16,7 @@ use crate::error::ApplyError;
 /// Number of event bytes in one piece. A multiple of three, so that each piece is complete base64.
 const PIECE_BYTES: usize = 48 << 10;
 
-/// A long row, with the bytes of its events that come before the row.
+/// A long row, with the bytes that come before the row in its events.
 #[derive(Debug)]
 pub struct LongRow<'a> {
     /// The table map, and the rows event up to the row.

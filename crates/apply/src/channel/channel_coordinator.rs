@@ -328,7 +328,7 @@ impl ChannelRun {
     }
 
     /// Returns whether a worker has returned a batch without committing it. A worker returns a batch if the
-    /// run stops, or if the log will not become durable up to the end of the batch.
+    /// channel stops, or if the log will not become durable up to the end of the batch.
     fn has_returned_batch(&self) -> bool {
         self.shared.batch_returned.is_cancelled()
     }
@@ -471,7 +471,7 @@ impl ChannelRun {
                     continue;
                 }
             };
-            // If a worker panicked, its batch has no result. The run ends with the reader's error.
+            // If a worker panicked, its batch has no result. The channel stops with the reader's error.
             let Ok(outcome) = outcome else { break };
             match self.finish(outcome) {
                 // The worker's error is only a consequence of the reader's error.
@@ -503,8 +503,8 @@ impl ChannelRun {
         match self.shared.options.commit_order {
             CommitOrder::Source => self.set_yield_to(self.pool.stalled_batch()),
             CommitOrder::Independent if stops => {
-                // A waiting batch may hold the lock that the stalled batch needs, so roll it back. A later
-                // run applies it again.
+                // A waiting batch may hold the lock that the stalled batch needs, so roll it back. The
+                // channel applies it again after its next start.
                 if self.pool.stalled_batch().is_some() {
                     self.shared.batch_returned.cancel();
                 }

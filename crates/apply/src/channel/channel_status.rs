@@ -89,7 +89,7 @@ pub struct ChannelStatus {
     pub transactions_per_second: f64,
     /// Number of connections that apply to the target.
     pub workers: usize,
-    /// What each worker does. Empty while the channel does not run, or if the daemon has an earlier version.
+    /// What each worker does. Empty while the channel does not run, or if the daemon is too old to report it.
     #[serde(default)]
     pub worker_states: Vec<WorkerStatus>,
     /// Transactions that were read from the log and that no worker has: they wait for a worker, or for a

@@ -319,7 +319,7 @@ impl ChannelReader {
         Ok(self.read_transaction(entry, span).await? && !self.out.is_closed())
     }
 
-    /// Reads the event format from a log entry between transactions.
+    /// Reads the event format from a log entry that is not a transaction.
     fn read_format(&mut self, entry: &LogEntry) -> Result<(), ApplyError> {
         let mut event = Vec::new();
         while let Some(header) = self.log.next_event()? {

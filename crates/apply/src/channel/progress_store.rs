@@ -28,8 +28,9 @@ use crate::applied_transactions::AppliedSet;
 use crate::error::ApplyError;
 use tailwater_wire::sql_quote::portable_literal;
 
-/// The version of the tables. It rises with each change of the tables that an older Tailwater could not read,
-/// or would overwrite wrongly. [`ChannelStore::take_over`] then migrates older tables.
+/// The version of the tables in schema `tailwater`. It rises with each change of the tables that an older
+/// Tailwater could not read, or would overwrite wrongly. [`ChannelStore::take_over`] then migrates older
+/// tables.
 ///
 /// Version 2: rows of `apply_progress` have an incarnation.
 const SCHEMA_VERSION: u32 = 2;
@@ -116,7 +117,7 @@ pub(super) type Intents = HashMap<String, String>;
 /// What the target has recorded about a channel, at the time of the takeover.
 #[derive(Debug)]
 pub(super) struct ChannelRecord {
-    /// The union of all workers' rows; `None` if the channel is new on the target.
+    /// The union of the progress in all workers' rows; `None` if the channel is new on the target.
     pub(super) applied: Option<AppliedSet>,
     /// The GTID of the newest transaction in each row.
     pub(super) newest_gtids: Vec<String>,
@@ -296,8 +297,9 @@ impl ChannelStore {
         Ok((store, claim, record))
     }
 
-    /// Sets the incarnation of the workers' rows to that of `claim`. The update waits for running transactions
-    /// that have changed such a row. After the update, a worker of an earlier incarnation finds no row.
+    /// Sets the incarnation of the workers' rows to that of `claim`. The update waits for running
+    /// transactions that have changed such a row. After the update, a worker of an earlier incarnation finds
+    /// no row.
     async fn claim_worker_rows(&mut self, claim: &Claim) -> Result<(), ApplyError> {
         let incarnation = claim.incarnation;
         let sql = format!(

@@ -120,7 +120,7 @@ impl RowWriter {
         let tolerant = options.tolerate_until.is_some();
         let plan = PlanOptions {
             // If differences are tolerated, do not merge the changes of a row. The target then applies or
-            // ignores each change separately, and every row ends as on the source.
+            // ignores each change separately, and in the end every row is as on the source.
             net_change: !tolerant,
             // A target that writes a binlog would log the shortened row images, and its replicas might not
             // find a key in them.

@@ -34,7 +34,7 @@ pub(super) struct ChannelShared {
     /// Cancelled when a worker returns a batch without committing it. The turn of that batch never comes, so
     /// later batches stop waiting.
     pub(super) batch_returned: CancellationToken,
-    /// The log. A transaction may commit on the target only if the log is durable up to its end.
+    /// The log. A transaction may commit on the target only if it is durable in the log.
     pub(super) log: LogHandle,
     /// The source's clock, to measure lag.
     pub(super) source_time: SourceTime,

@@ -282,8 +282,8 @@ impl SourceSession {
         returned
     }
 
-    /// Makes the account corrections for a statement that ran before a crash, because the crash may have
-    /// prevented the corrections.
+    /// Corrects the grantors and privileges after a statement that ran before a crash, because the crash may
+    /// have prevented these corrections.
     ///
     /// # Errors
     /// As [`SourceSession::run`].

@@ -123,7 +123,8 @@ fn is_repeatable(statement: &Statement, gtid: GtidMode) -> bool {
     start_transaction_clause(&statement.text).is_none()
         && match how {
             Some(RerunResult::AlreadyDone) => true,
-            // The target would log the statement a second time, and its replicas would run it twice.
+            // A target that logs the statement would log it a second time, and its replicas would run it
+            // twice.
             Some(RerunResult::Unchanged) => gtid == GtidMode::Log,
             None => false,
         }
@@ -131,7 +132,8 @@ fn is_repeatable(statement: &Statement, gtid: GtidMode) -> bool {
 
 impl StatementRunner {
     /// Runs the steps of a transaction, and commits them with the statement `progress`. Returns false if
-    /// nothing was done, because the run was stopped while the statement of an earlier connection still ran.
+    /// nothing was done, because the channel was stopped while the statement of an earlier connection still
+    /// ran.
     ///
     /// # Errors
     /// The error of the target. A statement that commits implicitly may have run nevertheless. Its intent
@@ -179,8 +181,8 @@ impl RunnerSession {
 
     /// Runs the steps in order. Rows, and statements that change rows, are in one target transaction with the
     /// progress. Statements that create or drop a temporary table within that transaction are in the target
-    /// transaction too. A statement that commits implicitly runs before that transaction, with an intent.
-    /// Such a statement also commits the earlier steps.
+    /// transaction too. A statement that commits implicitly runs before that transaction, after the intent to
+    /// run it was recorded. Such a statement also commits the earlier steps.
     async fn run(
         &mut self,
         shared: &Arc<ChannelShared>,
@@ -189,7 +191,8 @@ impl RunnerSession {
     ) -> Result<(), ApplyError> {
         self.source.writer.start_transaction();
         let mut run = TransactionRun { in_transaction: false, ddl_ran: false, rows: Packets::default() };
-        // The fingerprint from before the statement, if an earlier run has started the statement.
+        // The recorded fingerprint from before the statement, if an earlier attempt has started the
+        // statement.
         let mut intent = self.intents.remove(&transaction.span.start.to_string());
         if let TransactionContent::Steps(steps) = &transaction.content {
             for step in steps {
@@ -318,7 +321,7 @@ impl RunnerSession {
         run: &mut TransactionRun,
     ) -> Result<(), ApplyError> {
         self.flush(run).await?;
-        // The target's changes are checked only if the counters were read before the rows were sent.
+        // The target's changes are checked only if its row counters were read before the rows were sent.
         let counted = self.source.writer.count_rows().await;
         counted.map_err(|error| error.of_transaction(&transaction.gtid_text()))?;
         self.source.writer.row_count().reset();
@@ -448,7 +451,7 @@ impl RunnerSession {
         Ok(())
     }
 
-    /// Records the failure of a statement. `was_started` means that an earlier run may have executed the
+    /// Records the failure of a statement. `was_started` means that an earlier attempt may have executed the
     /// statement. In that case, an error that the object already exists, or no longer exists, counts as
     /// success.
     ///

@@ -397,8 +397,8 @@ impl ApplyWorker {
         self.writer.push_rows(changes(unsent), packets)
     }
 
-    /// Checks that the target changed as many rows as it received. `committed` has run but is not committed
-    /// yet.
+    /// Checks that the target changed as many rows as it received. The transactions in `committed` have run,
+    /// but their commit comes after this check.
     async fn check_rows(&mut self, committed: &[&[BudgetedTransaction]]) -> Result<(), ApplyError> {
         let checked = self.writer.check_rows().await;
         checked.map_err(|error| error.of_transaction(&newest_gtid(committed)))
@@ -522,7 +522,7 @@ fn estimated_commit(packet: Duration) -> Duration {
     packet * 3 / 4
 }
 
-/// Returns the timing of a batch that took `all`, including `commit` for its commit.
+/// Returns the timing of a batch. `all` is its total time, of which the commit took `commit`.
 fn timing(all: Duration, commit: Duration) -> BatchTiming {
     let us = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
     BatchTiming { execute_us: us(all.saturating_sub(commit)), commit_us: us(commit) }

@@ -85,8 +85,8 @@ impl GeneratedHistory {
         *self.counts.entry(identity).or_default() += 1;
     }
 
-    /// Returns whether the statements written so far create the history row with this identity. If so, counts
-    /// one such row less from now on.
+    /// Returns whether the statements written so far create the history row with this identity. If so,
+    /// reduces the number of such rows by one.
     fn take(&mut self, identity: &[u8]) -> bool {
         let Some(count) = self.counts.get_mut(identity) else { return false };
         *count -= 1;

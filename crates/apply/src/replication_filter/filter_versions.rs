@@ -22,7 +22,7 @@ pub struct VersionedFilters {
 pub struct FilterVersion {
     /// Number of the version, from 1.
     pub version: u64,
-    /// The version is valid for transactions whose span starts at or after this position.
+    /// The version is valid for transactions whose log span starts at or after this position.
     #[serde(with = "position_text")]
     pub from: LogPosition,
     /// GTID of the first transaction for which the version is valid, if known.
@@ -43,7 +43,7 @@ impl VersionedFilters {
         Ok(Self { versions: vec![first] })
     }
 
-    /// Returns the version for a transaction whose span starts at `position`.
+    /// Returns the version for a transaction whose log span starts at `position`.
     pub fn at(&self, position: LogPosition) -> &FilterVersion {
         let count = self.versions.partition_point(|version| version.from <= position);
         &self.versions[count.saturating_sub(1)]
@@ -60,8 +60,8 @@ impl VersionedFilters {
         &self.versions[self.versions.len() - 1]
     }
 
-    /// Adds a version for transactions whose span starts at or after `from`, and returns its number. If the
-    /// last edit has the same position, the new version replaces it.
+    /// Adds a version for transactions whose log span starts at or after `from`, and returns its number. If
+    /// the last edit has the same position, the new version replaces it.
     ///
     /// # Errors
     /// As [`FilterSet::compile`]; [`FilterError::Order`] if an existing edit takes effect later.

@@ -9,9 +9,9 @@ use super::batches_by_shared_key::KeyedBatches;
 use super::source_order_batches::{AcceptedRun, LogRuns, StartedRun};
 use super::transaction_batch::{BatchId, BatchTotals, Scheduled, TransactionBatch};
 
-/// The maximum number of checks whether the waiting batches have yielded. A batch that has not yielded after
-/// this many checks executes a long statement or is held up itself. The other batches then stop waiting for
-/// this batch.
+/// How often the scheduler checks, at most, whether the waiting batches have yielded: whether they have
+/// committed a part and given back the rest. A batch that has not yielded after this many checks executes a
+/// long statement or is held up itself. The other batches then stop waiting for this batch.
 const CHECKS_MAX: u32 = 6;
 /// Runs are used only if a batch may have at least this many transactions. With smaller batches, commits in
 /// order would cost more time than runs save.
@@ -164,9 +164,9 @@ impl<T: Scheduled> IndependentOrder<T> {
         if !self.in_turn.contains(&id) {
             return None;
         }
-        // Let later batches yield too. The turn of this batch is never announced, so they would wait for it
-        // forever. This batch may have yielded because of an earlier signal, before the later batches were
-        // dispatched.
+        // Let later batches also commit in part and give back the rest. The turn of this batch is never
+        // announced, so they would wait for it forever. This batch may have yielded because of an earlier
+        // signal, before the later batches were dispatched.
         self.can_yield = true;
         if self.mode == Mode::LogRuns {
             self.mode = Mode::DrainRuns { checks: 0 };

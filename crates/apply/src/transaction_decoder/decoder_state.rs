@@ -27,9 +27,9 @@ impl Default for DecodeLimits {
 
 /// Decodes the transactions of one log, in order.
 ///
-/// Rows are mapped to the target's tables as they are defined when the rows are decoded. So a statement that
-/// is not [`Statement::dml`](crate::source_transaction::Statement::dml) must be executed before later entries
-/// are decoded. Then [`Decoder::forget`] must be called.
+/// Rows are mapped to the definitions that the target's tables have when the rows are decoded. So a statement
+/// that is not [`Statement::dml`](crate::source_transaction::Statement::dml) must be executed before later
+/// entries are decoded. Then [`Decoder::forget`] must be called.
 #[derive(Debug)]
 pub struct Decoder {
     pub(super) flavour: Flavour,

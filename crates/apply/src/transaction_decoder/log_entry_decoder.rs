@@ -62,8 +62,8 @@ impl Decoder {
         self.decode(entry, span, events, tables, false)
     }
 
-    /// Decodes the log entry that prepared an XA transaction. The channel applies these changes with the XA
-    /// commit.
+    /// Decodes the log entry that prepared an XA transaction. The channel applies the changes in this entry
+    /// with the XA commit.
     ///
     /// # Errors
     /// As [`Decoder::transaction`].

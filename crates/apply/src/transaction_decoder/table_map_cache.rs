@@ -50,8 +50,8 @@ pub(super) enum UnboundTable {
         schema: String,
         table: String,
     },
-    /// The numbers of fractional digits of the source table's columns in the old temporal layout are not
-    /// loaded.
+    /// The source table has columns in the old temporal layout, and their numbers of fractional digits are
+    /// not loaded.
     NeedsSource {
         schema: String,
         table: String,
@@ -138,7 +138,7 @@ fn bind(
     let Some(target) = tables.target(schema, name) else {
         return Err(UnboundTable::NeedsTable { schema: schema.to_owned(), table: name.to_owned() });
     };
-    // If another kind of rows is already bound to the same target table, share its mapped table.
+    // If rows of another kind are already written to the same target table, share their mapped table.
     let shared = others.iter().flatten().find_map(|other| match other {
         TableBinding::Bound { table, .. } if Arc::ptr_eq(&table.target, &target) => Some(Arc::clone(table)),
         _ => None,

@@ -176,9 +176,9 @@ async fn mysql_definitions_run_once() -> Result<()> {
     run_once(ServerKind::Mysql97).await
 }
 
-/// The target has logged a DDL statement under its GTID. The applier is killed before it writes its progress.
-/// After the restart, the channel must not conclude from the logged GTID that native replication has applied
-/// the transaction.
+/// The target has logged a DDL statement under the source's GTID. The applier is killed before it writes its
+/// progress. After the restart, the channel must not conclude from the logged GTID that native replication
+/// has applied the transaction.
 async fn a_logged_definition_is_not_native_replication(kind: ServerKind) -> Result<()> {
     let Some(rig) = Rig::start(kind, &[], &[]).await? else { return Ok(()) };
     let options = ChannelOptions { gtid: GtidMode::Preserve, ..rig.options("preserved") };

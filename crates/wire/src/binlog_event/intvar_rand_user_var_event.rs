@@ -53,7 +53,7 @@ pub struct UserVar<'a> {
     /// The value of the variable.
     pub value: UserVarValue<'a>,
     /// MariaDB's extra bytes after the value. In versions with more data types than `value` can distinguish,
-    /// they name the data type.
+    /// these bytes name the data type.
     pub extra: &'a [u8],
 }
 

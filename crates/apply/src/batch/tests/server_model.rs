@@ -175,7 +175,7 @@ impl Store {
     }
 }
 
-/// A requested change of a row. The model may be unable to make the change.
+/// A requested change of a row. The server model may be unable to make the change.
 #[derive(Debug, Clone)]
 pub struct Wish {
     pub table: u8,

@@ -175,7 +175,7 @@ impl ChannelReader {
     }
 }
 
-/// Reads the event format from a log entry between transactions.
+/// Reads the event format from a log entry that is not a transaction.
 fn read_formats(log: &mut LogReader, scan: &mut PreflightScan) -> Result<(), ApplyError> {
     let mut event = Vec::new();
     while let Some(header) = log.next_event()? {

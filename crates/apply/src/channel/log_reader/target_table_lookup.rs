@@ -36,7 +36,7 @@ pub(super) struct TargetTables {
 }
 
 impl TargetTables {
-    /// Selects the filters for a transaction whose span starts at `low`. Does not load any tables yet.
+    /// Selects the filters for a transaction whose log span starts at `low`. Does not load any tables yet.
     ///
     /// # Errors
     /// [`ApplyError::Filter`].
@@ -66,8 +66,8 @@ impl TargetTables {
         self.router.filters()
     }
 
-    /// Selects the filters for a transaction whose span starts at `position`. Returns true if they have
-    /// changed.
+    /// Selects the filters for a transaction whose log span starts at `position`. Returns true if the filters
+    /// have changed.
     ///
     /// # Errors
     /// [`ApplyError::Filter`].

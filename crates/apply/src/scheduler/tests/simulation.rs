@@ -128,8 +128,8 @@ struct Simulation<'a> {
     turn: BatchId,
     store: SimulatedStore,
     applied: Vec<bool>,
-    /// The counters `given_back` and `in_turn` show whether the test cases contain yields and batches that
-    /// commit in turn.
+    /// The counters `given_back` and `in_turn` show whether the test cases contain batches that give back
+    /// transactions, and batches that commit in turn.
     given_back: usize,
     in_turn: usize,
 }
@@ -274,7 +274,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Makes a batch that waits for its turn commit its executed part and give back the rest. A batch may
-    /// yield because of an earlier signal from the scheduler.
+    /// do this because of an earlier signal from the scheduler.
     fn yield_one(&mut self, rng: &mut StdRng) -> bool {
         let is_independent = self.options.commit_order == CommitOrder::Independent;
         let is_requested = self.scheduler.can_yield() || rng.random_range(0..16) == 0;
@@ -380,8 +380,8 @@ proptest! {
     }
 }
 
-/// Checks that the simulations contain runs and yields. Without them, the comparison with serial execution
-/// would prove little.
+/// Checks that the simulations contain runs of the log, and batches that give back transactions. Without
+/// them, the comparison with serial execution would prove little.
 #[test]
 fn simulations_cover_runs_and_yields_in_independent_order() {
     let mut runner = TestRunner::deterministic();
