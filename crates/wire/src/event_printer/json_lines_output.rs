@@ -26,8 +26,8 @@ pub struct JsonPrinter {
     stream: PrintState,
     filter: TableFilter,
     rows_only: bool,
-    /// With a filter: the line of a statement. The printer holds it back until it knows which tables the
-    /// statement changes.
+    /// The line of a statement, if the printer has a filter. The printer holds it back until it knows which
+    /// tables the statement changes.
     annotation: Vec<u8>,
 }
 

@@ -20,8 +20,8 @@ pub struct TextPrinter {
     stream: PrintState,
     filter: TableFilter,
     rows_only: bool,
-    /// With a filter: the text of a statement. The printer holds it back until it knows which tables the
-    /// statement changes.
+    /// The text of a statement, if the printer has a filter. The printer holds it back until it knows which
+    /// tables the statement changes.
     annotation: Vec<u8>,
     /// The default database of the last statement.
     database: Vec<u8>,

@@ -363,7 +363,7 @@ impl MysqlGtidSet {
         8 + self.origins.iter().map(origin_len).sum::<usize>()
     }
 
-    /// Returns the index of the origin, or as an error the index at which to insert it.
+    /// Returns the index of the entry for this UUID and tag, or as an error the index at which to insert it.
     fn position(&self, uuid: &[u8; 16], tag: &str) -> Result<usize, usize> {
         self.origins.binary_search_by(|origin| origin.key().cmp(&(uuid, tag)))
     }
@@ -372,7 +372,7 @@ impl MysqlGtidSet {
         self.position(uuid, tag).ok().map(|index| &self.origins[index].numbers)
     }
 
-    /// Returns a copy of the set in which `replace` has replaced the numbers of each origin.
+    /// Returns a copy of the set in which `replace` has replaced the numbers of each UUID and tag.
     fn map_numbers(&self, replace: impl Fn(&OriginNumbers) -> IntervalSet) -> Self {
         let mut origins = Vec::new();
         for origin in &self.origins {
@@ -427,7 +427,7 @@ impl fmt::Display for MysqlGtidSet {
 struct SetBuilder {
     /// The collected origins, unsorted. Keys may be repeated.
     origins: Vec<Collected>,
-    /// The number of origins after the last [`SetBuilder::compact`].
+    /// The number of entries in `origins` after the last [`SetBuilder::compact`].
     compacted: usize,
 }
 

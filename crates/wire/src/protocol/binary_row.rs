@@ -93,7 +93,7 @@ impl ValueRows {
     }
 
     /// Converts a binary row and appends the payload of the text row. A floating-point number gets as many
-    /// digits as are necessary to identify its value. A FLOAT gets the digits of the same value as a DOUBLE.
+    /// digits as are necessary to identify its value. A FLOAT is written like the DOUBLE with the same value.
     ///
     /// # Errors
     /// [`WireError::Truncated`] or [`WireError::Malformed`]. Bytes after the last value are malformed too.

@@ -59,7 +59,7 @@ fn push(out: &mut String, bytes: &[u8]) {
 const OF_ACCOUNTS: [&str; 9] =
     ["CREATE", "ALTER", "DROP", "GRANT", "REVOKE", "RENAME", "SET", "CLONE", "SHOW"];
 
-/// Words that may come between the word that announces a secret and the secret itself.
+/// Words that may come between a secret and the earlier word, such as PASSWORD, that announces the secret.
 const BETWEEN: [&str; 10] = ["BY", "AS", "TO", "FOR", "USING", "WITH", "VIA", "OF", "IS", "OLD"];
 
 /// Parts of words that announce a secret. Examples of such words: `PASSPHRASE`, `MASTER_PASSWORD`,
@@ -104,7 +104,7 @@ struct Secrets {
     /// Whether all values up to the end of the statement are secrets, because they define how an account logs
     /// in.
     all: bool,
-    /// Whether the next value is a secret, because a word before it announces one.
+    /// Whether the next value is a secret, because a word such as PASSWORD came before it.
     next: bool,
     /// If set, all values are secrets until the number of open parentheses is this number again.
     within: Option<u32>,
