@@ -86,7 +86,7 @@ fn invalid_rules_are_rejected_with_a_reason() {
         (r#"{"include": ["a.x`b`"]}"#, "backquote in the middle"),
         (
             r#"{"include": ["a.b"], "exclude": ["a.*"]}"#,
-            "\"a.b\" and \"a.*\": the second excludes everything",
+            "\"a.b\" and \"a.*\" conflict: the second excludes everything",
         ),
         (r#"{"rewrite": [{"from": "a.b", "to": "a.b"}]}"#, "the rewrite changes nothing"),
         (r#"{"rewrite": [{"from": "a.b", "to": "c.*"}]}"#, "a rewrite must rename one table"),
