@@ -60,8 +60,8 @@ struct GuardFile {
 }
 
 impl GuardFile {
-    /// Parses the guard and its unsent failover. This function is written by hand, because derived code for a
-    /// flattened [`FailoverGuard`] would ignore unknown fields, and so also misspelt field names.
+    /// Parses the file. This function is written by hand, because derived code for a flattened
+    /// [`FailoverGuard`] would ignore unknown fields, and so also misspelt field names.
     fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
         let mut fields: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(bytes)?;
         let owes_failover_ms = fields.remove("owes_failover_ms").map(serde_json::from_value).transpose()?;

@@ -5,7 +5,7 @@
 //! chunk on a connection of the snapshot and writes it on a connection to the target.
 //!
 //! An interrupted copy resumes with [`LoadOptions::resume`]. It keeps the finished tables and copies the
-//! others from scratch, at a later point in time than the finished ones.
+//! other tables from scratch, at a later point in time than the finished tables.
 
 pub(crate) mod table_copier;
 

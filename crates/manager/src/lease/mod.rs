@@ -1,5 +1,5 @@
 //! The lease, which lets only one manager act at a time. A manager that cannot be sure of its lease stops
-//! acting before another one can begin.
+//! acting before another manager can begin to act.
 //!
 //! - [`lease_validity`]: determines when to request, renew and give up the lease. Pure.
 //! - [`lease_renewal`]: the task that does this, and the handle for lease checks.
@@ -8,8 +8,8 @@
 //! - [`etcd_client`]: client of etcd's HTTP/JSON gateway.
 //! - [`etcd_shared_value`]: values in etcd that managers share.
 //!
-//! Each lease term has a [`LeaseToken`] that is higher than all earlier ones. The token is passed with every
-//! order to a relay. A relay refuses an order if it has already seen a higher token.
+//! Each lease term has a [`LeaseToken`] that is higher than all earlier tokens. The token is passed with
+//! every order to a relay. A relay refuses an order if it has already seen a higher token.
 
 pub mod etcd_client;
 pub mod etcd_lease;

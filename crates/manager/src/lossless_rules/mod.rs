@@ -275,8 +275,8 @@ fn unfenced(evidence: &LossEvidence<'_>, ack_policies: &AckPolicyHistory) -> Opt
     refuse(format!("the primary needs {acks} ACKs, and {left_count} ackers are not stopped: {names}"))
 }
 
-/// Returns the log that contains all other logs. There is one, because all logs are prefixes of the same
-/// binlog, unless their histories diverged.
+/// Returns the log that contains all other logs. If the histories of the logs have not diverged, there is
+/// such a log, because all logs are then prefixes of the same binlog.
 fn longest(good: &[&AckerEvidence]) -> Result<(Option<GtidSet>, Vec<String>), SafetyRefusal> {
     let logs: Vec<(&str, &GtidSet)> =
         good.iter().filter_map(|acker| Some((acker.name.as_str(), acker.holds.as_ref()?))).collect();

@@ -7,7 +7,7 @@
 //! Everything slow happens before the pause, which does not begin until the lag of the candidate is small. In
 //! the pause the primary completes running commits, because the ackers still acknowledge them, and takes no
 //! new ones. After that, the ackers and the candidate proceed independently. An acker that holds everything
-//! of the primary stops, which fences the primary even for accounts that `read_only` does not bind. A
+//! of the primary stops, which fences the primary even for accounts that can write despite `read_only`. A
 //! candidate that has executed everything becomes a semi-sync source. Then the ackers capture from the
 //! candidate. The candidate becomes writable last, so ackers are connected before its first commit. No
 //! transaction can be missing: the primary itself reports its last position, and a later write would appear
@@ -15,8 +15,8 @@
 //!
 //! Before the candidate may be writable, everything is undone if an action fails or the limit is exceeded. A
 //! candidate that may be writable is made read-only first; then the rest is undone in parallel. Failed undo
-//! actions are repeated once. From then on the switchover only continues. Without the lease no action is
-//! executed.
+//! actions are repeated once. From then on the switchover is not undone any more. Without the lease no action
+//! is executed.
 //!
 //! - [`switchover_request`]: the input of a switchover.
 //! - [`switchover_phases`]: its phases and the write pause; [`crate::failover_state_machine`] runs them.

@@ -53,8 +53,8 @@ pub struct AnalysisSettings {
     pub lag_seconds_max: u64,
     /// How long a lag must last before it is reported.
     pub lag_after_ms: u64,
-    /// How long after a failover the next automatic failover is held back, unless an operator acknowledges
-    /// the first failover.
+    /// How long after a failover the next automatic failover is held back. If an operator acknowledges the
+    /// first failover, the next failover is not held back.
     pub cooldown_ms: u64,
     /// Whether commits must wait for ACKs. If not, a missing wait is not reported.
     pub semi_sync: bool,

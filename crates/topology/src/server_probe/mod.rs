@@ -59,9 +59,9 @@ pub async fn probe_server(subject: &ProbeTarget, timeout: Duration) -> Observati
     }
 }
 
-/// Probes `followers` in parallel, and after that `primaries`. A transaction that was seen on a follower is
-/// then also seen on the primary, unless the primary never had it. Returns all observations in order, the
-/// followers first.
+/// Probes `followers` in parallel, and after that `primaries`. If a transaction was seen on a follower and
+/// the primary had it, the transaction is then also seen on the primary. Returns all observations in order,
+/// the followers first.
 pub async fn probe_servers(
     followers: &[ProbeTarget],
     primaries: &[ProbeTarget],

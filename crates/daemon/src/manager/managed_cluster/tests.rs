@@ -227,8 +227,9 @@ async fn idle_stage(folder: &Path) -> anyhow::Result<(Stage<Idle>, Idle)> {
     Ok((Stage::set(folder, Box::new(move |_, _, _| Ok(given.clone()))).await?, executor))
 }
 
-/// The actions that a failover or switchover left undone are completed after its end. They are not completed
-/// after another failover or switchover has begun, because they could start what the new one has stopped.
+/// The actions that a failover or switchover did not complete are completed after its end. They are not
+/// completed after another failover or switchover has begun, because they could start what the new failover
+/// or switchover has stopped.
 #[tokio::test]
 async fn another_failover_stops_the_unfinished_actions_of_the_last_one() -> anyhow::Result<()> {
     let folders = [tempfile::tempdir()?, tempfile::tempdir()?];
@@ -460,7 +461,7 @@ async fn a_failover_that_another_manager_has_superseded_needs_no_recovery() -> a
     Ok(())
 }
 
-/// A daemon that stops waits for a failover or switchover in progress. An interrupted one could leave a
+/// A daemon that stops waits for a failover or switchover in progress. An interrupted failover could leave a
 /// primary read-only, for example.
 #[tokio::test]
 async fn a_daemon_that_stops_waits_for_a_failover_in_progress() -> anyhow::Result<()> {

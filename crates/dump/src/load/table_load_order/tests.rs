@@ -213,7 +213,7 @@ proptest! {
     #[test]
     fn every_chunk_is_assigned_and_few_tables_are_started(tables in tables(), connections in 1usize..9, cores in 1usize..9) {
         let mut order = ByOrder::new(connections, &tables);
-        // The simulation fails unless all chunks are loaded.
+        // The simulation fails if a chunk is not loaded.
         let ours = time(connections, cores, &tables, &mut order);
         prop_assert!(order.most_begun <= connections);
         // Graham's bound for every order without idle connections: the time for all work, spread over the
