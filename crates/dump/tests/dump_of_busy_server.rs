@@ -345,7 +345,7 @@ async fn dump_under_load(load: &Load, server: &Server, has_binlog: bool) -> Resu
         let (manifest, method) = (report.manifest, report.method);
         let total = rows_of(&at, table(&manifest, "total")?)?;
         let [total] = total.as_slice() else {
-            bail!("the dump of the table `total` does not have one row: {total:?}")
+            bail!("the dump of the table `total` does not have exactly one row: {total:?}")
         };
         let total: u64 =
             String::from_utf8(total[0].clone().context("the row of the table `total` is NULL")?)?.parse()?;

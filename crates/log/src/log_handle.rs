@@ -214,7 +214,8 @@ impl LogHandle {
             if self.ack == AckMode::Durable || !self.shared.is_kept_once_written() {
                 return self.wait_until_durable(position).await;
             }
-            // The wait below ends with the next change of the written position or of the log's state.
+            // Mark the written position as seen. The wait after the checks ends when the written position or
+            // the log's state changes.
             written.borrow_and_update();
             if self.is_acknowledged(position) {
                 return Ok(true);

@@ -194,7 +194,7 @@ impl LogReader {
     pub async fn next(&mut self) -> Result<Option<LogEntry>, LogError> {
         loop {
             // Mark the published position as seen. If the writer publishes a new position after this line,
-            // the wait below returns at once.
+            // the next wait returns at once.
             let state = match &mut self.limit {
                 ReadLimit::Durable(_, durable) => Some(durable.borrow_and_update().state),
                 ReadLimit::Written(shared, written) => {

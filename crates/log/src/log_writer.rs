@@ -469,8 +469,8 @@ impl LogWriter {
         if self.options.ack == AckMode::Received && unsynced > 0 {
             let urgent = self.shared.has_prompt_sync_request() || !self.shared.is_kept_once_written();
             self.request_sync(urgent || unsynced >= self.options.background_sync_bytes)?;
-            // If a prompt-sync request arrived after the check above, but before this sync was pending, it
-            // could not make this sync urgent. So make the sync urgent now.
+            // If a prompt-sync request arrived after `urgent` was computed, but before this sync was pending,
+            // it could not make this sync urgent. So make the sync urgent now.
             if !urgent && self.shared.has_prompt_sync_request() {
                 self.shared.sync_queue.make_urgent();
             }

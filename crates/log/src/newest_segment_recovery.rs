@@ -209,7 +209,7 @@ impl<'a> SegmentFile<'a> {
         }
     }
 
-    /// Reads durable bytes of the segment back. Any error there is damage.
+    /// Reads durable bytes of the segment back. Any error in these bytes is damage.
     fn check(&self, start: u64, end: u64, format: Option<FormatDescription>) -> Result<(), LogError> {
         let mut scan = self.scan(start, end, format);
         loop {

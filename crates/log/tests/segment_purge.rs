@@ -193,8 +193,8 @@ fn a_persistent_reader_keeps_segments_while_disconnected_and_after_a_restart() {
         (purge.segments.as_slice(), purge.pinned_by.as_deref()),
         ([1, 2].as_slice(), Some("replica db2"))
     );
-    // The configured retention for a disconnected reader keeps the segments for a week. Until the log forgets
-    // the reader, it refuses an operator's purge.
+    // The configured retention for a disconnected reader keeps the segments for a week. The log refuses an
+    // operator's purge until it has forgotten the reader.
     let later = SystemTime::now() + Duration::from_secs(8 * 24 * 3_600);
     assert!(handle.purge_to(4).is_err());
     assert_eq!(handle.purge(later).unwrap().segments, [3, 4]);

@@ -177,7 +177,7 @@ impl SafetyRefusal {
     }
 
     /// Whether `--allow-data-loss` overrides the rule. It cannot override diverged logs, because no new
-    /// primary can continue both. The other rules have nothing to do with data loss.
+    /// primary can continue both logs. The other rules have nothing to do with data loss.
     pub fn is_overridable(&self) -> bool {
         match self {
             Self::NotLossless { .. }

@@ -147,7 +147,7 @@ impl RawRows {
     fn converted(self, rows: &ValueRows) -> Result<Self, SessionError> {
         let wrong = |source| SessionError::Protocol { doing: READING_ROWS, source };
         // Numbers take more bytes as text than in binary form. But a row that is longer than a packet is long
-        // because of its text values, so reserve only a little more memory for it.
+        // because of its text values, so reserve only a little more memory for such a row.
         let long = self.long.as_ref().map_or(0, |row| row.len() + row.len() / 64);
         let mut made = Vec::with_capacity(self.packets.len() + self.packets.len() / 4 + long);
         for row in self.iter() {

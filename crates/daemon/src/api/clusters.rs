@@ -94,7 +94,8 @@ pub struct ClusterReport {
     /// Whether commits on the primary also wait for ACKs after a restart of the primary. If commits do not
     /// wait then, only a fence hook makes it safe to replace the primary.
     pub waits_after_restart: Option<bool>,
-    /// The name of the failover or switchover that is in progress, or else of the last one.
+    /// The name of the failover or switchover that is in progress. If none is in progress, the name of the
+    /// last failover or switchover.
     pub run: Option<String>,
     /// How the failover or switchover `run` ended, as text; absent while it is in progress.
     #[serde(default)]

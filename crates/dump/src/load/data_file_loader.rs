@@ -32,7 +32,7 @@ const FOREIGN_STATEMENT_BYTES_MAX: usize = 1 << 30;
 /// Size in bytes of a packet without its statement.
 const PACKET_OVERHEAD_BYTES: usize = 1024;
 
-/// Number of the server's warning for a truncated value. Sometimes its level is only a note.
+/// Number of the server's warning for a truncated value. Sometimes the level of the warning is only `Note`.
 const DATA_TRUNCATED: u64 = 1265;
 
 /// Maximum number of attempts to find a table in the server's `information_schema`, and the pause between two

@@ -43,7 +43,7 @@ pub enum ReplicaPosition {
     WithOwnWrites,
 }
 
-/// A replication source: what CHANGE SOURCE configures on a replica.
+/// A replication source: the settings that CHANGE SOURCE sets on a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicationSource {
     /// Host name or address, as the replica resolves it.

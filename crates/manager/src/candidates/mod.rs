@@ -254,7 +254,7 @@ fn assess(
 }
 
 /// Compares the versions of the candidate and the other servers. A server can replicate from an older or
-/// equal release series, but not from a newer one.
+/// equal release series, but not from a newer series.
 fn compare_versions(question: &SelectionInput<'_>, server: &CandidateServer, against: &mut Vec<Drawback>) {
     for other in question.servers {
         if other.name != server.name

@@ -95,7 +95,7 @@ pub struct ClusterState {
     ticked_ms: Option<u64>,
 }
 
-/// If the manager's analysis did not run for this long, the manager has stalled. In milliseconds. The normal
+/// If the manager's analysis did not run for this many milliseconds, the manager has stalled. The normal
 /// interval is several times shorter.
 const STALL_MS_MIN: u64 = 500;
 

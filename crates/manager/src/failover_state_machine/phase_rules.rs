@@ -40,8 +40,8 @@ impl PhaseRule {
 pub enum Applied {
     /// The action took effect.
     Done,
-    /// The failover or switchover can continue without the action. If a rule needs it, that rule decides at
-    /// the end of the phase.
+    /// The failover or switchover can continue without the action. If a safety rule needs the action, that
+    /// rule decides at the end of the phase.
     Tolerated,
     /// The action failed, or may not have taken effect.
     Failed(String),

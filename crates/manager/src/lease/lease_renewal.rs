@@ -205,8 +205,8 @@ async fn keep<S: LeaseStore>(
             let _ = tokio::time::timeout(request_max, store.release()).await;
         }
     }
-    // From here on no check succeeds, so no action is executed. Only after that may another manager get the
-    // lease.
+    // From here on, every lease check fails, so this manager executes no action. Only then may another
+    // manager get the lease.
     *shared.keeper.lock() = LeaseHolder::new(terms);
     shared.standing.send_replace(LeaseStatus::Waiting("the lease was released".to_owned()));
     let _ = tokio::time::timeout(request_max, store.release()).await;

@@ -53,8 +53,8 @@ pub enum RunAction {
         /// The server that executes its relay logs.
         server: String,
     },
-    /// Make a read-only server wait for ACKs without a time-out. If the server was prepared, this lasts only
-    /// until its next restart, and [`RunAction::PersistSemiSyncSource`] follows.
+    /// Make a read-only server wait for ACKs without a time-out. If the server was prepared, it waits for
+    /// ACKs only until its next restart, and [`RunAction::PersistSemiSyncSource`] follows.
     #[serde(rename = "make_source", alias = "enable_semi_sync_source")]
     EnableSemiSyncSource {
         /// The server that must wait for ACKs.
@@ -144,7 +144,7 @@ pub enum RunAction {
         /// Time limit, in milliseconds.
         within_ms: u64,
     },
-    /// Pause writes on the primary, let running commits complete, and read what it has executed.
+    /// Pause writes on the primary, let running commits complete, and read what the primary has executed.
     #[serde(rename = "hold_writes", alias = "pause_writes")]
     PauseWrites {
         /// The old primary.

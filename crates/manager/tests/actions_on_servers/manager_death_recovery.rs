@@ -293,7 +293,8 @@ async fn a_manager_that_dies_in_a_switchover_leaves_a_primary(kind: ServerKind) 
             );
             continue;
         };
-        // Meanwhile another manager has disabled semi-sync on the old primary, as on a former primary.
+        // Meanwhile another manager has disabled semi-sync on the old primary, as managers do on a former
+        // primary.
         if !is_writable(&mut client(&trial.cluster.primary).await?).await? {
             let off = statement(
                 kind,

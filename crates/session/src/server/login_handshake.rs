@@ -31,7 +31,7 @@ use crate::socket::Socket;
 const LOGGING_IN: &str = "logging a client in";
 
 /// The capabilities of this server. It deliberately does not offer compression, LOAD DATA LOCAL, multiple
-/// statements, query attributes, session state in OK packets, and multi-factor authentication.
+/// statements, query attributes, session state in OK packets, or multi-factor authentication.
 const OFFERED: Capabilities = Capabilities::FOUND_ROWS
     .with(Capabilities::LONG_FLAG)
     .with(Capabilities::CONNECT_WITH_DB)

@@ -102,7 +102,7 @@ impl AcceptedValues {
 pub enum SettingNeed {
     /// Every session must have such a value. With another value, results would be wrong without an error.
     Always,
-    /// Only sessions that execute DDL.
+    /// Only sessions that execute DDL must have such a value.
     ForDefinitions,
     /// No session depends on the variable. With another value, a statement may fail, but the server then
     /// returns an error.

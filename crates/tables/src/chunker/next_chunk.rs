@@ -1,6 +1,6 @@
-//! Decides which chunk comes next. Each range starts where the one before it ends. The first range has no
-//! lower limit, and the last one has no upper limit. So the ranges cover every row once, whatever the server
-//! answers. The answers only decide how even the chunks are.
+//! Decides which chunk comes next. Each range starts where the previous range ends. The first range has no
+//! lower limit, and the last range has no upper limit. So the ranges cover every row once, whatever the
+//! server answers. The answers only decide how even the chunks are.
 
 use super::chunk_key::ChunkKey;
 use super::chunk_sizer::{ChunkSizeLimits, ChunkSizer};

@@ -47,8 +47,8 @@ pub enum SnapshotAction {
     WaitForQuiet,
     /// Lists all objects again while none can change, and reads all definitions except those of tables.
     List(LockWait),
-    /// Lists all objects again and compares the list with the earlier one. Plans use it if no lock kept
-    /// definitions unchanged.
+    /// Lists all objects again and compares the list with the earlier one. Plans use this action if no lock
+    /// kept definitions unchanged.
     VerifyList,
     /// Opens a snapshot on every connection, all at once.
     Open,

@@ -65,7 +65,7 @@ impl ThrottleRules {
     }
 }
 
-/// Lets bulk work proceed, or pauses it. All connections of the work share it.
+/// Lets bulk work proceed, or pauses the work. All connections of the work share one throttle.
 #[derive(Debug)]
 pub struct Throttle {
     decision: watch::Receiver<ThrottleDecision>,

@@ -34,7 +34,7 @@ pub struct FailoverGuard {
     downtimes: Vec<Downtime>,
 }
 
-/// The maximum number of stored downtimes. If there are more, the one that ends first is dropped.
+/// The maximum number of stored downtimes. If there are more, the downtime that ends first is dropped.
 const DOWNTIMES_MAX: usize = 1000;
 
 impl FailoverGuard {

@@ -1,5 +1,5 @@
 //! What an operator does about a failure or a problem. docs/reference/failure-codes.md and
-//! docs/how-to/topology.md explain each of them.
+//! docs/how-to/topology.md explain each failure and each problem.
 
 use super::FailureCode;
 use crate::cluster_tree::ProblemCode;

@@ -93,10 +93,10 @@ async fn dead_primary(findings: &mut watch::Receiver<Vec<ClusterFinding>>) {
 }
 
 impl<H: ActionExecutor + 'static> ManagedCluster<H> {
-    /// If the log no longer follows the server `last`, starts to watch the server that the log follows now:
-    /// it is the primary. The manager with the lease, or an operator, has repointed the log. A failover or
-    /// switchover of this manager selects the watched server itself, and may promote a server long before the
-    /// log follows it. So only a change of the followed server counts.
+    /// If the log no longer follows the server `last`, starts to watch the server that the log follows now,
+    /// because that server is the primary. The manager with the lease, or an operator, has repointed the log.
+    /// A failover or switchover of this manager selects the watched server itself, and may promote a server
+    /// long before the log follows it. So only a change of the followed server counts.
     fn watch_followed_server(&self, last: &mut Option<String>) {
         let followed = (self.parts.followed)();
         if followed == *last {
