@@ -80,7 +80,8 @@ impl RemoteRelayProbe {
     }
 }
 
-/// A probe in progress. It is dropped unfinished if the caller's time-out is shorter than the relay's.
+/// A probe in progress. It is dropped unfinished if the caller's time-out is shorter than the time-out of the
+/// relay.
 struct PendingProbe<'a> {
     probe: &'a RemoteRelayProbe,
     asked: Instant,

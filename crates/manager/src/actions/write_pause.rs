@@ -25,8 +25,8 @@ const DOING: &str = "pausing writes";
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Makes the server read-only, on MySQL also for administrators. Returns what the server has executed. The
-/// connection `setter` waits for the server; `other` monitors the process list and kills. Statements that
-/// delay the pause are killed after `grace`.
+/// connection `setter` waits for the server; `other` monitors the process list, and kills statements that
+/// delay the pause after `grace`.
 ///
 /// # Errors
 /// [`ManagerError::ActionTimeout`] if sessions delayed the pause for longer than `within`. The error contains
