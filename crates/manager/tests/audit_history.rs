@@ -1,9 +1,10 @@
 //! Tests how the audit records show that a former primary was replaced.
 
 use tailwater_manager::SafetyRefusal;
-use tailwater_manager::audit_history::{Replacement, last_replacement};
+use tailwater_manager::audit_history::{PrimaryRecord, RecordedPrimary, Replacement, last_replacement};
+use tailwater_manager::failover_driver::{AuditFolder, AuditStore};
 use tailwater_manager::lossless_rules::PossibleLoss;
-use tailwater_manager::model::{Audit, RunKind, RunOutcome};
+use tailwater_manager::model::{Audit, LeaseToken, RunKind, RunOutcome};
 
 fn change(id: &str, from: &str, to: &str) -> Audit {
     let outcome = Some(RunOutcome::Promoted { server: to.to_owned(), left: Vec::new() });
@@ -62,4 +63,34 @@ fn records_that_do_not_lead_to_the_present_primary_prove_nothing() {
     assert!(is_unknown(of("db1", "db3", std::slice::from_ref(&first))));
     let third = change("3", "db1", "db2");
     assert!(is_unknown(of("db3", "db2", &[third, first])));
+}
+
+/// Two managers changed the primary in turns. The clock of the second one lags by ten minutes, so the ids of
+/// its failovers sort before the failover that they follow.
+#[test]
+fn records_are_ordered_by_their_lease_terms_when_the_clocks_differ_by_minutes() {
+    let folder = tempfile::tempdir().unwrap();
+    let records = AuditFolder::new(folder.path());
+    let in_term = |term, audit| Audit { token: Some(term), ..audit };
+    let stored = [
+        in_term(3, change("20261122T111500000Z-orders-failover", "db1", "db2")),
+        refused("20261122T111500001Z-orders-failover"),
+        in_term(7, lossy(change("20261122T110600000Z-orders-failover", "db2", "db3"))),
+        in_term(7, change("20261122T110700000Z-orders-switchover", "db3", "db2")),
+        in_term(9, change("20261122T111700000Z-orders-failover", "db2", "db1")),
+    ];
+    for audit in &stored {
+        records.save(audit).unwrap();
+    }
+    let expected: Vec<_> = stored.iter().rev().map(|audit| audit.id.as_str()).collect();
+    // The order is the same in a manager process that has not read the records before.
+    for records in [&records, &AuditFolder::new(folder.path())] {
+        let newest_first = records.list_newest_first().unwrap();
+        assert_eq!(newest_first, expected);
+        let read: Vec<_> = newest_first.iter().map(|id| records.load(id).unwrap().unwrap()).collect();
+        let known = PrimaryRecord { term: LeaseToken(9), server: "db1".to_owned() };
+        assert_eq!(RecordedPrimary::of(read.iter().cloned()), RecordedPrimary::Known(known));
+        assert_eq!(of("db3", "db1", &read), Replacement::Lossless);
+        assert_eq!(of("db2", "db1", &read), Replacement::Lossless);
+    }
 }

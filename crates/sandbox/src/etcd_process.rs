@@ -31,8 +31,15 @@ pub struct Etcd {
     program: PathBuf,
     folder: PathBuf,
     ports: EtcdPorts,
-    tls: Option<EtcdTls>,
+    options: EtcdServerOptions,
     process: ChildProcess,
+}
+
+#[derive(Debug, Clone, Default)]
+struct EtcdServerOptions {
+    tls: Option<EtcdTls>,
+    /// The greatest size of the database, in bytes; `None` for the default of etcd.
+    quota_bytes: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -58,7 +65,7 @@ impl Etcd {
     /// # Errors
     /// [`SandboxError::Spawn`] if etcd cannot be started or does not answer within a minute.
     pub async fn start(program: &Path, folder: &Path) -> Result<Self, SandboxError> {
-        Self::start_as(program, folder, None).await
+        Self::start_as(program, folder, EtcdServerOptions::default()).await
     }
 
     /// Does the same as [`Etcd::start`], for clients that use TLS.
@@ -66,24 +73,41 @@ impl Etcd {
     /// # Errors
     /// The same as for [`Etcd::start`].
     pub async fn start_tls(program: &Path, folder: &Path, tls: EtcdTls) -> Result<Self, SandboxError> {
-        Self::start_as(program, folder, Some(tls)).await
+        Self::start_as(program, folder, EtcdServerOptions { tls: Some(tls), quota_bytes: None }).await
     }
 
-    async fn start_as(program: &Path, folder: &Path, tls: Option<EtcdTls>) -> Result<Self, SandboxError> {
+    /// Does the same as [`Etcd::start`], with a database of at most `quota_bytes`. When it is full, etcd
+    /// refuses writes but still renews leases.
+    ///
+    /// # Errors
+    /// The same as for [`Etcd::start`].
+    pub async fn start_with_quota(
+        program: &Path,
+        folder: &Path,
+        quota_bytes: u64,
+    ) -> Result<Self, SandboxError> {
+        Self::start_as(program, folder, EtcdServerOptions { tls: None, quota_bytes: Some(quota_bytes) }).await
+    }
+
+    async fn start_as(
+        program: &Path,
+        folder: &Path,
+        options: EtcdServerOptions,
+    ) -> Result<Self, SandboxError> {
         let ports = EtcdPorts {
             client: ReservedPort::pick()?,
             peer: ReservedPort::pick()?,
             metrics: ReservedPort::pick()?,
         };
-        let process = spawn(program, folder, &ports, tls.as_ref())?;
-        let etcd = Self { program: program.to_owned(), folder: folder.to_owned(), ports, tls, process };
+        let process = spawn(program, folder, &ports, &options)?;
+        let etcd = Self { program: program.to_owned(), folder: folder.to_owned(), ports, options, process };
         etcd.wait().await?;
         Ok(etcd)
     }
 
     /// Returns the URL for clients.
     pub fn endpoint(&self) -> String {
-        client_url(&self.ports, self.tls.as_ref())
+        client_url(&self.ports, self.options.tls.as_ref())
     }
 
     /// Freezes etcd with SIGSTOP, like a hung machine.
@@ -119,15 +143,15 @@ impl Etcd {
     }
 
     async fn start_again(self, without_data: bool) -> Result<Self, SandboxError> {
-        let Self { program, folder, ports, tls, process } = self;
+        let Self { program, folder, ports, options, process } = self;
         process.kill().await?;
         if without_data {
             let removed = std::fs::remove_dir_all(folder.join("data"));
             removed
                 .map_err(|source| SandboxError::Spawn { program: program.display().to_string(), source })?;
         }
-        let process = spawn(&program, &folder, &ports, tls.as_ref())?;
-        let etcd = Self { program, folder, ports, tls, process };
+        let process = spawn(&program, &folder, &ports, &options)?;
+        let etcd = Self { program, folder, ports, options, process };
         etcd.wait().await?;
         Ok(etcd)
     }
@@ -162,9 +186,9 @@ fn spawn(
     program: &Path,
     folder: &Path,
     ports: &EtcdPorts,
-    tls: Option<&EtcdTls>,
+    options: &EtcdServerOptions,
 ) -> Result<ChildProcess, SandboxError> {
-    let (client, peer) = (client_url(ports, tls), url(&ports.peer));
+    let (client, peer) = (client_url(ports, options.tls.as_ref()), url(&ports.peer));
     let data = folder.join("data").display().to_string();
     let mut arguments = vec![
         "--name=one".to_owned(),
@@ -176,7 +200,8 @@ fn spawn(
         format!("--initial-cluster=one={peer}"),
         format!("--listen-metrics-urls={}", url(&ports.metrics)),
     ];
-    if let Some(tls) = tls {
+    arguments.extend(options.quota_bytes.map(|bytes| format!("--quota-backend-bytes={bytes}")));
+    if let Some(tls) = &options.tls {
         arguments.push(format!("--cert-file={}", tls.certificate.display()));
         arguments.push(format!("--key-file={}", tls.key.display()));
     }

@@ -190,6 +190,12 @@ impl ManagerPanel {
                 .iter()
                 .map(|relay| ("A relay refuses orders", relay.clone(), Some(Health::Failed))),
         );
+        facts.extend(
+            report
+                .records_problem
+                .iter()
+                .map(|problem| ("A failover would be refused", problem.clone(), Some(Health::Failed))),
+        );
         let now_ms = report.now_ms;
         let lasting = report.guard.downtimes().iter().filter(|downtime| downtime.until_ms > now_ms);
         Self {

@@ -71,6 +71,9 @@ pub struct ClusterReport {
     /// Relays that refuse orders of this manager, each with the reason.
     #[serde(default)]
     pub refusing: Vec<String>,
+    /// Why a failover could not store its audit record in etcd; absent if it could, or with one manager.
+    #[serde(default)]
+    pub records_problem: Option<String>,
     /// Whether the manager starts failovers without an operator.
     pub automatic: bool,
     /// What prevents failovers now: pauses, downtimes, the cool-down.

@@ -115,9 +115,9 @@ pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
 /// that no later failover or switchover promoted again, according to the audit records.
 fn recently_replaced(records: &AuditFolder, now: chrono::DateTime<chrono::Utc>) -> BTreeSet<String> {
     // If the audit records cannot be read, no server is returned, and operators must start the rejoin.
-    let ids = records.list().unwrap_or_default();
+    let ids = records.list_newest_first().unwrap_or_default();
     let recent =
-        ids.iter().rev().filter(|id| is_recent(id, now)).filter_map(|id| records.load(id).ok().flatten());
+        ids.iter().filter(|id| is_recent(id, now)).filter_map(|id| records.load(id).ok().flatten());
     let replaced = former_primaries(recent);
     for (server, run) in &replaced {
         info!(run, server, "the server was replaced as primary; it will be rejoined when it answers");

@@ -28,6 +28,13 @@ const CHANGES_MAX: usize = 32;
 /// long.
 const ANSWER_CHARS_MAX: usize = 200;
 
+/// The longest value that this manager writes, in bytes. etcd refuses requests of more than 1.5 MiB by default,
+/// and a request contains the value as base64, which is a third longer.
+const VALUE_BYTES_MAX: usize = 1 << 20;
+
+/// A value that is longer than this, in bytes, is reported before it reaches [`VALUE_BYTES_MAX`].
+const VALUE_BYTES_WARNING: usize = VALUE_BYTES_MAX / 4 * 3;
+
 /// The value in etcd.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Shared {
@@ -93,7 +100,7 @@ impl SharedAudits {
                 bail!("the manager of the later lease term {last} has already stored an audit record");
             }
             let shared = Shared { term, records: with(records, audit) };
-            let bytes = serde_json::to_vec(&shared)?;
+            let (shared, bytes) = bounded(shared)?;
             if let Some(revision) = etcd.value.replace(revision, &bytes).await? {
                 etcd.written = Some((revision, shared));
                 return Ok(());
@@ -109,6 +116,56 @@ impl SharedAudits {
         bail!(
             "other managers changed the audit record in etcd before each of {TRIES_MAX} attempts to store it"
         )
+    }
+
+    /// Stores audit records of this machine in etcd if etcd has none, and returns whether it did so. etcd has no
+    /// records after it was created again or lost its data.
+    ///
+    /// # Errors
+    /// If etcd does not answer, or does not accept the value.
+    pub async fn restore(&self, newest_first: &[Audit], term: u64) -> anyhow::Result<bool> {
+        let mut etcd = self.etcd.lock().await;
+        let (revision, shared) = etcd.read().await?;
+        let oldest_first = newest_first.iter().rev().filter(|audit| !audit.dry_run && audit.token.is_some());
+        let records = oldest_first.fold(Vec::new(), with);
+        if !shared.records.is_empty() || records.is_empty() {
+            return Ok(false);
+        }
+        let highest = records.iter().filter_map(|record| record.token).max();
+        let (shared, bytes) = bounded(Shared { term: highest.unwrap_or_default().max(term), records })?;
+        let revision = etcd.value.replace(revision, &bytes).await?;
+        etcd.written = revision.map(|revision| (revision, shared));
+        Ok(revision.is_some())
+    }
+
+    /// Checks that a failover could store its audit record in etcd now: etcd accepts a write, and the value has
+    /// space for more records. Writes the value unchanged. Returns the problem, if there is one.
+    pub async fn problem(&self) -> Option<String> {
+        let mut etcd = self.etcd.lock().await;
+        let written = async {
+            let stored = etcd.value.read().await?;
+            // The key may not exist before the first failover. Then an empty list is written.
+            let bytes = match stored.bytes {
+                Some(bytes) => bytes,
+                None => serde_json::to_vec(&Shared::default())?,
+            };
+            let shared = understood(Some(&bytes))?;
+            // The revision changes. A failover that begins now waits for the lock, and need not read the value.
+            etcd.written = None;
+            let revision = etcd.value.replace(stored.revision, &bytes).await?;
+            etcd.written = revision.map(|revision| (revision, shared));
+            anyhow::Ok(bytes.len())
+        };
+        match written.await {
+            Ok(bytes) => (bytes > VALUE_BYTES_WARNING).then(|| {
+                format!(
+                    "the audit records in etcd have {bytes} bytes, and at most {VALUE_BYTES_MAX} are stored"
+                )
+            }),
+            Err(reason) => {
+                Some(format!("the audit records cannot be written to etcd: {}", ErrorChain(&reason)))
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<LeaseToken>> {
@@ -162,6 +219,38 @@ fn with(mut records: Vec<Audit>, audit: &Audit) -> Vec<Audit> {
     records.iter_mut().for_each(|record| record.steps.clear());
     records.extend(last);
     records
+}
+
+/// Returns the value with its bytes, at most [`VALUE_BYTES_MAX`] of them. If it is longer, leaves out what other
+/// managers need least: first the texts of results, then the oldest changes of the primary. The records of an
+/// interrupted failover or switchover and of its recoveries are always kept.
+///
+/// # Errors
+/// If these records alone are too long.
+fn bounded(mut shared: Shared) -> anyhow::Result<(Shared, Vec<u8>)> {
+    let mut bytes = serde_json::to_vec(&shared)?;
+    if bytes.len() > VALUE_BYTES_MAX {
+        let steps = shared.records.iter_mut().flat_map(|record| &mut record.steps);
+        for step in steps {
+            if let AuditEvent::ActionAnswered { text, .. } = &mut step.note {
+                text.clear();
+            }
+        }
+        bytes = serde_json::to_vec(&shared)?;
+    }
+    while bytes.len() > VALUE_BYTES_MAX {
+        let is_change = |record: &Audit| matches!(record.outcome, Some(RunOutcome::Promoted { .. }));
+        let others = shared.records.len().saturating_sub(1);
+        let Some(oldest) = shared.records.iter().take(others).position(is_change) else {
+            bail!(
+                "the audit record has {} bytes, and at most {VALUE_BYTES_MAX} can be stored in etcd",
+                bytes.len()
+            );
+        };
+        shared.records.remove(oldest);
+        bytes = serde_json::to_vec(&shared)?;
+    }
+    Ok((shared, bytes))
 }
 
 /// Whether a failover or switchover was refused before it changed anything, and is not a recovery.
@@ -320,6 +409,28 @@ mod tests {
     }
 
     #[test]
+    fn the_value_in_etcd_is_bounded() {
+        // Sets of GTIDs may be long: these changes have about 100 KiB each.
+        let missing = PossibleLoss { after: Some("x".repeat(100 << 10)), known: None, held_by: Vec::new(), grows: true };
+        let change = |at: usize| Audit {
+            possible_loss: Some(missing.clone()),
+            ..promoted(held(&format!("a{at:02}"), 1), "db2")
+        };
+        let records = (0..CHANGES_MAX).fold(Vec::new(), |records, at| with(records, &change(at)));
+        let records = with(records, &fenced("b", 2));
+        let (shared, bytes) = bounded(Shared { term: 2, records }).unwrap();
+        assert!(bytes.len() <= VALUE_BYTES_MAX, "the value has {} bytes", bytes.len());
+        let kept = ids(&shared.records);
+        assert_eq!((kept.first(), kept.last(), kept.len()), (Some(&"a23"), Some(&"b"), 10));
+        assert_eq!(understood(Some(&bytes)).unwrap().records, shared.records);
+
+        let long = PossibleLoss { after: Some("x".repeat(VALUE_BYTES_MAX)), ..missing };
+        let error = bounded(Shared { term: 2, records: vec![Audit { possible_loss: Some(long), ..fenced("c", 2) }] });
+        let error = error.map(drop).unwrap_err().to_string();
+        assert!(error.contains("can be stored in etcd"), "another error was expected: {error}");
+    }
+
+    #[test]
     fn an_audit_record_of_a_later_version_is_ignored() {
         let known = serde_json::to_value(held("a", 1)).unwrap();
         let text = serde_json::json!({ "term": 7, "records": [{ "id": "b", "kind": "other" }, known] });
@@ -328,19 +439,74 @@ mod tests {
         assert!(understood(Some(b"{")).is_err());
     }
 
+    fn shared_in(etcd: &Etcd) -> SharedAudits {
+        let value = EtcdValue::new(EtcdOptions {
+            endpoints: vec![etcd.endpoint()],
+            key: "/tailwater/orders/run".to_owned(),
+            request_ms_max: 5_000,
+            ..EtcdOptions::default()
+        });
+        SharedAudits::new(value.unwrap())
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_etcd_that_lost_its_data_gets_the_records_of_a_manager_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(program) = Etcd::require() else { return };
+        let etcd = Etcd::start(&program, folder.path()).await.unwrap();
+        let [one, two] = [shared_in(&etcd), shared_in(&etcd)];
+        assert_eq!(one.problem().await, None);
+        assert!(!one.restore(&[], 3).await.unwrap(), "nothing is stored by a manager without records");
+        let newest_first = [
+            undone(fenced("c", 3)),
+            promoted(fenced("b", 2), "db3"),
+            Audit { dry_run: true, ..promoted(fenced("a-dry-run", 2), "db3") },
+            promoted(fenced("a", 1), "db2"),
+        ];
+        assert!(one.restore(&newest_first, 4).await.unwrap());
+        assert_eq!(ids(&two.read().await.unwrap()), ["a", "b", "c"]);
+        assert!(!two.restore(&newest_first[3..], 4).await.unwrap(), "existing records are not replaced");
+        assert_eq!(two.problem().await, None);
+        // The check has changed the revision of the value. The first manager still stores its next record.
+        one.store(&promoted(held("d", 4), "db1"), 4).await.unwrap();
+        assert_eq!(ids(&two.read().await.unwrap()), ["a", "b", "d"]);
+        assert!(two.store(&held("e", 3), 3).await.is_err(), "a manager of an earlier term stored a record");
+        drop(etcd);
+        let problem = two.problem().await.unwrap_or_default();
+        assert!(problem.contains("cannot be written to etcd"), "another problem was expected: {problem:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_etcd_without_space_is_found_before_a_failover() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(program) = Etcd::require() else { return };
+        let etcd = Etcd::start_with_quota(&program, folder.path(), 4 << 20).await.unwrap();
+        let records = shared_in(&etcd);
+        records.store(&fenced("a", 1), 1).await.unwrap();
+        assert_eq!(records.problem().await, None);
+        let options = EtcdOptions {
+            endpoints: vec![etcd.endpoint()],
+            key: "/other".to_owned(),
+            request_ms_max: 5_000,
+            ..EtcdOptions::default()
+        };
+        let mut other = EtcdValue::new(options).unwrap();
+        let mut revision = Some(0);
+        while let Some(at) = revision {
+            revision = other.replace(at, &vec![b'x'; 512 << 10]).await.unwrap_or(None);
+        }
+        let problem = records.problem().await.unwrap_or_default();
+        assert!(problem.contains("space"), "the problem does not name the space of etcd: {problem:?}");
+        assert_eq!(ids(&records.read().await.unwrap()), ["a"]);
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn a_manager_finds_the_failover_that_another_manager_began() {
         let folder = tempfile::tempdir().unwrap();
         let Some(program) = Etcd::require() else { return };
         let etcd = Etcd::start(&program, folder.path()).await.unwrap();
         let [one, two] = ["one", "two"].map(|name| {
-            let value = EtcdValue::new(EtcdOptions {
-                endpoints: vec![etcd.endpoint()],
-                key: "/tailwater/orders/run".to_owned(),
-                request_ms_max: 5_000,
-                ..EtcdOptions::default()
-            });
-            let shared = Some(SharedAudits::new(value.unwrap()).into());
+            let shared = Some(shared_in(&etcd).into());
             AuditRecords { folder: AuditFolder::new(folder.path().join(name)), shared }
         });
         let save = async |records: &AuditRecords, audit: Audit| {

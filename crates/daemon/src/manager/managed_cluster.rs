@@ -4,7 +4,7 @@
 //! - `failover_runs`: starts failovers and switchovers, and handles their ends.
 //!   `interrupted_failover_recovery`: undoes or finishes incomplete failovers and switchovers.
 //! - `relay_repoint`: repoints relays that do not follow the primary. `lease_term_check`: finds relays that
-//!   refuse this manager.
+//!   refuse this manager. `shared_records_check`: whether a failover could store its record in etcd.
 //! - `automatic_failover`: starts failovers without an operator.
 //! - `cluster_report`: the report for clients. `failover_rehearsal`: whether a failover would succeed.
 
@@ -15,6 +15,7 @@ mod failover_runs;
 pub(super) mod interrupted_failover_recovery;
 mod lease_term_check;
 mod relay_repoint;
+mod shared_records_check;
 #[cfg(test)]
 mod tests;
 
@@ -113,6 +114,8 @@ pub struct ManagedCluster<H> {
     was_cut_off: AtomicBool,
     /// The relays that refuse orders of this manager, each with the reason.
     refusing: watch::Sender<Vec<String>>,
+    /// Why a failover could not store its audit record in etcd; `None` if it could, or with one manager.
+    records_problem: watch::Sender<Option<String>>,
     /// Counts the changes of the watched primary.
     primary_changes: watch::Sender<u64>,
     /// Counts the failovers and switchovers that may change something.
@@ -153,6 +156,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             finishing: Mutex::new(None),
             was_cut_off: AtomicBool::new(false),
             refusing: watch::Sender::default(),
+            records_problem: watch::Sender::default(),
             primary_changes: watch::Sender::new(0),
             runs_begun: watch::Sender::new(0),
         });
@@ -207,8 +211,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     pub fn past_of(&self, server: &str, leader: &str) -> Replacement {
         let records = &self.parts.records;
         let read = || -> Result<Vec<_>, AuditError> {
-            let names = records.list()?;
-            names.iter().rev().filter_map(|id| records.load(id).transpose()).collect()
+            let names = records.list_newest_first()?;
+            names.iter().filter_map(|id| records.load(id).transpose()).collect()
         };
         match read() {
             Ok(newest_first) => last_replacement(server, leader, newest_first),

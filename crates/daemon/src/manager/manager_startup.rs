@@ -109,6 +109,8 @@ impl ClusterSetup<'_> {
         manager.add_task(tokio::spawn(async move { guarded.follow_guard().await }));
         let checked = Arc::clone(&cluster);
         manager.add_task(tokio::spawn(async move { checked.check_terms_forever().await }));
+        let checked = Arc::clone(&cluster);
+        manager.add_task(tokio::spawn(async move { checked.check_shared_records_forever().await }));
         if manager_config.rejoin {
             let cluster = Arc::clone(&cluster);
             let rejoin =

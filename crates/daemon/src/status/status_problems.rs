@@ -179,6 +179,11 @@ fn manager_problems(found: &mut Vec<StatusProblem>, manager: &ManagerSnapshot) {
             "if etcd was created again, `tailwater manager raise-terms`; see docs/how-to/production.md";
         found.push(problem(object.clone(), "RelayRefusesManager", relay, remedy));
     }
+    if let Some(reason) = &report.records_problem {
+        let text = format!("a failover would be refused: {reason}");
+        let remedy = "check etcd: its space (`etcdctl endpoint status`), and that this manager may write";
+        found.push(problem(object.clone(), "AuditRecordsNotStorable", text, remedy));
+    }
     if !report.guard_is_known {
         let text = "the manager has not read the pauses and downtimes from etcd yet, so it starts no automatic failover";
         found.push(problem(object.clone(), "GuardUnknown", text, "check etcd"));
@@ -538,9 +543,11 @@ mod tests {
         let refusing = changed(|snapshot| {
             let manager = snapshot.clusters[0].manager.as_mut().expect("a manager");
             manager.report.refusing = vec!["relay2 refuses orders of term 1".into()];
+            manager.report.records_problem = Some("etcd has no space".into());
             manager.report.guard_is_known = false;
         });
-        assert_eq!(refusing, ["cluster orders RelayRefusesManager", "cluster orders GuardUnknown"]);
+        let expected = ["RelayRefusesManager", "AuditRecordsNotStorable", "GuardUnknown"];
+        assert_eq!(refusing, expected.map(|code| format!("cluster orders {code}")));
         let not_ready = json!([finding(FailureCode::FailoverNotReady, "db1")]);
         let not_ready =
             changed(|snapshot| snapshot.clusters[0].manager = Some(manager(&not_ready, &json!({}))));

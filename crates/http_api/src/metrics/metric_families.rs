@@ -118,6 +118,8 @@ metric_group! { MANAGER, "manager":
         "1 while this manager runs a failover or switchover, else 0", "");
     RELAYS_REFUSING = Gauge("tailwater_manager_relays_refusing", CLUSTER,
         "Number of relays that refuse the orders of this manager", "They have obeyed a later lease term");
+    RECORDS_STORABLE = Gauge("tailwater_manager_audit_records_storable", CLUSTER,
+        "1 if a failover could store its audit record in etcd, else 0", "Also 1 without etcd");
 }
 
 metric_group! { CAPTURES, "captures":

@@ -113,7 +113,9 @@ impl MetricsCollector {
             self.reports().map(|one| ([one.source.as_str()], one.run.is_some() && one.run_end.is_none()));
         families.flags(&RUN_IN_PROGRESS, running)?;
         let refusing = self.reports().map(|one| ([one.source.as_str()], one.refusing.len() as u64));
-        families.gauge(&RELAYS_REFUSING, refusing)
+        families.gauge(&RELAYS_REFUSING, refusing)?;
+        let storable = self.reports().map(|one| ([one.source.as_str()], one.records_problem.is_none()));
+        families.flags(&RECORDS_STORABLE, storable)
     }
 
     fn capture_states(&self, families: &mut FamilyWriter<'_>) -> fmt::Result {

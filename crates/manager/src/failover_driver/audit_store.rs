@@ -1,9 +1,13 @@
 //! Stores the audit records. A record is stored before the changes that it describes.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::model::Audit;
 
@@ -35,12 +39,14 @@ pub trait AuditStore: Send + Sync {
 #[derive(Debug, Clone)]
 pub struct AuditFolder {
     path: PathBuf,
+    /// The lease terms of the records that were read or stored so far. The term of a record never changes.
+    terms: Arc<Mutex<BTreeMap<String, u64>>>,
 }
 
 impl AuditFolder {
     /// Returns the folder at `path`. The folder is created when the first record is stored.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
+        Self { path: path.into(), terms: Arc::default() }
     }
 
     /// Returns the audit record of a failover or switchover; `None` if there is none.
@@ -81,6 +87,38 @@ impl AuditFolder {
         Ok(names)
     }
 
+    /// Returns the ids of all failovers and switchovers, the newest first: in the order of the lease terms, and
+    /// within a lease term in the order of the ids. The ids alone do not have this order. They begin with the
+    /// time of a manager's clock, and the clocks of two managers may differ.
+    ///
+    /// A record without a lease term, of a run that was refused before it had one, or a record that cannot be
+    /// read, comes directly after the record whose id precedes it.
+    ///
+    /// # Errors
+    /// If the folder cannot be read.
+    pub fn list_newest_first(&self) -> Result<Vec<String>, AuditError> {
+        let mut term = 0;
+        let in_order_of_ids = self.list()?.into_iter();
+        let mut runs: Vec<(u64, String)> = in_order_of_ids
+            .map(|id| {
+                term = self.term(&id).unwrap_or(term);
+                (term, id)
+            })
+            .collect();
+        runs.sort_unstable();
+        Ok(runs.into_iter().rev().map(|(_, id)| id).collect())
+    }
+
+    /// Returns the lease term of a record; `None` if it has none yet, or cannot be read.
+    fn term(&self, id: &str) -> Option<u64> {
+        if let Some(term) = self.terms.lock().get(id) {
+            return Some(*term);
+        }
+        let term = self.load(id).ok()??.token?;
+        self.terms.lock().insert(id.to_owned(), term);
+        Some(term)
+    }
+
     fn put(&self, name: &str, bytes: &[u8]) -> Result<(), AuditError> {
         let path = self.path.join(name);
         tailwater_files::write_atomically(&path, bytes, 0o640).map_err(|source| AuditError { path, source })
@@ -100,7 +138,11 @@ impl AuditStore for AuditFolder {
             self.put(&format!("{}.txt", audit.id), audit.to_string().as_bytes())?;
         }
         let json = serde_json::to_vec_pretty(audit).map_err(|error| wrong(error.into()))?;
-        self.put(&format!("{}.json", audit.id), &json)
+        self.put(&format!("{}.json", audit.id), &json)?;
+        if let Some(term) = audit.token {
+            self.terms.lock().insert(audit.id.clone(), term);
+        }
+        Ok(())
     }
 }
 

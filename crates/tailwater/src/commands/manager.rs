@@ -77,6 +77,9 @@ fn text(clusters: &[ClusterReport]) -> String {
         for relay in &cluster.refusing {
             let _ = writeln!(text, "  {relay}");
         }
+        if let Some(problem) = &cluster.records_problem {
+            let _ = writeln!(text, "  a failover would be refused: {problem}");
+        }
         let lossless =
             cluster.lossless.as_deref().unwrap_or("unknown: the primary has not been observed yet");
         let _ = writeln!(text, "  lossless: {lossless}");

@@ -87,6 +87,18 @@ async fn raise_terms_makes_relays_obey_after_etcd_was_recreated() -> Result<()> 
     shell.run("switchover primary --to db1 --max-write-pause-ms 30000 -c tailwater.toml")?.exits(0);
     trial.wait_for_primary("db1").await?;
     ensure!(nobody_refuses()?, "a relay still refuses orders: {}", status()?);
+    // The new etcd has the record of the switchover to db2, which only the manager's machine had kept.
+    let mut records = EtcdValue::new(EtcdOptions {
+        endpoints: vec![etcd.endpoint()],
+        key: "/tailwater/primary/run".to_owned(),
+        request_ms_max: 5_000,
+        ..EtcdOptions::default()
+    })?;
+    let stored = String::from_utf8(records.read().await?.bytes.unwrap_or_default())?;
+    for server in ["db1", "db2"] {
+        let promoted = format!("\"end\":\"promoted\",\"server\":\"{server}\"");
+        ensure!(stored.contains(&promoted), "no record of the promotion of {server} in etcd: {stored}");
+    }
     drop(etcd);
     trial.stop_relay().await
 }

@@ -39,6 +39,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             lease: lease.to_string(),
             lease_state: lease,
             refusing: self.refusing(),
+            records_problem: self.records_problem(),
             readiness: self.readiness(&cluster_state),
             automatic: self.parts.config.automatic,
             findings: cluster_state.findings(&guard, now_ms).iter().map(FindingReport::from).collect(),

@@ -283,8 +283,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     /// # Errors
     /// If the folder of the audit records cannot be read.
     pub fn audits(&self, count_max: usize) -> anyhow::Result<Vec<Audit>> {
-        let ids = self.parts.records.list()?;
-        let read = ids.iter().rev().filter_map(|id| {
+        let ids = self.parts.records.list_newest_first()?;
+        let read = ids.iter().filter_map(|id| {
             let audit = self.audit(id);
             audit.inspect_err(|error| warn!(id, "the audit record cannot be read: {error}")).ok().flatten()
         });

@@ -45,7 +45,7 @@ impl Unfinished {
     /// Returns the last failover or switchover that changed anything, if it was interrupted and is not
     /// recovered.
     fn of<H>(parts: &ClusterParts<H>) -> Option<Self> {
-        let names = match parts.records.list() {
+        let names = match parts.records.list_newest_first() {
             Ok(names) => names,
             Err(error) => {
                 error!(
@@ -55,7 +55,7 @@ impl Unfinished {
                 return None;
             }
         };
-        let mut traces = run_to_recover(names.iter().rev().filter_map(|id| match parts.records.load(id) {
+        let mut traces = run_to_recover(names.iter().filter_map(|id| match parts.records.load(id) {
             Ok(audit) => audit,
             Err(error) => {
                 warn!(source = parts.source, id, "an audit record cannot be read: {error}");
@@ -88,8 +88,8 @@ pub(super) fn is_half_way<H>(parts: &ClusterParts<H>) -> bool {
     if !is_adopted(parts) {
         return true;
     }
-    let Ok(names) = parts.records.list() else { return true };
-    let records = names.iter().rev().filter_map(|id| parts.records.load(id).ok().flatten());
+    let Ok(names) = parts.records.list_newest_first() else { return true };
+    let records = names.iter().filter_map(|id| parts.records.load(id).ok().flatten());
     run_to_recover(records).is_some_and(|traces| is_recent(&traces.run, chrono::Utc::now()))
 }
 
@@ -175,8 +175,24 @@ async fn adopt<H>(parts: &ClusterParts<H>, shared: &SharedAudits, term: LeaseTok
             return false;
         }
     }
+    if let Err(reason) = restore(parts, shared, term).await {
+        // The next failover needs its record in etcd as well, and `tailwater status` reports the problem.
+        warn!(source, "the audit records of this machine cannot be stored in etcd: {}", ErrorChain(&reason));
+    }
     shared.note_read_in(term);
     true
+}
+
+/// Stores the audit records of this machine in etcd if etcd has none, so that the other managers know the
+/// earlier changes of the primary again.
+async fn restore<H>(parts: &ClusterParts<H>, shared: &SharedAudits, term: LeaseToken) -> anyhow::Result<()> {
+    let ids = parts.records.list_newest_first()?;
+    let newest_first: Vec<_> = ids.iter().filter_map(|id| parts.records.load(id).ok().flatten()).collect();
+    if shared.restore(&newest_first, term.0).await? {
+        let source = &parts.source;
+        warn!(source, "etcd had no audit records; those of this machine are stored in it again");
+    }
+    Ok(())
 }
 
 /// Undoes or finishes an interrupted failover or switchover, if this manager may act and the pause is over.

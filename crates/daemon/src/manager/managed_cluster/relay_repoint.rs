@@ -185,9 +185,9 @@ fn recorded<H>(parts: &ClusterParts<H>) -> Option<RecordedPrimary> {
     if !interrupted_failover_recovery::is_adopted(parts) {
         return None;
     }
-    let ids = parts.records.list().ok()?;
+    let ids = parts.records.list_newest_first().ok()?;
     let mut is_complete = true;
-    let recorded = RecordedPrimary::of(ids.iter().rev().map_while(|id| {
+    let recorded = RecordedPrimary::of(ids.iter().map_while(|id| {
         let audit = parts.records.load(id).ok().flatten();
         is_complete &= audit.is_some();
         audit
