@@ -291,10 +291,10 @@ impl CaptureDriver {
     /// Executes an order of the manager after the stream has ended. Returns an error only if the log failed.
     fn execute_order(
         &mut self,
-        OrderRequest { order, token, answer }: OrderRequest,
+        OrderRequest { order, number, answer }: OrderRequest,
     ) -> Result<(), CaptureError> {
         let before = self.status.orders();
-        let ordered = match before.after(&order, token, now_ms()) {
+        let ordered = match before.after(&order, number, now_ms()) {
             Ok(ordered) => ordered,
             Err(error) => {
                 // Ignore a failure to send: the sender of the order may have stopped waiting for the answer.
@@ -311,7 +311,7 @@ impl CaptureDriver {
                 "the order to the capture cannot be written to disk, so it has no effect: {error}"
             );
         } else {
-            log_order(&order, token);
+            log_order(&order, number.token);
             if ordered.follows != before.follows {
                 self.reset_source_state();
             }

@@ -164,6 +164,20 @@ pub enum CaptureError {
         /// The highest lease term of all orders so far.
         seen: u64,
     },
+    /// The manager's order belongs to an earlier failover or switchover than an order of the same lease term
+    /// that the capture has executed.
+    #[error(
+        "the order belongs to failover or switchover {run} of lease term {token}, and an order of the later one {seen} was \
+         executed: it arrived too late, and has no effect"
+    )]
+    SupersededOrder {
+        /// The lease term of this order.
+        token: u64,
+        /// The number of this order's failover or switchover within the lease term.
+        run: u64,
+        /// The highest such number of all orders of the lease term so far.
+        seen: u64,
+    },
     /// The capture is ordered to follow a server that the configuration does not have.
     #[error(
         "the capture must follow {server:?}, but the configuration has no [[server]] with this name for this source \
@@ -234,7 +248,7 @@ impl CaptureError {
             Self::TornTail { .. } => "TW-RELAY-0011",
             Self::ServerIdTaken { .. } => "TW-RELAY-0012",
             Self::StartRefused { .. } => "TW-RELAY-0013",
-            Self::StaleOrder { .. } => "TW-RELAY-0015",
+            Self::StaleOrder { .. } | Self::SupersededOrder { .. } => "TW-RELAY-0015",
             Self::UnknownServer { .. } => "TW-RELAY-0016",
             Self::NotFollowing { .. } => "TW-RELAY-0017",
             Self::OrderNotTaken { .. } => "TW-RELAY-0018",
@@ -276,6 +290,7 @@ impl CaptureError {
             // The errors from here to `OrderNotTaken` are about orders. Only `UnknownServer` can end a
             // capture. The others are returned to the sender of the order.
             | Self::StaleOrder { .. }
+            | Self::SupersededOrder { .. }
             | Self::UnknownServer { .. }
             | Self::NotFollowing { .. }
             | Self::OrderNotTaken { .. } => CaptureRetry::Refuse,
@@ -339,6 +354,7 @@ mod tests {
             CaptureError::ServerIdTaken { holder: ServerIdHolder::Source, server_id: 1 },
             CaptureError::StartRefused { start: text(), reason: text() },
             CaptureError::StaleOrder { token: 1, seen: 2 },
+            CaptureError::SupersededOrder { token: 1, run: 1, seen: 2 },
             CaptureError::UnknownServer { server: text(), known: text() },
             CaptureError::NotFollowing { server: text(), reason: text() },
             CaptureError::OrderNotTaken { reason: text() },

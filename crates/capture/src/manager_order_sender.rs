@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::capture_status::{CaptureState, CaptureStatus};
-use crate::persisted_manager_orders::{AckerState, CaptureOrder};
+use crate::persisted_manager_orders::{AckerState, CaptureOrder, OrderNumber};
 use crate::{CaptureError, CaptureOptions};
 
 /// How long a capture may take to execute an order of the manager. Most of this time is needed for two
@@ -22,7 +22,7 @@ const QUEUED_ORDERS_MAX: usize = 16;
 #[derive(Debug)]
 pub(crate) struct OrderRequest {
     pub order: CaptureOrder,
-    pub token: u64,
+    pub number: OrderNumber,
     pub answer: oneshot::Sender<Result<(), CaptureError>>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn order_channel() -> (mpsc::Sender<OrderRequest>, mpsc::Receiver<Ord
 /// A handle for a manager to a running capture, which is an acker: a replica that sends semi-sync ACKs. Cheap
 /// to clone. After the capture has ended, the handle still works and reports that the capture has ended.
 ///
-/// The capture refuses an order if it has already seen a higher lease term. Each method returns in bounded
+/// The capture refuses an order if it has executed one with a higher [`OrderNumber`]. Each method returns in bounded
 /// time. If the future of an order is dropped early, the order may still be executed.
 #[derive(Debug, Clone)]
 pub struct CaptureAcker {
@@ -66,10 +66,11 @@ impl CaptureAcker {
     /// transaction that it received is durable. The order is durable too.
     ///
     /// # Errors
-    /// [`CaptureError::StaleOrder`]; [`CaptureError::OrderNotTaken`]; [`CaptureError::Log`] if the order
-    /// could not be persisted. In the last case the capture continues, but may be stopped after a restart.
-    pub async fn stop(&self, token: u64) -> Result<AckerState, CaptureError> {
-        self.send_order(CaptureOrder::Stop, token).await?;
+    /// [`CaptureError::StaleOrder`]; [`CaptureError::SupersededOrder`]; [`CaptureError::OrderNotTaken`];
+    /// [`CaptureError::Log`] if the order could not be persisted. In the last case the capture continues, but
+    /// may be stopped after a restart.
+    pub async fn stop(&self, number: impl Into<OrderNumber>) -> Result<AckerState, CaptureError> {
+        self.send_order(CaptureOrder::Stop, number.into()).await?;
         self.read()
     }
 
@@ -91,8 +92,8 @@ impl CaptureAcker {
     ///
     /// # Errors
     /// The errors of [`Self::stop`].
-    pub async fn start(&self, token: u64) -> Result<(), CaptureError> {
-        self.send_order(CaptureOrder::Start, token).await
+    pub async fn start(&self, number: impl Into<OrderNumber>) -> Result<(), CaptureError> {
+        self.send_order(CaptureOrder::Start, number.into()).await
     }
 
     /// Makes the capture follow `server` from now on, also after restarts. Waits at most `timeout` for the
@@ -101,7 +102,12 @@ impl CaptureAcker {
     /// # Errors
     /// The errors of [`Self::stop`]. [`CaptureError::UnknownServer`]. [`CaptureError::NotFollowing`] if the
     /// stream does not start in time. The capture then continues to try.
-    pub async fn follow(&self, token: u64, server: &str, timeout: Duration) -> Result<(), CaptureError> {
+    pub async fn follow(
+        &self,
+        number: impl Into<OrderNumber>,
+        server: &str,
+        timeout: Duration,
+    ) -> Result<(), CaptureError> {
         let is_own = server == self.source;
         if !is_own && !self.servers.iter().any(|known| known == server) {
             let known = self.servers.iter().map(String::as_str).chain([self.source.as_str()]);
@@ -109,17 +115,18 @@ impl CaptureAcker {
             return Err(CaptureError::UnknownServer { server: server.to_owned(), known });
         }
         let until = Instant::now() + timeout;
-        self.send_order(CaptureOrder::Follow((!is_own).then(|| server.to_owned())), token).await?;
+        let order = CaptureOrder::Follow((!is_own).then(|| server.to_owned()));
+        self.send_order(order, number.into()).await?;
         self.wait_until_streaming(server, until).await
     }
 
-    async fn send_order(&self, order: CaptureOrder, token: u64) -> Result<(), CaptureError> {
-        // Check the lease term here too: an order of an earlier term must not interrupt the stream.
-        self.status.orders().check(token)?;
+    async fn send_order(&self, order: CaptureOrder, number: OrderNumber) -> Result<(), CaptureError> {
+        // Check the number here too: an order that is refused must not interrupt the stream.
+        self.status.orders().check(number)?;
         let not_executed = |reason: &str| CaptureError::OrderNotTaken { reason: reason.to_owned() };
         let (answer, result) = oneshot::channel();
         let sent_and_answered = async {
-            let sent = self.orders.send(OrderRequest { order, token, answer }).await;
+            let sent = self.orders.send(OrderRequest { order, number, answer }).await;
             sent.map_err(|_| not_executed("the capture has ended"))?;
             result.await.map_err(|_| not_executed("the capture ended before it executed the order"))?
         };

@@ -33,6 +33,24 @@ pub struct StopOrder {
     pub since_ms: u64,
 }
 
+/// The number of an order: which manager gave it, and in which of its failovers or switchovers. A capture
+/// refuses an order whose number is lower than that of an order it has executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OrderNumber {
+    /// The lease term of the manager.
+    pub token: u64,
+    /// Counts the failovers, switchovers and recoveries of that lease term. An order of an earlier one may
+    /// arrive late, when a later one has already begun. `None` for an order of an operator, or of a manager of
+    /// an earlier version: then only the lease term counts.
+    pub run: Option<u64>,
+}
+
+impl From<u64> for OrderNumber {
+    fn from(token: u64) -> Self {
+        Self { token, run: None }
+    }
+}
+
 /// The manager's orders to a capture that are in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PersistedOrders {
@@ -45,6 +63,8 @@ pub struct PersistedOrders {
     /// The lease term of the last order to follow a server. 0 if there was none, or if an older version wrote
     /// the file. Orders to stop or start do not change this lease term.
     pub followed_in: u64,
+    /// The highest [`OrderNumber::run`] of the orders of lease term `token`; 0 if none had one.
+    pub run: u64,
 }
 
 /// A manager's order to a capture, without its lease term.
@@ -59,24 +79,35 @@ pub enum CaptureOrder {
 }
 
 impl PersistedOrders {
-    /// Checks that the capture has executed no order of a later lease term.
+    /// Checks that the capture has executed no order of a later lease term, and none of a later failover or
+    /// switchover of the same lease term.
     ///
     /// # Errors
-    /// [`CaptureError::StaleOrder`].
-    pub fn check(&self, token: u64) -> Result<(), CaptureError> {
-        match token < self.token {
-            true => Err(CaptureError::StaleOrder { token, seen: self.token }),
-            false => Ok(()),
+    /// [`CaptureError::StaleOrder`], [`CaptureError::SupersededOrder`].
+    pub fn check(&self, OrderNumber { token, run }: OrderNumber) -> Result<(), CaptureError> {
+        match run {
+            _ if token < self.token => Err(CaptureError::StaleOrder { token, seen: self.token }),
+            Some(run) if token == self.token && run < self.run => {
+                Err(CaptureError::SupersededOrder { token, run, seen: self.run })
+            }
+            _ => Ok(()),
         }
     }
 
     /// Returns the orders that are in force after `order`. The caller must persist them.
     ///
     /// # Errors
-    /// [`CaptureError::StaleOrder`]: the order has no effect.
-    pub fn after(&self, order: &CaptureOrder, token: u64, now_ms: u64) -> Result<Self, CaptureError> {
-        self.check(token)?;
-        let mut next = Self { token, ..self.clone() };
+    /// [`CaptureError::StaleOrder`], [`CaptureError::SupersededOrder`]: the order has no effect.
+    pub fn after(
+        &self,
+        order: &CaptureOrder,
+        number: OrderNumber,
+        now_ms: u64,
+    ) -> Result<Self, CaptureError> {
+        self.check(number)?;
+        let token = number.token;
+        let earlier_run = if token == self.token { self.run } else { 0 };
+        let mut next = Self { token, run: number.run.unwrap_or(earlier_run), ..self.clone() };
         match order {
             // If the capture is stopped already, keep the time of the first stop.
             CaptureOrder::Stop => {
@@ -110,9 +141,9 @@ impl PersistedOrders {
             let (found, known) = (format_version, FORMAT_VERSION);
             return Err(LogError::FormatVersion { path: file.path(), found, known });
         }
-        let AckerFile { token, stopped, follows, followed_in, .. } =
+        let AckerFile { token, stopped, follows, followed_in, run, .. } =
             serde_json::from_str(&document).map_err(unreadable)?;
-        Ok(Self { token, stopped, follows, followed_in })
+        Ok(Self { token, stopped, follows, followed_in, run })
     }
 
     /// Writes the orders of the manager to the file durably.
@@ -121,8 +152,8 @@ impl PersistedOrders {
     /// [`LogError::DiskFull`], [`LogError::Write`]. After such an error, the file has either the old or the
     /// new orders.
     pub(crate) fn write(&self, directory: &Path) -> Result<(), LogError> {
-        let Self { token, stopped, follows, followed_in } = self.clone();
-        let document = AckerFile { format_version: FORMAT_VERSION, token, stopped, follows, followed_in };
+        let Self { token, stopped, follows, followed_in, run } = self.clone();
+        let document = AckerFile { format_version: FORMAT_VERSION, token, stopped, follows, followed_in, run };
         // Serializing strings and integers cannot fail.
         file_in(directory).replace(&serde_json::to_string(&document).unwrap_or_default())
     }
@@ -150,6 +181,8 @@ struct AckerFile {
     follows: Option<String>,
     #[serde(default)]
     followed_in: u64,
+    #[serde(default)]
+    run: u64,
 }
 
 /// The state of an acker, and the transactions in its log.
@@ -183,22 +216,24 @@ mod tests {
         /// order is in force.
         #[test]
         fn orders_of_earlier_lease_terms_are_refused_and_the_last_order_wins(
-            orders in proptest::collection::vec((order(), 0_u64..5), 0..12)
+            orders in proptest::collection::vec((order(), 0_u64..5, proptest::option::of(0_u64..4)), 0..12)
         ) {
-            let (mut ordered, mut highest) = (PersistedOrders::default(), 0);
+            // The highest lease term, and the highest run of it.
+            let (mut ordered, mut highest) = (PersistedOrders::default(), (0, 0));
             let (mut follows, mut followed_in) = (None, 0);
-            for (now_ms, (order, token)) in (1_u64..).zip(orders) {
+            for (now_ms, (order, token, run)) in (1_u64..).zip(orders) {
                 let before = ordered.clone();
-                match ordered.after(&order, token, now_ms) {
+                let is_superseded = run.is_some_and(|run| (token, run) < highest);
+                match ordered.after(&order, OrderNumber { token, run }, now_ms) {
                     Err(error) => {
-                        prop_assert!(token < highest);
+                        prop_assert!(token < highest.0 || is_superseded);
                         prop_assert_eq!(error.code(), "TW-RELAY-0015");
                         continue;
                     }
                     Ok(after) => ordered = after,
                 }
-                prop_assert!(token >= highest);
-                highest = token;
+                prop_assert!(token >= highest.0 && !is_superseded);
+                highest = highest.max((token, run.unwrap_or_default()));
                 let is_stopped = match order {
                     CaptureOrder::Stop => true,
                     CaptureOrder::Start => false,
@@ -207,7 +242,7 @@ mod tests {
                         false
                     }
                 };
-                prop_assert_eq!(ordered.token, highest);
+                prop_assert_eq!((ordered.token, ordered.run), highest);
                 prop_assert_eq!(ordered.stopped.is_some(), is_stopped);
                 prop_assert_eq!((&ordered.follows, ordered.followed_in), (&follows, followed_in));
                 if let (Some(now), Some(was)) = (ordered.stopped, before.stopped) {
@@ -226,6 +261,7 @@ mod tests {
             stopped: Some(StopOrder { token: 7, since_ms: 1_700_000_000_000 }),
             follows: Some("db2".into()),
             followed_in: 6,
+            run: 3,
         };
         PersistedOrders::default().write(folder.path()).unwrap();
         ordered.write(folder.path()).unwrap();
@@ -237,6 +273,7 @@ mod tests {
         file_in(folder.path()).replace(before).unwrap();
         let read = PersistedOrders::read(folder.path()).unwrap();
         assert_eq!((read.token, read.follows.as_deref(), read.followed_in), (7, Some("db2"), 0));
+        assert_eq!(read.run, 0);
         ordered.write(folder.path()).unwrap();
 
         let path = folder.path().join(NAME);

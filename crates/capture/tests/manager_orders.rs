@@ -6,7 +6,7 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater_capture::persisted_manager_orders::AckerState;
+use tailwater_capture::persisted_manager_orders::{AckerState, OrderNumber};
 use tailwater_capture::{CaptureAcker, CaptureError, CaptureState};
 use tailwater_log::LogDir;
 use tailwater_sandbox::{BinlogCheck, Server, ServerKind};
@@ -108,11 +108,22 @@ async fn stops_permanently(kind: ServerKind) -> Result<()> {
         again.orders.stopped.map(|stop| stop.since_ms) == stopped.orders.stopped.map(|stop| stop.since_ms)
     );
 
+    // Orders of an earlier failover of the same lease term are refused, and do not interrupt the capture. An
+    // order by hand has no number.
+    let run = |run| OrderNumber { token: 6, run: Some(run) };
+    let again_in_run_2 = acker.stop(run(2)).await?;
+    ensure!(again_in_run_2.orders.run == 2 && again_in_run_2.orders.stopped == again.orders.stopped);
+    ensure!(code(acker.start(run(1)).await)? == "TW-RELAY-0015");
+    ensure!(code(acker.follow(run(1), "log", PATIENCE).await)? == "TW-RELAY-0015");
+    ensure!(acker.stop(6).await? == again_in_run_2 && acker.stop(run(2)).await? == again_in_run_2);
+    let again = again_in_run_2;
+
     // After a restart or a crash, the order to stop is still in force, and the capture does not even connect.
     capture.stop().await?;
     let capture = Running::start(options.clone())?;
     let acker = capture.acker();
     ensure!(code(acker.start(5).await)? == "TW-RELAY-0015");
+    ensure!(code(acker.start(run(1)).await)? == "TW-RELAY-0015");
     ensure!(acker.stop(6).await? == again);
     ensure!(matches!(capture.status.snapshot().state, CaptureState::StoppedByOrder(stop) if stop.token == 6));
     ensure!(capture.status.snapshot().connections == 0 && streams(&source.server).await? == 0);

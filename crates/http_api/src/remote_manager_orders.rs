@@ -21,14 +21,14 @@ fn parse(source: String, kind: OrderKind, body: &[u8]) -> Result<ControlCommand,
         format!("the body must be a JSON object such as {{\"token\": 7}}, and an order to follow also has \"server\": {error}")
     })?;
     match (kind, body) {
-        (OrderKind::Stop, OrderBody { token, server: None }) => {
-            Ok(ControlCommand::AckerStop { source, token })
+        (OrderKind::Stop, OrderBody { token, run, server: None }) => {
+            Ok(ControlCommand::AckerStop { source, token, run })
         }
-        (OrderKind::Start, OrderBody { token, server: None }) => {
-            Ok(ControlCommand::AckerStart { source, token })
+        (OrderKind::Start, OrderBody { token, run, server: None }) => {
+            Ok(ControlCommand::AckerStart { source, token, run })
         }
-        (OrderKind::Follow, OrderBody { token, server: Some(server) }) => {
-            Ok(ControlCommand::AckerFollow { source, token, server })
+        (OrderKind::Follow, OrderBody { token, run, server: Some(server) }) => {
+            Ok(ControlCommand::AckerFollow { source, token, run, server })
         }
         (OrderKind::Follow, _) => Err("\"server\" is missing: give the server to follow".to_owned()),
         (OrderKind::Stop | OrderKind::Start, _) => {
@@ -79,7 +79,11 @@ mod tests {
     fn the_body_of_an_order_is_checked() {
         let parse = |kind, body: &str| parse("orders".to_owned(), kind, body.as_bytes());
         let stop = parse(OrderKind::Stop, r#"{"token":7}"#);
-        assert!(matches!(stop, Ok(ControlCommand::AckerStop { source, token: 7 }) if source == "orders"));
+        assert!(
+            matches!(stop, Ok(ControlCommand::AckerStop { source, token: 7, run: None }) if source == "orders")
+        );
+        let start = parse(OrderKind::Start, r#"{"token":7,"run":2}"#);
+        assert!(matches!(start, Ok(ControlCommand::AckerStart { token: 7, run: Some(2), .. })));
         let follow = parse(OrderKind::Follow, r#"{"token":7,"server":"db2"}"#);
         assert!(
             matches!(follow, Ok(ControlCommand::AckerFollow { token: 7, server, .. }) if server == "db2")

@@ -10,6 +10,9 @@ pub enum AckerOrder {
     Stop {
         /// The lease term of the manager that gives the order.
         token: u64,
+        /// The number of the failover or switchover within the lease term; absent in orders of operators.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        run: Option<u64>,
     },
     /// Report the state without a change.
     Read,
@@ -17,11 +20,17 @@ pub enum AckerOrder {
     Start {
         /// The lease term of the manager that gives the order.
         token: u64,
+        /// The number of the failover or switchover within the lease term; absent in orders of operators.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        run: Option<u64>,
     },
     /// Capture from another server.
     Follow {
         /// The lease term of the manager that gives the order.
         token: u64,
+        /// The number of the failover or switchover within the lease term; absent in orders of operators.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        run: Option<u64>,
         /// The name of the `[[server]]` to capture from, or the name of the source for the source's own
         /// server.
         server: String,
@@ -41,6 +50,10 @@ pub struct AckerStatus {
     /// daemon is of an earlier version.
     #[serde(default)]
     pub followed_in: u64,
+    /// The highest number of a failover or switchover among the orders of lease term `token`; absent if the
+    /// daemon is of an earlier version, which does not accept this number in orders.
+    #[serde(default)]
+    pub run: Option<u64>,
     /// Whether the acker acknowledges only transactions that its log holds durably.
     pub durable: bool,
     /// Whether the GTID sets have MariaDB's format; absent while the log is empty.
@@ -90,6 +103,10 @@ pub struct RelayStatus {
 pub struct OrderBody {
     /// The lease term of the manager that gives the order.
     pub token: u64,
+    /// The number of the failover or switchover within the lease term. It is absent in orders of operators,
+    /// and in orders to daemons of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<u64>,
     /// The server to follow; only present in orders to follow a server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,

@@ -89,6 +89,8 @@ pub enum ControlCommand {
         source: String,
         /// The lease term of the manager that gives the order.
         token: u64,
+        /// The number of the failover or switchover within the lease term; `None` in orders of operators.
+        run: Option<u64>,
     },
     /// Report the state of a source's capture, and what its log contains.
     AckerRead {
@@ -101,6 +103,8 @@ pub enum ControlCommand {
         source: String,
         /// The lease term of the manager that gives the order.
         token: u64,
+        /// The number of the failover or switchover within the lease term; `None` in orders of operators.
+        run: Option<u64>,
     },
     /// Order the capture of a source to follow another server of the cluster.
     AckerFollow {
@@ -108,6 +112,8 @@ pub enum ControlCommand {
         source: String,
         /// The lease term of the manager that gives the order.
         token: u64,
+        /// The number of the failover or switchover within the lease term; `None` in orders of operators.
+        run: Option<u64>,
         /// The name of the server to follow, or the name of the source for the source's own server.
         server: String,
     },

@@ -34,15 +34,15 @@ pub(super) async fn execute(
         ControlCommand::Reload => control.reload().await.map(ControlAnswer::Reloaded),
         ControlCommand::Manager(request) => ask_manager(request, state).await,
         ControlCommand::Job(request) => state.jobs.execute(request).await.map(ControlAnswer::Job),
-        ControlCommand::AckerStop { source, token } => {
-            order_acker(&source, AckerOrder::Stop { token }, state).await
+        ControlCommand::AckerStop { source, token, run } => {
+            order_acker(&source, AckerOrder::Stop { token, run }, state).await
         }
         ControlCommand::AckerRead { source } => order_acker(&source, AckerOrder::Read, state).await,
-        ControlCommand::AckerStart { source, token } => {
-            order_acker(&source, AckerOrder::Start { token }, state).await
+        ControlCommand::AckerStart { source, token, run } => {
+            order_acker(&source, AckerOrder::Start { token, run }, state).await
         }
-        ControlCommand::AckerFollow { source, token, server } => {
-            order_acker(&source, AckerOrder::Follow { token, server }, state).await
+        ControlCommand::AckerFollow { source, token, run, server } => {
+            order_acker(&source, AckerOrder::Follow { token, run, server }, state).await
         }
         ControlCommand::CheckPrimary { server, source } => {
             let clusters = control.snapshot().clusters;

@@ -5,6 +5,7 @@ use reqwest::{Method, Url};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::api::capture_orders::OrderBody;
 use crate::api::daemon_requests::{ApiFailure, ControlAnswer, ControlCommand, StartedFailover};
 use crate::api::jobs::{JobAnswer, JobRequest};
 use crate::api::manager_requests::{ManagerAnswer, ManagerRequest};
@@ -82,12 +83,15 @@ impl ApiRequest {
             ControlCommand::Set { channel, edit } => {
                 Self::new(Method::PATCH, &["channels", channel], Some(json!(edit)), AnswerKind::Channel)
             }
-            ControlCommand::AckerStop { source, token } => capture(source, "stop", json!({ "token": token })),
-            ControlCommand::AckerStart { source, token } => {
-                capture(source, "start", json!({ "token": token }))
+            ControlCommand::AckerStop { source, token, run } => {
+                capture(source, "stop", json!(OrderBody { token: *token, run: *run, server: None }))
             }
-            ControlCommand::AckerFollow { source, token, server } => {
-                capture(source, "follow", json!({ "token": token, "server": server }))
+            ControlCommand::AckerStart { source, token, run } => {
+                capture(source, "start", json!(OrderBody { token: *token, run: *run, server: None }))
+            }
+            ControlCommand::AckerFollow { source, token, run, server } => {
+                let server = Some(server.clone());
+                capture(source, "follow", json!(OrderBody { token: *token, run: *run, server }))
             }
             ControlCommand::AckerRead { source } => get(&["captures", source], AnswerKind::Acker),
             ControlCommand::Topology => get(&["sources"], AnswerKind::Sources),

@@ -2,9 +2,10 @@
 //! on this machine.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tailwater_capture::persisted_manager_orders::AckerState;
+use tailwater_capture::persisted_manager_orders::{AckerState, OrderNumber};
 use tailwater_capture::{CaptureAcker, CaptureError};
 use tailwater_manager::action_executor::{AckerControl, AckerError, AckerFuture, AckerReport};
 use tailwater_manager::lossless_rules;
@@ -32,6 +33,7 @@ impl From<&AckerState> for AckerStatus {
             stopped_since_ms: state.orders.stopped.map(|stop| stop.since_ms),
             follows: state.orders.follows.clone(),
             followed_in: state.orders.followed_in,
+            run: Some(state.orders.run),
             durable: state.durable,
             is_mariadb: state.holds.as_ref().map(|holds| holds.flavour() == Flavour::MariaDb),
             holds: state.holds.as_ref().map(ToString::to_string),
@@ -97,10 +99,15 @@ impl From<AckerFailure> for AckerError {
 /// [`AckerFailure`] with the code of the [`CaptureError`].
 pub async fn execute(acker: &CaptureAcker, order: &AckerOrder) -> Result<AckerStatus, AckerFailure> {
     match order {
-        AckerOrder::Stop { token } => return Ok(AckerStatus::from(&acker.stop(*token).await?)),
+        AckerOrder::Stop { token, run } => {
+            let state = acker.stop(OrderNumber { token: *token, run: *run }).await?;
+            return Ok(AckerStatus::from(&state));
+        }
         AckerOrder::Read => {}
-        AckerOrder::Start { token } => acker.start(*token).await?,
-        AckerOrder::Follow { token, server } => acker.follow(*token, server, FOLLOW_PATIENCE).await?,
+        AckerOrder::Start { token, run } => acker.start(OrderNumber { token: *token, run: *run }).await?,
+        AckerOrder::Follow { token, run, server } => {
+            acker.follow(OrderNumber { token: *token, run: *run }, server, FOLLOW_PATIENCE).await?;
+        }
     }
     Ok(AckerStatus::from(&acker.read()?))
 }
@@ -110,12 +117,13 @@ pub async fn execute(acker: &CaptureAcker, order: &AckerOrder) -> Result<AckerSt
 pub struct LocalAcker {
     name: String,
     acker: CaptureAcker,
+    run: Option<u64>,
 }
 
 impl LocalAcker {
     /// Creates an acker with the name `name` for this capture.
     pub fn new(name: &str, acker: CaptureAcker) -> Self {
-        Self { name: name.to_owned(), acker }
+        Self { name: name.to_owned(), acker, run: None }
     }
 
     async fn send(&self, order: AckerOrder) -> Result<AckerReport, AckerError> {
@@ -130,13 +138,14 @@ pub struct SocketAcker {
     name: String,
     socket: PathBuf,
     source: String,
+    run: Option<u64>,
 }
 
 impl SocketAcker {
     /// Creates an acker with the name `name` for the capture of `source` in the daemon that listens at
     /// `socket`.
     pub fn new(name: &str, socket: &Path, source: &str) -> Self {
-        Self { name: name.to_owned(), socket: socket.to_owned(), source: source.to_owned() }
+        Self { name: name.to_owned(), socket: socket.to_owned(), source: source.to_owned(), run: None }
     }
 
     async fn send(&self, order: AckerOrder) -> Result<AckerReport, AckerError> {
@@ -166,10 +175,12 @@ impl SocketAcker {
     fn command(&self, order: AckerOrder) -> ControlCommand {
         let source = self.source.clone();
         match order {
-            AckerOrder::Stop { token } => ControlCommand::AckerStop { source, token },
+            AckerOrder::Stop { token, run } => ControlCommand::AckerStop { source, token, run },
             AckerOrder::Read => ControlCommand::AckerRead { source },
-            AckerOrder::Start { token } => ControlCommand::AckerStart { source, token },
-            AckerOrder::Follow { token, server } => ControlCommand::AckerFollow { source, token, server },
+            AckerOrder::Start { token, run } => ControlCommand::AckerStart { source, token, run },
+            AckerOrder::Follow { token, run, server } => {
+                ControlCommand::AckerFollow { source, token, run, server }
+            }
         }
     }
 }
@@ -177,8 +188,12 @@ impl SocketAcker {
 macro_rules! impl_acker_control {
     ($($acker:ty),*) => { $(
         impl AckerControl for $acker {
+            fn in_run(&self, run: u64) -> Arc<dyn AckerControl> {
+                Arc::new(Self { run: Some(run), ..self.clone() })
+            }
+
             fn stop(&self, token: LeaseToken) -> AckerFuture<'_, AckerReport> {
-                Box::pin(self.send(AckerOrder::Stop { token: token.0 }))
+                Box::pin(self.send(AckerOrder::Stop { token: token.0, run: self.run }))
             }
 
             fn read(&self) -> AckerFuture<'_, AckerReport> {
@@ -186,11 +201,12 @@ macro_rules! impl_acker_control {
             }
 
             fn start(&self, token: LeaseToken) -> AckerFuture<'_, ()> {
-                Box::pin(async move { self.send(AckerOrder::Start { token: token.0 }).await.map(drop) })
+                let order = AckerOrder::Start { token: token.0, run: self.run };
+                Box::pin(async move { self.send(order).await.map(drop) })
             }
 
             fn follow<'a>(&'a self, token: LeaseToken, server: &'a str) -> AckerFuture<'a, ()> {
-                let order = AckerOrder::Follow { token: token.0, server: server.to_owned() };
+                let order = AckerOrder::Follow { token: token.0, run: self.run, server: server.to_owned() };
                 Box::pin(async move { self.send(order).await.map(drop) })
             }
         }

@@ -50,9 +50,10 @@ use tailwater_manager::audit_history::{Replacement, last_replacement};
 pub use failover_runs::PreparedRun;
 pub use lease_term_check::TermFloor;
 
-/// Creates the executor for the failover or switchover of the given name, from the present state of a
-/// cluster.
-pub type MakeExecutor<H> = dyn Fn(&str, &ClusterWiring, &ClusterState) -> anyhow::Result<H> + Send + Sync;
+/// Creates the executor for the failover or switchover of the given name and number, from the present state of
+/// a cluster.
+pub type MakeExecutor<H> =
+    dyn Fn((&str, u64), &ClusterWiring, &ClusterState) -> anyhow::Result<H> + Send + Sync;
 
 /// Returns the servers and relays of the cluster with the given server as primary; if none is given, with the
 /// server that the log follows.
@@ -118,7 +119,8 @@ pub struct ManagedCluster<H> {
     records_problem: watch::Sender<Option<String>>,
     /// Counts the changes of the watched primary.
     primary_changes: watch::Sender<u64>,
-    /// Counts the failovers and switchovers that may change something.
+    /// Counts the failovers, switchovers and recoveries that may change something. The relays refuse orders of
+    /// an earlier one after orders of a later one.
     runs_begun: watch::Sender<u64>,
 }
 

@@ -139,7 +139,7 @@ impl ClusterSetup<'_> {
             followed: Box::new(move || followed.orders().follows),
             log_origin: Box::new(move || log_origin(&log)),
             relays,
-            make_executor: Box::new(move |id, wiring, state| executor_parts.executor(id, wiring, state)),
+            make_executor: Box::new(move |run, wiring, state| executor_parts.executor(run, wiring, state)),
             channels: self.channels.clone(),
             lease,
             guard: PersistedGuard::open(folder.join(format!("{}.guard", source.name)), etcd_value("guard")?)?,
@@ -219,7 +219,7 @@ impl ExecutorParts {
     /// Creates the executor of one failover or switchover, for the present state of the cluster.
     fn executor(
         &self,
-        id: &str,
+        (id, number): (&str, u64),
         wiring: &ClusterWiring,
         cluster_state: &ClusterState,
     ) -> anyhow::Result<ServerExecutor> {
@@ -238,7 +238,7 @@ impl ExecutorParts {
             member: wiring.plan.primary.clone(),
             feed: None,
         };
-        let ackers = self.relays.iter().map(|relay| (relay.name.clone(), Arc::clone(&relay.control)));
+        let ackers = self.relays.iter().map(|relay| (relay.name.clone(), relay.control.in_run(number)));
         Ok(ServerExecutor::new(ExecutorConfig {
             run: id.to_owned(),
             primary: primary.hook_server(),

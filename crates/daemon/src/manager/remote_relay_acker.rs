@@ -1,6 +1,8 @@
 //! A relay on another machine as an acker. The manager reaches it through the HTTP listener of the relay's
 //! daemon.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -33,6 +35,10 @@ pub struct RemoteRelay {
     client: Client,
     authorization: HeaderValue,
     time_max: Duration,
+    run: Option<u64>,
+    /// Whether the relay accepts the number of a failover or switchover in orders. Unknown before its first
+    /// answer; a daemon of an earlier version refuses it.
+    accepts_runs: Arc<AtomicBool>,
 }
 
 /// Why a request failed.
@@ -83,6 +89,8 @@ impl RemoteRelay {
             client: client.build().with_context(named)?,
             authorization,
             time_max: Duration::from_millis(config.timeout_ms),
+            run: None,
+            accepts_runs: Arc::default(),
         })
     }
 
@@ -122,6 +130,11 @@ impl RemoteRelay {
         self.report(self.ask(request, time_max).await)
     }
 
+    fn body(&self, token: LeaseToken, server: Option<&str>) -> OrderBody {
+        let run = self.run.filter(|_| self.accepts_runs.load(Ordering::Relaxed));
+        OrderBody { token: token.0, run, server: server.map(str::to_owned) }
+    }
+
     fn report(&self, text: Result<RelayStatus, RelayRequestError>) -> Result<AckerReport, AckerError> {
         let named = |reason: String| format!("{}, at {}: {reason}", self.name, self.base);
         match text {
@@ -159,6 +172,7 @@ impl RemoteRelay {
             );
             return Err(RelayRequestError::Unknown(ProbeFailure::ProtocolError, reason));
         }
+        self.accepts_runs.store(text.acker.run.is_some(), Ordering::Relaxed);
         Ok(text)
     }
 }
@@ -251,9 +265,12 @@ fn parse_answer(status: StatusCode, body: &[u8]) -> Result<RelayStatus, RelayReq
 }
 
 impl AckerControl for RemoteRelay {
+    fn in_run(&self, run: u64) -> Arc<dyn AckerControl> {
+        Arc::new(Self { run: Some(run), ..self.clone() })
+    }
+
     fn stop(&self, token: LeaseToken) -> AckerFuture<'_, AckerReport> {
-        let body = OrderBody { token: token.0, server: None };
-        Box::pin(self.send("stop", body, self.time_max))
+        Box::pin(self.send("stop", self.body(token, None), self.time_max))
     }
 
     fn read(&self) -> AckerFuture<'_, AckerReport> {
@@ -261,12 +278,12 @@ impl AckerControl for RemoteRelay {
     }
 
     fn start(&self, token: LeaseToken) -> AckerFuture<'_, ()> {
-        let body = OrderBody { token: token.0, server: None };
+        let body = self.body(token, None);
         Box::pin(async move { self.send("start", body, self.time_max).await.map(drop) })
     }
 
     fn follow<'a>(&'a self, token: LeaseToken, server: &'a str) -> AckerFuture<'a, ()> {
-        let body = OrderBody { token: token.0, server: Some(server.to_owned()) };
+        let body = self.body(token, Some(server));
         Box::pin(async move { self.send("follow", body, FOLLOW_TIME_MAX).await.map(drop) })
     }
 }

@@ -28,6 +28,10 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Control>> {
 struct LeaseTermBody {
     /// The term of the manager's lease. An order with a lower term than an earlier order is refused.
     token: u64,
+    /// The number of the manager's failover or switchover within the term. An order with a lower number than
+    /// an earlier order of the same term is refused. Leave it out in orders by hand.
+    #[serde(default)]
+    run: Option<u64>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -35,6 +39,10 @@ struct LeaseTermBody {
 struct FollowOrder {
     /// The term of the manager's lease. An order with a lower term than an earlier order is refused.
     token: u64,
+    /// The number of the manager's failover or switchover within the term. An order with a lower number than
+    /// an earlier order of the same term is refused. Leave it out in orders by hand.
+    #[serde(default)]
+    run: Option<u64>,
     /// The name of the server to follow, or the name of the source for the source's own server.
     server: String,
 }
@@ -60,9 +68,9 @@ async fn read(
 async fn stop(
     State(control): State<Arc<Control>>,
     PathParameters(source): PathParameters<String>,
-    JsonBody(LeaseTermBody { token }): JsonBody<LeaseTermBody>,
+    JsonBody(LeaseTermBody { token, run }): JsonBody<LeaseTermBody>,
 ) -> Result<Json<AckerStatus>, ApiError> {
-    execute(&control, ControlCommand::AckerStop { source, token }).await
+    execute(&control, ControlCommand::AckerStop { source, token, run }).await
 }
 
 /// Resumes a capture from the server that it followed before.
@@ -74,9 +82,9 @@ async fn stop(
 async fn start(
     State(control): State<Arc<Control>>,
     PathParameters(source): PathParameters<String>,
-    JsonBody(LeaseTermBody { token }): JsonBody<LeaseTermBody>,
+    JsonBody(LeaseTermBody { token, run }): JsonBody<LeaseTermBody>,
 ) -> Result<Json<AckerStatus>, ApiError> {
-    execute(&control, ControlCommand::AckerStart { source, token }).await
+    execute(&control, ControlCommand::AckerStart { source, token, run }).await
 }
 
 /// Lets a capture follow another server of the cluster.
@@ -88,9 +96,9 @@ async fn start(
 async fn follow(
     State(control): State<Arc<Control>>,
     PathParameters(source): PathParameters<String>,
-    JsonBody(FollowOrder { token, server }): JsonBody<FollowOrder>,
+    JsonBody(FollowOrder { token, run, server }): JsonBody<FollowOrder>,
 ) -> Result<Json<AckerStatus>, ApiError> {
-    execute(&control, ControlCommand::AckerFollow { source, token, server }).await
+    execute(&control, ControlCommand::AckerFollow { source, token, run, server }).await
 }
 
 async fn execute(control: &Control, command: ControlCommand) -> Result<Json<AckerStatus>, ApiError> {

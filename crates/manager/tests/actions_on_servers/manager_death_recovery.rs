@@ -38,11 +38,12 @@ on_both_families!(
 );
 
 /// The server that replaces the relay's log, as an acker that accepts orders.
+#[derive(Clone)]
 struct LogAcker {
     log: ConnectOptions,
     servers: BTreeMap<String, ReplicationSource>,
     flavour: Flavour,
-    term: Mutex<u64>,
+    term: Arc<Mutex<u64>>,
 }
 
 impl LogAcker {
@@ -67,6 +68,10 @@ fn unknown(error: ManagerError) -> AckerError {
 }
 
 impl AckerControl for LogAcker {
+    fn in_run(&self, _: u64) -> Arc<dyn AckerControl> {
+        Arc::new(self.clone())
+    }
+
     fn stop(&self, token: LeaseToken) -> AckerFuture<'_, AckerReport> {
         self.heard(token);
         Box::pin(async {
@@ -110,7 +115,7 @@ impl Trial {
             log: as_leader(&cluster.log),
             servers: servers.into_iter().collect(),
             flavour: kind.flavour(),
-            term: Mutex::default(),
+            term: Arc::default(),
         });
         Ok(Self { cluster, acker, term: 0 })
     }

@@ -172,8 +172,9 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
                 }
             };
         let wiring = previous_primary.map_or_else(|| wiring.clone(), |primary| wiring.with_primary(&primary));
+        let number = *self.runs_begun.borrow() + u64::from(changes);
         let driver = RunDriver {
-            executor: Arc::new((self.parts.make_executor)(&id, &wiring, &cluster_state)?),
+            executor: Arc::new((self.parts.make_executor)((&id, number), &wiring, &cluster_state)?),
             term: self.parts.lease.clone(),
             confirm,
             records: Arc::new(AuditRecords {
@@ -186,7 +187,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             finishing.abort();
         }
         if changes {
-            self.runs_begun.send_modify(|count| *count += 1);
+            self.runs_begun.send_replace(number);
         }
         let cluster = Arc::clone(self);
         let task = tokio::spawn(async move {

@@ -68,6 +68,7 @@ pub(super) async fn repoint_forever<H: ActionExecutor + 'static>(cluster: Arc<Ma
 
 impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     async fn repoint_once(&self, attempts: &mut RepointAttempts) {
+        let run = *self.runs_begun.borrow();
         let cluster_state = self.cluster_state();
         let watched = cluster_state.cluster().plan.primary.name.clone();
         let differs = |assignment: &RelayAssignment| assignment.source != watched || assignment.is_stopped;
@@ -109,7 +110,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             others.iter().copied().filter(|name| is_due(name) && !is_ordered(name)).collect();
         attempts.each(&left_alone, now, RepointAttempt::wait);
         let to = &decision;
-        let orders = due.into_iter().map(|relay| async move { (relay, order(relay, to, term).await) });
+        let orders = due.into_iter().map(|relay| async move { (relay, order(relay, to, (term, run)).await) });
         let answers = futures_util::future::join_all(orders).await;
         for (relay, answer) in answers {
             let attempt = attempts.of.entry(relay.name.clone()).or_insert_with(|| RepointAttempt::begin(now));
@@ -199,13 +200,18 @@ fn recorded<H>(parts: &ClusterParts<H>) -> Option<RecordedPrimary> {
 
 /// Repoints a relay if it still follows another server. It may have received an order since its last probe,
 /// so it is probed again.
-async fn order(relay: &WatchedRelay, decision: &PrimaryRecord, term: LeaseToken) -> Result<bool, String> {
+async fn order(
+    relay: &WatchedRelay,
+    decision: &PrimaryRecord,
+    (term, run): (LeaseToken, u64),
+) -> Result<bool, String> {
     match relay.probe.probe().await {
         Ok(result) if decision.needs_repoint(&result.assignment) => {}
         Ok(_) => return Ok(false),
         Err(failure) => return Err(failure.to_string()),
     }
-    match relay.control.follow(term, &decision.server).await {
+    // If a failover or switchover begins meanwhile, the relay refuses this order after the orders of that one.
+    match relay.control.in_run(run).follow(term, &decision.server).await {
         Ok(()) => Ok(true),
         Err(AckerError::Refused(reason) | AckerError::Unknown(reason)) => Err(reason),
     }

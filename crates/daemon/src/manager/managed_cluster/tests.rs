@@ -125,6 +125,10 @@ impl RelayProbe for Away {
 }
 
 impl AckerControl for Away {
+    fn in_run(&self, _: u64) -> Arc<dyn AckerControl> {
+        Arc::new(Self)
+    }
+
     fn stop(&self, _: LeaseToken) -> AckerFuture<'_, AckerReport> {
         self.read()
     }
