@@ -1,10 +1,14 @@
 //! Tests how the audit records show that a former primary was replaced.
 
 use tailwater_manager::SafetyRefusal;
-use tailwater_manager::audit_history::{PrimaryRecord, RecordedPrimary, Replacement, last_replacement};
+use tailwater_manager::audit_history::{
+    PrimaryRecord, RecordedPrimary, Replacement, last_replacement, with_configured_names,
+};
 use tailwater_manager::failover_driver::{AuditFolder, AuditStore};
 use tailwater_manager::lossless_rules::PossibleLoss;
-use tailwater_manager::model::{Audit, LeaseToken, RunKind, RunOutcome};
+use tailwater_manager::model::{
+    Audit, AuditEntry, AuditEvent, LeaseToken, NamedServer, RunAction, RunKind, RunOutcome, RunPhase,
+};
 
 fn change(id: &str, from: &str, to: &str) -> Audit {
     let outcome = Some(RunOutcome::Promoted { server: to.to_owned(), left: Vec::new() });
@@ -93,4 +97,48 @@ fn records_are_ordered_by_their_lease_terms_when_the_clocks_differ_by_minutes() 
         assert_eq!(of("db3", "db1", &read), Replacement::Lossless);
         assert_eq!(of("db2", "db1", &read), Replacement::Lossless);
     }
+}
+
+fn named(name: &str, address: &str, server_id: Option<u32>) -> NamedServer {
+    NamedServer { name: name.to_owned(), address: address.to_owned(), server_id }
+}
+
+/// Returns the old primary, the server of the first action, and the new primary, as another configuration names
+/// them.
+fn names(audit: &Audit, servers: &[NamedServer]) -> [String; 3] {
+    let audit = with_configured_names(audit.clone(), servers);
+    let Some(AuditEvent::ActionOrdered { what: RunAction::MakeWritable { server }, .. }) =
+        audit.steps.first().map(|step| step.note.clone())
+    else {
+        panic!("the record has lost its action: {audit}")
+    };
+    let Some(RunOutcome::Promoted { server: promoted, .. }) = audit.outcome else {
+        panic!("the record has lost its outcome: {audit}")
+    };
+    [audit.primary, server, promoted]
+}
+
+#[test]
+fn records_are_read_with_the_names_of_another_configuration() {
+    let note = AuditEvent::ActionOrdered { number: 1, what: RunAction::MakeWritable { server: "b".to_owned() } };
+    let record = Audit {
+        servers: vec![named("a", "10.0.0.1:3306", Some(1)), named("b", "10.0.0.2:3306", Some(2))],
+        steps: vec![AuditEntry { at_ms: 1, phase: RunPhase::MakeWritable, note }],
+        ..change("1", "a", "b")
+    };
+    let expect = |servers: &[NamedServer], expected: [&str; 3]| assert_eq!(names(&record, servers), expected);
+    // Other names, and other addresses for the same servers.
+    expect(&[named("db1", "one:3306", Some(1)), named("db2", "two:3306", Some(2))], ["db1", "db2", "db2"]);
+    // The same names for the opposite servers.
+    expect(&[named("b", "one:3306", Some(1)), named("a", "two:3306", Some(2))], ["b", "a", "a"]);
+    // A server that was never reached is recognized by its address.
+    expect(&[named("db1", "10.0.0.1:3306", None), named("db2", "x:3306", Some(2))], ["db1", "db2", "db2"]);
+    // The address of a removed server was given to a new server, which has its name too.
+    expect(
+        &[named("a", "10.0.0.1:3306", Some(9)), named("db2", "two:3306", Some(2))],
+        ["a (10.0.0.1:3306)", "db2", "db2"],
+    );
+    expect(&[], ["a", "b", "b"]);
+    let of_an_earlier_version = Audit { servers: Vec::new(), ..record.clone() };
+    assert_eq!(names(&of_an_earlier_version, &[named("db1", "one:3306", Some(1))]), ["a", "b", "b"]);
 }

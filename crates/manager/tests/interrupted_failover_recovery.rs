@@ -165,6 +165,7 @@ fn record(kind: RunKind, acts: &[(RunAction, bool)]) -> Audit {
         kind,
         resumes: None,
         primary: "old".to_owned(),
+        servers: Vec::new(),
         dry_run: false,
         allow_data_loss: false,
         token: Some(7),

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tailwater_manager::SafetyRefusal;
 use tailwater_manager::action_executor::ActionExecutor;
 use tailwater_manager::actions::{read_only_switch, replication_setup};
 use tailwater_manager::audit_history::{Replacement, RunEffect, former_primaries};
 use tailwater_manager::failover_driver::AuditFolder;
+use tailwater_manager::model::Audit;
 use tailwater_rejoin::RejoinError;
 use tailwater_session::{ConnectOptions, Connection};
 use tailwater_topology::server_probe::ProbeTarget;
@@ -27,6 +28,9 @@ use tailwater_config::{Config, SourceConfig};
 
 /// Interval between two searches for former primaries.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How long the first probes of all servers and relays may take.
+const FIRST_PROBES_MAX: Duration = Duration::from_secs(30);
 
 /// The greatest time between the replacement of a primary and the start of this manager, in hours. A primary
 /// that was replaced earlier is left to operators, who may have a reason not to rejoin it.
@@ -52,7 +56,8 @@ pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
 ) {
     let mut listed = RejoinJobs::new(jobs);
     let mut replacements = Replacements::after(cluster.records());
-    let mut former = recently_replaced(cluster.records(), chrono::Utc::now());
+    let mut former = BTreeSet::new();
+    let (started, mut has_read_records) = (Instant::now(), false);
     let configured = options_from_config::cluster_led_by(&config, &source, Some(&source.name));
     let mut primary = configured.map_or_else(|_| source.name.clone(), |wired| wired.primary.name);
     loop {
@@ -61,12 +66,20 @@ pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
             continue;
         }
         let Ok(wired) = options_from_config::cluster_led_by(&config, &source, None) else { continue };
+        // The records may name a server differently. The first probes show which server it is.
+        let is_probed = cluster.cluster_state().has_polled_all() || started.elapsed() > FIRST_PROBES_MAX;
+        if !has_read_records && is_probed {
+            let load = |id: &str| cluster.load_record(id).ok().flatten();
+            former.extend(recently_replaced(cluster.records(), chrono::Utc::now(), load));
+            has_read_records = true;
+        }
         if wired.primary.name != primary {
             former.insert(std::mem::replace(&mut primary, wired.primary.name.clone()));
         }
         // The primary may change and change back between two polls. The server that was primary in between is
         // also a former primary.
-        former.extend(replacements.take(cluster.records(), chrono::Utc::now()));
+        let load = |id: &str| cluster.load_record(id).ok().flatten();
+        former.extend(replacements.take(cluster.records(), chrono::Utc::now(), load));
         former.remove(&primary);
         listed.end(&primary);
         for server in
@@ -113,11 +126,14 @@ pub async fn rejoin_former_primaries<H: ActionExecutor + 'static>(
 
 /// Returns the servers that a failover or switchover replaced as primary within [`REPLACED_HOURS_MAX`] and
 /// that no later failover or switchover promoted again, according to the audit records.
-fn recently_replaced(records: &AuditFolder, now: chrono::DateTime<chrono::Utc>) -> BTreeSet<String> {
+fn recently_replaced(
+    records: &AuditFolder,
+    now: chrono::DateTime<chrono::Utc>,
+    load: impl Fn(&str) -> Option<Audit>,
+) -> BTreeSet<String> {
     // If the audit records cannot be read, no server is returned, and operators must start the rejoin.
     let ids = records.list_newest_first().unwrap_or_default();
-    let recent =
-        ids.iter().filter(|id| is_recent(id, now)).filter_map(|id| records.load(id).ok().flatten());
+    let recent = ids.iter().filter(|id| is_recent(id, now)).filter_map(|id| load(id));
     let replaced = former_primaries(recent);
     for (server, run) in &replaced {
         info!(run, server, "the server was replaced as primary; it will be rejoined when it answers");
@@ -146,14 +162,19 @@ impl Replacements {
 
     /// Returns the primaries that were replaced by failovers and switchovers that have ended since the last
     /// call.
-    fn take(&mut self, records: &AuditFolder, now: chrono::DateTime<chrono::Utc>) -> Vec<String> {
+    fn take(
+        &mut self,
+        records: &AuditFolder,
+        now: chrono::DateTime<chrono::Utc>,
+        load: impl Fn(&str) -> Option<Audit>,
+    ) -> Vec<String> {
         let mut replaced = Vec::new();
         // If the audit records cannot be read now, the next call reads them.
         for id in records.list().unwrap_or_default() {
             if !is_recent(&id, now) || self.reported.contains(&id) {
                 continue;
             }
-            let Ok(Some(audit)) = records.load(&id) else { continue };
+            let Some(audit) = load(&id) else { continue };
             // A failover or switchover in progress may still replace the primary.
             if audit.outcome.is_none() {
                 continue;
@@ -285,7 +306,6 @@ fn log_result(source: &str, server: &str, result: anyhow::Result<RejoinReport>) 
 mod tests {
     use serde_json::json;
     use tailwater_manager::failover_driver::AuditStore;
-    use tailwater_manager::model::Audit;
 
     use super::super::run_id::new_run_id;
     use super::*;
@@ -310,7 +330,7 @@ mod tests {
         replace(7, "db3", Some("db1"))?;
         replace(6, "db1", None)?;
         let expected = ["db2", "db3"].map(str::to_owned);
-        assert_eq!(recently_replaced(&records, now), BTreeSet::from(expected));
+        assert_eq!(recently_replaced(&records, now, |id| records.load(id).ok().flatten()), BTreeSet::from(expected));
         Ok(())
     }
 
@@ -330,22 +350,23 @@ mod tests {
         let promoted = |server: &str| Some(json!({ "end": "promoted", "server": server, "left": [] }));
         save(-1, "db3", promoted("db1"))?;
         let mut replacements = Replacements::after(&records);
+        let load = |id: &str| records.load(id).ok().flatten();
         assert!(
-            replacements.take(&records, now).is_empty(),
+            replacements.take(&records, now, load).is_empty(),
             "a failover that began before the start was reported"
         );
         // Another manager stored this one, and its clock lags.
         save(-60, "db3", promoted("db1"))?;
-        assert_eq!(replacements.take(&records, now), ["db3"]);
+        assert_eq!(replacements.take(&records, now, load), ["db3"]);
         save(-3600 * (REPLACED_HOURS_MAX + 1), "db3", promoted("db1"))?;
-        assert!(replacements.take(&records, now).is_empty(), "an old failover was reported");
+        assert!(replacements.take(&records, now, load).is_empty(), "an old failover was reported");
         save(1, "db1", promoted("db2"))?;
         save(2, "db2", promoted("db1"))?;
         save(3, "db1", None)?;
-        assert_eq!(replacements.take(&records, now), ["db1", "db2"]);
-        assert!(replacements.take(&records, now).is_empty(), "a failover was reported twice");
+        assert_eq!(replacements.take(&records, now, load), ["db1", "db2"]);
+        assert!(replacements.take(&records, now, load).is_empty(), "a failover was reported twice");
         save(3, "db1", promoted("db3"))?;
-        assert_eq!(replacements.take(&records, now), ["db1"]);
+        assert_eq!(replacements.take(&records, now, load), ["db1"]);
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Deserializer, Serialize};
 use tailwater_manager::failover_driver::{AuditError, AuditFolder, AuditStore};
 use tailwater_manager::lease::EtcdValue;
-use tailwater_manager::model::{Audit, AuditEvent, LeaseToken, RunOutcome};
+use tailwater_manager::model::{Audit, AuditEvent, LeaseToken, NamedServer, RunOutcome};
 use tracing::warn;
 
 use crate::error_chain::ErrorChain;
@@ -277,11 +277,14 @@ pub struct AuditRecords {
     pub folder: AuditFolder,
     /// The audit records in etcd; `None` if there is only one manager.
     pub shared: Option<Arc<SharedAudits>>,
+    /// The servers of the cluster, which are stored in each record.
+    pub servers: Vec<NamedServer>,
 }
 
 impl AuditStore for AuditRecords {
     /// Writes to disk and waits for etcd, so it must be called on a thread for blocking work.
     fn save(&self, audit: &Audit) -> Result<(), AuditError> {
+        let audit = &Audit { servers: self.servers.clone(), ..audit.clone() };
         let wanted = self.shared.as_ref().filter(|_| !audit.dry_run);
         let shared = match (wanted, audit.token) {
             (Some(shared), Some(term)) => {
@@ -317,6 +320,7 @@ mod tests {
             kind: RunKind::Switchover,
             resumes: None,
             primary: "db1".to_owned(),
+            servers: Vec::new(),
             dry_run: false,
             allow_data_loss: false,
             token: Some(term),
@@ -507,7 +511,7 @@ mod tests {
         let etcd = Etcd::start(&program, folder.path()).await.unwrap();
         let [one, two] = ["one", "two"].map(|name| {
             let shared = Some(shared_in(&etcd).into());
-            AuditRecords { folder: AuditFolder::new(folder.path().join(name)), shared }
+            AuditRecords { folder: AuditFolder::new(folder.path().join(name)), shared, servers: Vec::new() }
         });
         let save = async |records: &AuditRecords, audit: Audit| {
             let records = records.clone();

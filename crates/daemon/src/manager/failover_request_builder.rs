@@ -132,6 +132,7 @@ pub fn refused(
         kind,
         resumes: None,
         primary: cluster_state.cluster().plan.primary.name.clone(),
+        servers: Vec::new(),
         dry_run: options.dry_run,
         allow_data_loss: options.allow_data_loss,
         token: None,

@@ -45,7 +45,8 @@ use super::promotable_channel_targets::ChannelControls;
 use super::watch_checkpoint_file::WatchCheckpointFile;
 use crate::options_from_config::ClusterWiring;
 use tailwater_config::ManagerConfig;
-use tailwater_manager::audit_history::{Replacement, last_replacement};
+use tailwater_manager::audit_history::{Replacement, last_replacement, with_configured_names};
+use tailwater_manager::model::{Audit, NamedServer};
 
 pub use failover_runs::PreparedRun;
 pub use lease_term_check::TermFloor;
@@ -208,13 +209,23 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         &self.parts.records
     }
 
+    /// Returns an audit record with the names that this configuration has for the servers; `None` if there is no
+    /// record with this id.
+    ///
+    /// # Errors
+    /// If the audit record cannot be read.
+    pub fn load_record(&self, id: &str) -> Result<Option<Audit>, AuditError> {
+        let record = self.parts.records.load(id)?;
+        Ok(record.map(|record| with_configured_names(record, &named_servers(&self.cluster_state()))))
+    }
+
     /// Returns how this server was last replaced as primary, according to the audit records. `leader` is the
     /// present primary.
     pub fn past_of(&self, server: &str, leader: &str) -> Replacement {
         let records = &self.parts.records;
         let read = || -> Result<Vec<_>, AuditError> {
             let names = records.list_newest_first()?;
-            names.iter().filter_map(|id| records.load(id).transpose()).collect()
+            names.iter().filter_map(|id| self.load_record(id).transpose()).collect()
         };
         match read() {
             Ok(newest_first) => last_replacement(server, leader, newest_first),
@@ -225,7 +236,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     /// Whether a failover or switchover of this or another manager is incomplete, or whether that is unknown.
     /// Until it is undone or finished, it is uncertain which server is the primary.
     pub fn is_half_way(&self) -> bool {
-        interrupted_failover_recovery::is_half_way(&self.parts)
+        interrupted_failover_recovery::is_half_way(self)
     }
 
     /// Sets the thresholds of the failure analysis.
@@ -250,6 +261,19 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     fn lock_run(&self) -> MutexGuard<'_, Option<Run>> {
         self.run.lock()
     }
+}
+
+/// Returns the configured servers of the cluster, with the `server_id` of each server that was reached.
+fn named_servers(cluster_state: &ClusterState) -> Vec<NamedServer> {
+    let plan = &cluster_state.cluster().plan;
+    let members = plan.servers.iter().chain([&plan.primary]);
+    members
+        .map(|member| NamedServer {
+            name: member.name.clone(),
+            address: member.address.clone(),
+            server_id: cluster_state.last_state(&member.name).map(|state| state.server_id),
+        })
+        .collect()
 }
 
 /// Starts to watch the cluster with that primary.

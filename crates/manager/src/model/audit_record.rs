@@ -132,6 +132,18 @@ pub struct AuditEntry {
     pub note: AuditEvent,
 }
 
+/// A server of the cluster, with its name in the configuration of a manager.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedServer {
+    /// The server's name.
+    pub name: String,
+    /// The address that the manager has: `host:port` or a socket path.
+    pub address: String,
+    /// The server's `server_id`; absent if the manager has never reached it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_id: Option<u32>,
+}
+
 /// The audit record of a failover or switchover.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Audit {
@@ -145,6 +157,10 @@ pub struct Audit {
     pub resumes: Option<String>,
     /// The old primary.
     pub primary: String,
+    /// The servers of the cluster, with the names that this record uses. Another manager may have other names
+    /// for them. Empty in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<NamedServer>,
     /// Whether the failover or switchover was a dry run.
     pub dry_run: bool,
     /// Whether the operator accepted that completeness is not proven.
@@ -176,6 +192,7 @@ impl Audit {
             kind,
             resumes: None,
             primary: primary.to_owned(),
+            servers: Vec::new(),
             dry_run: false,
             allow_data_loss: false,
             token: None,
@@ -198,6 +215,38 @@ impl Audit {
             None => true,
             Some(RunOutcome::Incomplete { .. }) => self.steps.iter().any(is_loss),
             Some(_) => false,
+        }
+    }
+}
+
+impl Audit {
+    /// Replaces the names of servers: of the old primary, in the actions, and in the outcome.
+    pub fn rename_servers(&mut self, name_of: impl Fn(&str) -> String) {
+        let rename_in = |acts: &mut [RunAction]| {
+            acts.iter_mut().flat_map(RunAction::servers_mut).for_each(|name| *name = name_of(name));
+        };
+        self.primary = name_of(&self.primary);
+        self.servers.iter_mut().for_each(|server| server.name = name_of(&server.name));
+        for step in &mut self.steps {
+            if let AuditEvent::ActionOrdered { what, .. } = &mut step.note {
+                rename_in(std::slice::from_mut(what));
+            }
+        }
+        match &mut self.outcome {
+            Some(RunOutcome::Promoted { server, left }) => {
+                *server = name_of(server);
+                rename_in(left);
+            }
+            Some(RunOutcome::Undone { irreversible, .. }) => rename_in(irreversible),
+            Some(RunOutcome::Incomplete { to_undo, irreversible, .. }) => {
+                rename_in(to_undo);
+                rename_in(irreversible);
+            }
+            Some(RunOutcome::Planned { server, acts, .. }) => {
+                *server = name_of(server);
+                rename_in(acts);
+            }
+            Some(RunOutcome::Unchanged { .. }) | None => {}
         }
     }
 }

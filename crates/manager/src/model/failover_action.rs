@@ -209,6 +209,39 @@ impl RunAction {
         )
     }
 
+    /// Returns the names of servers in this action. Names of ackers are not among them, but the sender of a
+    /// backfill may be either.
+    pub fn servers_mut(&mut self) -> Vec<&mut String> {
+        match self {
+            Self::Backfill { server, from, .. } => vec![server, from],
+            Self::DrainRelayLog { server }
+            | Self::EnableSemiSyncSource { server, .. }
+            | Self::MakeWritable { server }
+            | Self::RepointAcker { server, .. }
+            | Self::RepointReplica { replica: server }
+            | Self::RunRouteHook { server, .. }
+            | Self::ProbeServer { server }
+            | Self::PrepareSemiSyncSource { server, .. }
+            | Self::PersistSemiSyncSource { server, .. }
+            | Self::WaitForServer { server, .. }
+            | Self::PauseWrites { server, .. }
+            | Self::ResumeWrites { server, .. }
+            | Self::Demote { server, .. }
+            | Self::DisableSemiSyncSource { server }
+            | Self::MakeReadOnly { server } => vec![server],
+            Self::CheckLease
+            | Self::ConfirmFailure
+            | Self::StopAcker { .. }
+            | Self::ReadAcker { .. }
+            | Self::RunFenceHook { .. }
+            | Self::ProbeCandidates
+            | Self::CheckAckerTerm { .. }
+            | Self::ProbePrimary
+            | Self::WaitForAcker { .. }
+            | Self::StartAcker { .. } => Vec::new(),
+        }
+    }
+
     /// Returns the action that undoes this one; `None` if this action cannot be undone, needs no undo, or is
     /// undone in a way that depends on the failover or switchover. Transactions that were sent to a server,
     /// and effects of hooks, cannot be undone.

@@ -18,7 +18,7 @@ pub mod primary_status;
 pub mod relay_state;
 
 pub use action_outcome::ActionOutcome;
-pub use audit_record::{Audit, AuditEntry, AuditEvent, RunKind, RunOutcome};
+pub use audit_record::{Audit, AuditEntry, AuditEvent, NamedServer, RunKind, RunOutcome};
 pub use failover_action::{NumberedAction, RunAction};
 pub use failover_phase::RunPhase;
 pub use lease_token::LeaseToken;

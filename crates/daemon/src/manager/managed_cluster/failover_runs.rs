@@ -20,7 +20,7 @@ use tracing::{error, info, warn};
 use super::super::etcd_audit_records::AuditRecords;
 use super::super::failover_request_builder;
 use super::super::run_id::new_run_id;
-use super::{ManagedCluster, interrupted_failover_recovery};
+use super::{ManagedCluster, interrupted_failover_recovery, named_servers};
 use crate::api::manager_requests::{FailoverOptions, SwitchoverOptions};
 use crate::error_chain::ErrorChain;
 
@@ -180,6 +180,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             records: Arc::new(AuditRecords {
                 folder: self.parts.records.clone(),
                 shared: self.parts.shared.clone(),
+                servers: named_servers(&cluster_state),
             }),
             limits: DriverTimeouts::default(),
         };
@@ -274,7 +275,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             self.lock_run().as_ref().filter(|run| run.id == id).map(|run| run.progress.borrow().clone());
         match of_run {
             Some(Some(audit)) => Ok(Some(audit)),
-            _ => Ok(self.parts.records.load(id)?),
+            _ => Ok(self.load_record(id)?),
         }
     }
 

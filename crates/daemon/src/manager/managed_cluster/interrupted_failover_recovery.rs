@@ -44,7 +44,8 @@ struct Unfinished {
 impl Unfinished {
     /// Returns the last failover or switchover that changed anything, if it was interrupted and is not
     /// recovered.
-    fn of<H>(parts: &ClusterParts<H>) -> Option<Self> {
+    fn of<H: ActionExecutor + 'static>(cluster: &ManagedCluster<H>) -> Option<Self> {
+        let parts = &cluster.parts;
         let names = match parts.records.list_newest_first() {
             Ok(names) => names,
             Err(error) => {
@@ -55,7 +56,7 @@ impl Unfinished {
                 return None;
             }
         };
-        let mut traces = run_to_recover(names.iter().filter_map(|id| match parts.records.load(id) {
+        let mut traces = run_to_recover(names.iter().filter_map(|id| match cluster.load_record(id) {
             Ok(audit) => audit,
             Err(error) => {
                 warn!(source = parts.source, id, "an audit record cannot be read: {error}");
@@ -84,12 +85,13 @@ impl Unfinished {
 /// Whether the last failover or switchover that changed anything was interrupted and is neither recovered nor
 /// superseded, as in [`Unfinished::of`]. Also true if the audit records cannot be listed, or if the records
 /// of another manager are not read yet.
-pub(super) fn is_half_way<H>(parts: &ClusterParts<H>) -> bool {
+pub(super) fn is_half_way<H: ActionExecutor + 'static>(cluster: &ManagedCluster<H>) -> bool {
+    let parts = &cluster.parts;
     if !is_adopted(parts) {
         return true;
     }
     let Ok(names) = parts.records.list_newest_first() else { return true };
-    let records = names.iter().filter_map(|id| parts.records.load(id).ok().flatten());
+    let records = names.iter().filter_map(|id| cluster.load_record(id).ok().flatten());
     run_to_recover(records).is_some_and(|traces| is_recent(&traces.run, chrono::Utc::now()))
 }
 
@@ -125,7 +127,7 @@ impl Leftovers {
 /// Searches for an interrupted failover or switchover: once in each lease term, and again after a failover or
 /// switchover of this manager was interrupted. Before that it reads the audit records of other managers,
 /// because this manager must undo or finish their interrupted failovers and switchovers.
-pub(super) async fn look<H>(cluster: &ManagedCluster<H>, leftovers: &mut Leftovers) {
+pub(super) async fn look<H: ActionExecutor + 'static>(cluster: &ManagedCluster<H>, leftovers: &mut Leftovers) {
     let parts = &cluster.parts;
     let Ok(term) = parts.lease.check() else { return };
     let was_cut_off = cluster.was_cut_off.swap(false, Ordering::Relaxed);
@@ -139,7 +141,7 @@ pub(super) async fn look<H>(cluster: &ManagedCluster<H>, leftovers: &mut Leftove
         tokio::time::sleep(ADOPTION_PAUSE).await;
         return;
     }
-    *leftovers = Leftovers { unfinished: Unfinished::of(parts), looked_in: Some(term) };
+    *leftovers = Leftovers { unfinished: Unfinished::of(cluster), looked_in: Some(term) };
 }
 
 /// Stores the audit records of other managers on this machine. Returns whether it succeeded.
@@ -207,7 +209,7 @@ pub(super) async fn recover<H: ActionExecutor + 'static>(
         return;
     }
     // The audit records are read again, because this manager may have waited days for the lease.
-    match Unfinished::of(&cluster.parts).filter(|now| now.traces.run == left.traces.run) {
+    match Unfinished::of(cluster).filter(|now| now.traces.run == left.traces.run) {
         Some(now) => left.traces = now.traces,
         None => {
             *unfinished = None;
@@ -325,6 +327,7 @@ mod tests {
             kind: RunKind::Switchover,
             resumes: resumes.map(str::to_owned),
             primary: "db1".to_owned(),
+            servers: Vec::new(),
             dry_run: false,
             allow_data_loss: false,
             token: Some(7),

@@ -14,7 +14,7 @@ use tailwater_topology::failure_analysis::FailureCode;
 use tracing::{info, warn};
 
 use super::automatic_failover::FOLLOWED_PAUSE;
-use super::{ClusterParts, ManagedCluster, interrupted_failover_recovery};
+use super::{ManagedCluster, interrupted_failover_recovery};
 use crate::error_chain::ErrorChain;
 
 /// The first pause after an order without effect, and the longest pause. The pause doubles each time.
@@ -128,7 +128,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
     }
 
     fn decision(&self, cluster_state: &ClusterState, term: LeaseToken) -> Option<PrimaryRecord> {
-        let recorded = recorded(&self.parts)?;
+        let recorded = recorded(self)?;
         PrimaryRecord::of(&recorded, assignments(cluster_state), (self.parts.config.semi_sync_acks, term))
     }
 
@@ -182,14 +182,14 @@ fn takes_writes(cluster_state: &ClusterState, server: &str) -> bool {
 
 /// Returns the primary according to this manager's audit records. Returns `None` if the records cannot be
 /// read, or if the records of other managers are not read yet.
-fn recorded<H>(parts: &ClusterParts<H>) -> Option<RecordedPrimary> {
-    if !interrupted_failover_recovery::is_adopted(parts) {
+fn recorded<H: ActionExecutor + 'static>(cluster: &ManagedCluster<H>) -> Option<RecordedPrimary> {
+    if !interrupted_failover_recovery::is_adopted(&cluster.parts) {
         return None;
     }
-    let ids = parts.records.list_newest_first().ok()?;
+    let ids = cluster.parts.records.list_newest_first().ok()?;
     let mut is_complete = true;
     let recorded = RecordedPrimary::of(ids.iter().map_while(|id| {
-        let audit = parts.records.load(id).ok().flatten();
+        let audit = cluster.load_record(id).ok().flatten();
         is_complete &= audit.is_some();
         audit
     }));
