@@ -158,7 +158,7 @@ pub async fn commit_without_acknowledgement(
     shell: &Shell,
     statement: &'static str,
 ) -> Result<JoinHandle<Result<()>>> {
-    let stop = ControlCommand::AckerStop { source: "primary".to_owned(), token: 0 };
+    let stop = ControlCommand::AckerStop { source: "primary".to_owned(), token: 0, run: None };
     let answer = control_socket::ask(&shell.path().join("log/control.sock"), &stop)?;
     ensure!(
         matches!(answer, ControlAnswer::Acker(_)),
