@@ -139,7 +139,7 @@ impl Trial {
         let mut text = format!("[log]\ndirectory = \"log\"\n{ack}\n[[source]]\nname = \"{SOURCE_NAME}\"\n");
         let _ =
             writeln!(text, "host = \"{host}\"\nport = {port}\ndefaults_file = \"client.cnf\"\ntls = \"off\"");
-        let _ = writeln!(text, "server_id = 4201\nwatch_ms = 500");
+        let _ = writeln!(text, "server_id = 4201\nsemi_sync_check_ms = 500");
         if self.asynchronous {
             text += "semi_sync = false\n";
         }

@@ -230,7 +230,7 @@ async fn round(
     let followers = [start_candidate(kind, 2).await?, start_candidate(kind, 3).await?];
     let followers: Vec<&Server> = followers.iter().collect();
     let analysis =
-        unanimous_detect_after_ms.map(|ms| format!("\n[manager.analysis]\nagreed_after_ms = {ms}"));
+        unanimous_detect_after_ms.map(|ms| format!("\n[manager.analysis]\nunanimous_detect_after_ms = {ms}"));
     trial.manage(&followers, &format!("automatic = true{}", analysis.unwrap_or_default()))?;
     trial.start_relay()?;
     trial.wait_captured().await?;
