@@ -18,7 +18,7 @@ const TABLE_ID_BYTES: usize = 6;
 #[derive(Debug)]
 pub(super) struct BatchTable<'a> {
     pub mapped: &'a MappedTable,
-    /// Where the primary key is in row images, if the table has a primary key.
+    /// The columns of the primary key in row images; `None` if the table has no primary key.
     pub key: Option<KeyColumns>,
     /// How to sort the rows of a group; `None` if they must keep their order.
     pub ranking: Option<Ranking>,

@@ -103,7 +103,7 @@ impl ApiRequest {
             ControlCommand::Manager(request) => Self::of_manager(request),
             ControlCommand::Job(request) => Self::of_job(request),
             ControlCommand::CheckPrimary { .. } | ControlCommand::CheckReplica { .. } => {
-                anyhow::bail!("the command is only available within the daemon")
+                anyhow::bail!("only code inside the daemon may give this command; it has no HTTP request")
             }
         }
     }

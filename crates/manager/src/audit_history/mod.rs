@@ -9,19 +9,19 @@
 //! - [`interrupted_failover`]: what an interrupted failover or switchover may have done, and which of them
 //!   must be recovered.
 //! - [`recorded_primary`]: which server is the primary according to the audit records.
-//! - [`former_primary_replacement`]: how a former primary was replaced.
+//! - [`replacement_of_former_primary`]: how a former primary was replaced.
 //! - [`server_names`]: the names of the servers in another configuration.
 
 pub mod failover_effect;
 pub mod former_primaries;
-pub mod former_primary_replacement;
 pub mod interrupted_failover;
 pub mod recorded_primary;
+pub mod replacement_of_former_primary;
 pub mod server_names;
 
 pub use failover_effect::RunEffect;
 pub use former_primaries::former_primaries;
-pub use former_primary_replacement::{Replacement, last_replacement};
 pub use interrupted_failover::{InterruptedRun, run_to_recover};
 pub use recorded_primary::{PrimaryRecord, RecordedPrimary};
+pub use replacement_of_former_primary::{Replacement, last_replacement};
 pub use server_names::with_configured_names;

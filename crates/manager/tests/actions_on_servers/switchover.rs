@@ -359,8 +359,8 @@ async fn the_old_primary_becomes_a_replica(kind: ServerKind) -> Result<()> {
     );
     let is_there = async || Ok(rows(&cluster.primary).await? == "1,3,4");
     cluster.wait(&cluster.primary, "the server has the row that the new primary wrote", is_there).await?;
-    // A manager that dies may leave the replication stopped, with its source configured. The next demotion
-    // starts it.
+    // A manager that dies may leave the server's replication stopped although its source is configured. The
+    // next demotion then starts the replication.
     cluster.primary.sql(statement(kind, "STOP REPLICA", "STOP SLAVE")).await?;
     let has = executed(&mut connect(&cluster.replica).await?).await?.to_string();
     does(&actor, demote(&has)).await?;

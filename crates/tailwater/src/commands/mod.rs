@@ -20,7 +20,7 @@ mod grants;
 mod init;
 mod init_daemon_start;
 mod init_text;
-mod job;
+mod job_list_show_cancel;
 mod job_report_to_daemon;
 mod job_run;
 mod job_text;
@@ -90,7 +90,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Failover(arguments) => failover::failover(arguments, cli.output),
         Command::Switchover(arguments) => switchover::switchover(arguments, cli.output),
         Command::Rejoin(arguments) => on_runtime(rejoin::rejoin(&arguments, cli.output)),
-        Command::Job(command) => job::job(command, cli.output),
+        Command::Job(command) => job_list_show_cancel::job(command, cli.output),
         Command::Manager(command) => manager::manager(command, cli.output),
         Command::Dump(arguments) => dump::dump(&arguments, cli.output),
         Command::Copy(arguments) => on_runtime(copy::copy(&arguments, cli.output)),
