@@ -171,6 +171,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
                     return Ok((id, task));
                 }
             };
+        // Clients that were given the id can ask for the record from now on.
+        sender.send_replace(Some(machine.audit().clone()));
         let wiring = previous_primary.map_or_else(|| wiring.clone(), |primary| wiring.with_primary(&primary));
         let number = *self.runs_begun.borrow() + u64::from(changes);
         let driver = RunDriver {
