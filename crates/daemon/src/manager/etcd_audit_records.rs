@@ -425,7 +425,7 @@ mod tests {
         let (shared, bytes) = bounded(Shared { term: 2, records }).unwrap();
         assert!(bytes.len() <= VALUE_BYTES_MAX, "the value has {} bytes", bytes.len());
         let kept = ids(&shared.records);
-        assert_eq!((kept.first(), kept.last(), kept.len()), (Some(&"a23"), Some(&"b"), 10));
+        assert_eq!((kept.first(), kept.last(), kept.len()), (Some(&"a22"), Some(&"b"), 11));
         assert_eq!(understood(Some(&bytes)).unwrap().records, shared.records);
 
         let long = PossibleLoss { after: Some("x".repeat(VALUE_BYTES_MAX)), ..missing };
