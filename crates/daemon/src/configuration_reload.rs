@@ -141,9 +141,7 @@ impl ConfigurationReload {
                 Err(message) => report.failed.push(ReloadFailure { settings: names, message }),
             }
         }
-        if report.failed.is_empty() {
-            state.applied = new;
-        }
+        state.applied = applied_settings(&state.applied, &new, &report);
         log(&report);
         Ok(report)
     }
@@ -215,6 +213,17 @@ impl ConfigurationReload {
     }
 }
 
+/// The settings in force after a reload: the new ones, except those that could not be applied. The next
+/// reload tries these again.
+fn applied_settings(before: &LoadedConfig, new: &LoadedConfig, report: &ReloadReport) -> LoadedConfig {
+    let failed: BTreeSet<&str> =
+        report.failed.iter().flat_map(|failure| &failure.settings).map(String::as_str).collect();
+    if failed.is_empty() {
+        return new.clone();
+    }
+    before.with_settings_of(new, |change| !failed.contains(change.name.as_str()))
+}
+
 /// Returns the options of a channel that `names` lists. The other options keep their values, because
 /// `tailwater channel set` may have changed them.
 fn channel_edit(config: &ChannelConfig, names: &[String]) -> ChannelEdit {
@@ -257,7 +266,36 @@ fn log(report: &ReloadReport) {
 
 #[cfg(test)]
 mod tests {
+    use tailwater_config::Overrides;
+
     use super::*;
+
+    /// After a reload that failed for some settings, the others are in force, and the next reload tries the
+    /// failed ones again.
+    #[test]
+    fn a_reload_that_fails_partly_keeps_what_it_applied() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let load = |retention: u64, workers: u64| {
+            let path = folder.path().join("tailwater.toml");
+            let text = format!(
+                "[log]\ndirectory = \"log\"\nretention_hours_max = {retention}\n[[source]]\nname = \"orders\"\n\
+                 host = \"db1\"\nserver_id = 1\n[[channel]]\nname = \"reports\"\nsource = \"orders\"\n\
+                 host = \"db2\"\nworkers = {workers}\n"
+            );
+            std::fs::write(&path, text)?;
+            anyhow::Ok(LoadedConfig::load(&path, &Overrides::default())?)
+        };
+        let (before, new) = (load(100, 2)?, load(900, 4)?);
+        let workers = "channel.reports.workers".to_owned();
+        let failure = ReloadFailure { settings: vec![workers.clone()], message: "no connection".to_owned() };
+        let report = ReloadReport { failed: vec![failure], ..ReloadReport::default() };
+        let applied = applied_settings(&before, &new, &report);
+        let names = |changes: Vec<SettingChange>| changes.into_iter().map(|one| one.name).collect::<Vec<_>>();
+        assert_eq!(names(applied.changes_to(&new)), [workers]);
+        assert_eq!(names(before.changes_to(&applied)), ["log.retention_hours_max"]);
+        assert!(applied_settings(&before, &new, &ReloadReport::default()).changes_to(&new).is_empty());
+        Ok(())
+    }
 
     #[test]
     fn the_documentation_lists_the_live_settings() {
