@@ -501,7 +501,7 @@ fn if_a_candidate_cannot_wait_for_acks_another_one_is_promoted() {
     let exclusion =
         choice.ranked.iter().find(|one| one.server == "s0").map(|one| format!("{:?}", one.excluded));
     assert!(
-        exclusion.is_some_and(|reason| reason.contains("have s0 wait for 1 ACKs: no")),
+        exclusion.is_some_and(|reason| reason.contains("have s0 wait for 1 ACK: no")),
         "the ranking has the wrong reasons against the servers: {choice:?}"
     );
 
@@ -528,7 +528,7 @@ fn if_a_candidate_cannot_wait_for_acks_another_one_is_promoted() {
         panic!("the audit record has the wrong outcome: {audit}")
     };
     assert!(
-        reasons.contains("s0: an attempt to promote the server failed: have s0 wait for 1 ACKs: no"),
+        reasons.contains("s0: an attempt to promote the server failed: have s0 wait for 1 ACK: no"),
         "the ranking has the wrong reasons against the servers: {reasons}"
     );
     let mut world = World::new(&[10, 10], &[(10, 10), (4, 4)], 1);

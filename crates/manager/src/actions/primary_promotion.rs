@@ -20,6 +20,7 @@ use super::transaction_backfill::no_log;
 use super::{read_only_switch, relay_log_drain, semi_sync_source};
 use crate::action_executor::AckerError;
 use crate::error::ManagerError;
+use crate::model::failover_action::acks_text;
 
 const DRAINING: &str = "executing the received transactions";
 const PROMOTING: &str = "becoming primary";
@@ -41,7 +42,7 @@ impl fmt::Display for PromotionState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the server has executed {}", self.executed.to_string().replace('\n', ""))?;
         if let Some((acks, _)) = &self.waits {
-            write!(f, ", waits for {acks} ACKs")?;
+            write!(f, ", waits for {}", acks_text(*acks))?;
         }
         if self.unsettled.is_some() {
             f.write_str(" until a restart")?;

@@ -23,6 +23,7 @@ use tailwater_wire::gtid::GtidSet;
 pub use ack_policy_history::{AckPolicy, AckPolicyHistory, AckRequirement, PolicyObservation, SemiSyncWait};
 pub use possible_data_loss::PossibleLoss;
 
+use crate::model::failover_action::acks_text;
 use crate::safety_refusals::SafetyRefusal;
 
 /// Default for the largest accepted time from the last observation of the primary to its last sign of life,
@@ -272,7 +273,8 @@ fn unfenced(evidence: &LossEvidence<'_>, ack_policies: &AckPolicyHistory) -> Opt
             policy.unconfigured_replicas
         );
     }
-    refuse(format!("the primary needs {acks} ACKs, and {left_count} ackers are not stopped: {names}"))
+    let left = if left_count == 1 { "1 acker is".to_owned() } else { format!("{left_count} ackers are") };
+    refuse(format!("the primary needs {}, and {left} not stopped: {names}", acks_text(*acks)))
 }
 
 /// Returns the log that contains all other logs. If the histories of the logs have not diverged, there is

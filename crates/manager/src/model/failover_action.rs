@@ -257,6 +257,11 @@ impl RunAction {
     }
 }
 
+/// A number of ACKs as text: `1 ACK`, `2 ACKs`.
+pub(crate) fn acks_text(acks: u32) -> String {
+    format!("{acks} ACK{}", if acks == 1 { "" } else { "s" })
+}
+
 impl fmt::Display for RunAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -268,7 +273,9 @@ impl fmt::Display for RunAction {
             Self::ProbeCandidates => f.write_str("probe the servers"),
             Self::Backfill { server, from, what } => write!(f, "send {what} to {server} from {from}"),
             Self::DrainRelayLog { server } => write!(f, "execute everything that {server} received"),
-            Self::EnableSemiSyncSource { server, acks } => write!(f, "have {server} wait for {acks} ACKs"),
+            Self::EnableSemiSyncSource { server, acks } => {
+                write!(f, "have {server} wait for {}", acks_text(*acks))
+            }
             Self::MakeWritable { server } => write!(f, "make {server} writable"),
             Self::RepointAcker { acker, server } => write!(f, "have {acker} capture from {server}"),
             Self::RepointReplica { replica } => write!(f, "have {replica} read from the log"),
@@ -282,7 +289,7 @@ impl fmt::Display for RunAction {
                 write!(f, "remove the replication source of {server}, and persist its semi-sync settings")
             }
             Self::PrepareSemiSyncSource { server, acks } => {
-                write!(f, "prepare {server} to wait for {acks} ACKs")
+                write!(f, "prepare {server} to wait for {}", acks_text(*acks))
             }
             Self::WaitForServer { server, what, within_ms } => {
                 write!(f, "wait until {server} has executed {what}, {within_ms} ms at most")

@@ -8,6 +8,7 @@ use super::switchover_phases::SwitchoverProcedure;
 use crate::candidates::{CandidateRanking, LogContents, ReplicationKind, SelectionInput, rank_candidates};
 use crate::failover_state_machine::{Decision, NextStep, RunState};
 use crate::lossless_rules::{AckRequirement, AckerEvidence, AckerStop, stale_term_text};
+use crate::model::failover_action::acks_text;
 use crate::model::{RunAction, RunPhase};
 use crate::safety_refusals::SafetyRefusal;
 
@@ -47,8 +48,9 @@ impl SwitchoverProcedure {
         }
         let ackers = u32::try_from(order.ackers.len()).unwrap_or(u32::MAX);
         if ackers < order.acks_required {
-            let needed = order.acks_required;
-            reasons.push(format!("{ackers} ackers cannot send the {needed} ACKs that a commit needs"));
+            let needed = acks_text(order.acks_required);
+            let plural = if ackers == 1 { "" } else { "s" };
+            reasons.push(format!("{ackers} acker{plural} cannot send the {needed} that a commit needs"));
         }
         let (primary, reasons) = (order.primary.clone(), (!reasons.is_empty()).then(|| reasons.join(", "))?);
         Some(SafetyRefusal::NotReady { primary, reasons })

@@ -76,7 +76,7 @@ async fn a_candidate_without_semi_sync_is_replaced_by_another_candidate() -> Res
     ensure!(first == "db3", "the new primary is {first}, not db3: {}", cluster.record()?);
     let record = cluster.record()?;
     for part in
-        ["have db2 wait for 1 ACKs", "semisync_source.so", "disable semi-sync on db2", "db3 is primary"]
+        ["have db2 wait for 1 ACK", "semisync_source.so", "disable semi-sync on db2", "db3 is primary"]
     {
         ensure!(record.contains(part), "the audit record does not contain {part:?}: {record}");
     }
