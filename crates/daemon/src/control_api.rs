@@ -118,8 +118,8 @@ impl Control {
         DaemonSnapshot { clusters, captures, channels, log_disk, backups, drift_checks, jobs }
     }
 
-    /// Returns the number of changes so far: probes of servers and relays, and changes of channels. The
-    /// receiver is notified of each change.
+    /// Returns the number of changes so far: probes of servers and relays, changes of channels, and reports
+    /// of jobs. The receiver is notified of each change.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.changes.0.subscribe()
     }

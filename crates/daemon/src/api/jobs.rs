@@ -32,6 +32,24 @@ impl JobKind {
             Self::Rejoin => "rejoin",
         }
     }
+
+    /// Returns what remains of a job of this kind that was cancelled or lost, and how to continue.
+    pub fn after_interruption(self) -> &'static str {
+        match self {
+            Self::Dump => "finished files are kept: the same command with --resume continues",
+            Self::Load => "loaded rows stay on the server: the same command with --resume continues",
+            Self::Copy => {
+                "copied tables stay on the target: the same command with --resume continues, or says what it needs"
+            }
+            Self::Check => {
+                "no row was changed: with --state, the same command with --resume continues; otherwise check again"
+            }
+            Self::Repair => "repaired rows stay repaired: the next repair finds the rest",
+            Self::Rejoin => {
+                "the server stays read-only, and is not rejoined before `tailwater rejoin` continues"
+            }
+        }
+    }
 }
 
 /// What runs a job.
@@ -50,7 +68,7 @@ pub enum JobOrigin {
 pub enum JobState {
     /// The job runs.
     Running,
-    /// The job has ended. What it found, such as differing rows, is in its message.
+    /// The job did its work. [`Job::found`] has the differences that it found.
     Finished,
     /// The job has ended with an error.
     Failed,
@@ -101,6 +119,21 @@ pub struct JobProgress {
     pub waiting: Option<String>,
 }
 
+/// What a job that compares two servers has found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JobFindings {
+    /// Number of tables that differ: in rows or columns, or because only one server has them or can read
+    /// them.
+    pub tables: u64,
+    /// Number of rows that differ. A table with too many of them is not compared to its end.
+    pub rows: u64,
+    /// Number of these rows that the job has repaired.
+    pub repaired: u64,
+    /// Whether a difference remains, or some rows were not compared.
+    pub remains: bool,
+}
+
 /// A request to cancel a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct JobCancellation {
@@ -145,8 +178,11 @@ pub struct Job {
     pub cancellation: Option<JobCancellation>,
     /// The stable code of the error that ended the job.
     pub code: Option<String>,
-    /// How the job has ended.
+    /// How the job has ended: what it did, or the error.
     pub message: Option<String>,
+    /// What a check, repair or rejoin has found; absent for other jobs, and before the end.
+    #[serde(default)]
+    pub found: Option<JobFindings>,
     /// When the job started, in milliseconds since 1970.
     pub started_ms: u64,
     /// When the job last reported, in milliseconds since 1970.
@@ -240,6 +276,9 @@ pub struct JobEnd {
     /// The error, or the result.
     #[serde(default)]
     pub message: Option<String>,
+    /// What a check, repair or rejoin has found.
+    #[serde(default)]
+    pub found: Option<JobFindings>,
     /// The last progress of the job. If absent, the progress of its last report is kept.
     #[serde(default)]
     pub progress: Option<JobProgress>,

@@ -1,5 +1,6 @@
 //! A job that the daemon itself runs.
 
+use super::job_results::JobResult;
 use super::job_service::JobService;
 use crate::api::jobs::{JobEnd, JobOutcome, JobProgress, JobReport};
 
@@ -22,22 +23,30 @@ impl DaemonJob {
         let _ = self.service.report(self.id, JobReport { progress, log: Vec::new() });
     }
 
-    /// Ends the job.
-    pub fn end(mut self, outcome: JobOutcome, code: Option<&str>, message: Option<String>) {
-        self.set_end(outcome, code, message);
+    /// Ends the job. `result` has the error, or what was done and found.
+    pub fn end(mut self, outcome: JobOutcome, code: Option<&str>, result: Option<JobResult>) {
+        self.set_end(outcome, code, result);
     }
 
-    fn set_end(&mut self, outcome: JobOutcome, code: Option<&str>, message: Option<String>) {
+    fn set_end(&mut self, outcome: JobOutcome, code: Option<&str>, result: Option<JobResult>) {
         self.is_ended = true;
-        let code = code.map(str::to_owned);
-        let _ = self.service.end(self.id, JobEnd { outcome, code, message, progress: None, log: Vec::new() });
+        let found = result.as_ref().and_then(|result| result.found);
+        let end = JobEnd {
+            outcome,
+            code: code.map(str::to_owned),
+            message: result.map(|result| result.message),
+            found,
+            progress: None,
+            log: Vec::new(),
+        };
+        let _ = self.service.end(self.id, end);
     }
 }
 
 impl Drop for DaemonJob {
     fn drop(&mut self) {
         if !self.is_ended {
-            self.set_end(JobOutcome::Failed, None, Some("interrupted".to_owned()));
+            self.set_end(JobOutcome::Failed, None, Some(JobResult::without_findings("interrupted")));
         }
     }
 }

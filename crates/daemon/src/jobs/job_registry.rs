@@ -138,7 +138,7 @@ impl JobRegistry {
                 }
                 (JobState::Running, _) => {
                     job.state = JobState::Lost;
-                    job.message = Some("the daemon ended while the job ran".to_owned());
+                    job.message = Some(lost_text("the daemon ended while the job ran", job.kind));
                     job.ended_ms = Some(now.wall_ms);
                     registry.keep(details);
                 }
@@ -182,6 +182,7 @@ impl JobRegistry {
             cancellation: None,
             code: None,
             message: None,
+            found: None,
             started_ms: now.wall_ms,
             reported_ms: now.wall_ms,
             ended_ms: None,
@@ -244,6 +245,7 @@ impl JobRegistry {
         };
         job.code = end.code.map(bounded);
         job.message = end.message.map(bounded);
+        job.found = end.found;
         (job.reported_ms, job.ended_ms) = (now.wall_ms, Some(now.wall_ms));
         if let Some(progress) = end.progress {
             job.progress = bounded_progress(progress);
@@ -275,7 +277,7 @@ impl JobRegistry {
         for (id, reason) in &lost {
             let Some(RunningJob { mut details, .. }) = self.running.remove(id) else { continue };
             details.job.state = JobState::Lost;
-            details.job.message = Some(reason.clone());
+            details.job.message = Some(lost_text(reason, details.job.kind));
             details.job.ended_ms = Some(now.wall_ms);
             details.job.progress.eta_ms = None;
             self.keep(details);
@@ -332,6 +334,11 @@ impl JobRegistry {
         }
         self.running.get_mut(&id).ok_or(JobError::Unknown { id })
     }
+}
+
+/// Returns why a job is lost, and how its work can continue.
+fn lost_text(reason: &str, kind: JobKind) -> String {
+    format!("{reason}; {}", kind.after_interruption())
 }
 
 fn append(log: &mut Vec<JobLogLine>, lines: Vec<String>, now: JobTime) {

@@ -94,6 +94,8 @@ pub struct RejoinComparison {
     pub rows: u64,
     /// Number of differences: rows that differ, and tables that cannot be compared.
     pub differences: u64,
+    /// Number of rows among them.
+    pub differing_rows: u64,
     /// The tables with differences.
     pub in_tables: Vec<String>,
 }
@@ -114,6 +116,7 @@ impl RejoinComparison {
             tables: report.tables,
             rows: report.rows,
             differences: (report.differences.len() + report.findings.len()) as u64,
+            differing_rows: report.differences.len() as u64,
             in_tables,
         }
     }

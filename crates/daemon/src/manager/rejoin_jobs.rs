@@ -11,6 +11,7 @@ use super::former_primary_rejoin::{FormerPrimary, RejoinReport};
 use crate::api::jobs::{JobKind, JobOutcome, JobProgress};
 use crate::error_chain::ErrorChain;
 use crate::jobs::daemon_job::DaemonJob;
+use crate::jobs::job_results::JobResult;
 use crate::jobs::job_service::JobService;
 
 /// Interval of the reports.
@@ -28,7 +29,7 @@ struct RejoinJob {
     job: Option<DaemonJob>,
     cancelled: CancellationToken,
     /// How the last attempt has ended.
-    last: (JobOutcome, Option<&'static str>, Option<String>),
+    last: (JobOutcome, Option<&'static str>, Option<JobResult>),
 }
 
 impl RejoinJobs {
@@ -60,18 +61,22 @@ impl RejoinJobs {
     pub fn record(&mut self, server: &str, result: &anyhow::Result<RejoinReport>) {
         let Some(listed) = self.jobs.get_mut(server) else { return };
         listed.last = match result {
-            Ok(report) if report.reads_from.is_some() => (JobOutcome::Finished, None, None),
-            Ok(_) => {
+            Ok(report) if report.reads_from.is_some() => {
+                (JobOutcome::Finished, None, Some(JobResult::of_rejoin(report)))
+            }
+            Ok(report) => {
                 let text = "the server's rows differ from the primary's: `tailwater rejoin` shows where";
-                (JobOutcome::Failed, None, Some(text.to_owned()))
+                let found = JobResult::of_rejoin(report).found;
+                (JobOutcome::Failed, None, Some(JobResult { message: text.to_owned(), found }))
             }
             Err(error) => {
                 let code = error.downcast_ref::<RejoinError>().map(RejoinError::code);
-                (JobOutcome::Failed, code, Some(ErrorChain(error).to_string()))
+                let text = ErrorChain(error).to_string();
+                (JobOutcome::Failed, code, Some(JobResult::without_findings(text)))
             }
         };
-        if let (_, _, Some(reason)) = &listed.last {
-            listed.wait(reason.clone());
+        if let (JobOutcome::Failed, _, Some(result)) = &listed.last {
+            listed.wait(result.message.clone());
         }
     }
 
@@ -94,17 +99,17 @@ impl RejoinJobs {
             let text = format!(
                 "`tailwater rejoin` of {server} resumes the rejoin; the daemon also resumes it after a restart"
             );
-            job.end(JobOutcome::Cancelled, None, Some(text));
+            job.end(JobOutcome::Cancelled, None, Some(JobResult::without_findings(text)));
         }
     }
 
     /// Ends the job of a server with the outcome of its last attempt.
     pub fn end(&mut self, server: &str) {
-        let Some(RejoinJob { job: Some(job), last: (outcome, code, message), .. }) = self.jobs.remove(server)
+        let Some(RejoinJob { job: Some(job), last: (outcome, code, result), .. }) = self.jobs.remove(server)
         else {
             return;
         };
-        job.end(outcome, code, message);
+        job.end(outcome, code, result);
     }
 }
 

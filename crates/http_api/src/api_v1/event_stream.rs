@@ -25,7 +25,8 @@ pub(super) fn routes() -> OpenApiRouter<Arc<Control>> {
 }
 
 /// A stream of server-sent events. An event `change` has the number of changes since the daemon started:
-/// probes of servers and relays, and changes of channels. At most two events are sent each second.
+/// probes of servers and relays, changes of channels, and reports of jobs. At most two events are sent each
+/// second.
 #[utoipa::path(get, path = "/events", tag = "state", responses(
     (status = 200, content_type = "text/event-stream", body = String),
     (status = "4XX", body = ApiFailure),

@@ -12,6 +12,7 @@ use tailwater_check::table_check::{
     self, CheckOptions, CheckReport, DifferenceKind, Digests, RowDifference, TableFinding,
 };
 use tailwater_daemon::api::jobs::JobKind;
+use tailwater_daemon::jobs::job_results::JobResult;
 use tailwater_tables::BulkError;
 use tailwater_wire::printable;
 
@@ -39,7 +40,7 @@ pub(super) async fn check(arguments: &CheckArgs, output: Output, show_values: bo
     let socket = JobSocket::of(&arguments.what.daemon.daemon, None);
     let run = JobRun::start(("checking", JobKind::Check, subject(&options)), socket, output)?;
     let work = table_check::check(&options, throttle, Arc::clone(&run.progress), run.stop.clone());
-    let report = match run.show(work).await? {
+    let report = match run.show(work, JobResult::of_check).await? {
         Ok(report) => report,
         Err(error) if is_refusal(&error) => {
             eprintln!("tailwater: {}: {}", error.code(), printable(&error.to_string()));

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use tailwater_daemon::api::jobs::JobKind;
+use tailwater_daemon::jobs::job_results::JobResult;
+use tailwater_daemon::jobs::job_text::counted;
 use tailwater_dump::dump::omitted_objects::Omission;
 use tailwater_dump::load::LoadOptions;
 use tailwater_dump::server_copy::{self, CopyOptions, CopyReport};
@@ -90,7 +92,7 @@ pub(super) async fn run(
 ) -> anyhow::Result<Option<CopyReport>> {
     let subject = format!("{} to {}", options.source_endpoint(), options.load.connect.endpoint);
     let run = JobRun::start(("copying", JobKind::Copy, subject), socket, output)?;
-    match run.show(server_copy::copy(options, &run.progress, &run.stop)).await? {
+    match run.show(server_copy::copy(options, &run.progress, &run.stop), result).await? {
         Ok(report) => Ok(Some(report)),
         Err(error) if is_refusal(&error) => {
             eprintln!("tailwater: {}: {}", error.code(), printable(&error.to_string()));
@@ -98,6 +100,11 @@ pub(super) async fn run(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+fn result(report: &CopyReport) -> JobResult {
+    let (rows, tables) = (counted(report.load.rows, "row"), counted(report.load.tables as u64, "table"));
+    JobResult::without_findings(format!("copied {rows} of {tables}"))
 }
 
 /// Prints what was copied.

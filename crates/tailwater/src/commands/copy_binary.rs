@@ -4,7 +4,9 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use serde_json::json;
+use tailwater_binlog_stats::number_format;
 use tailwater_daemon::api::jobs::JobKind;
+use tailwater_daemon::jobs::job_results::JobResult;
 use tailwater_dump::binary_copy::BinaryCopyPosition;
 use tailwater_dump::binary_copy::clone_plugin::{self, CloneOptions};
 use tailwater_dump::binary_copy::mariadb_backup::{self, BackupOptions};
@@ -76,7 +78,8 @@ pub(super) async fn clone_server(
     super::init_messages_as(output);
     let subject = format!("{} to {}", options.donor.endpoint, options.recipient.endpoint);
     let run = JobRun::start(("cloning", JobKind::Copy, subject), socket, output)?;
-    refused_or_done(match run.show(clone_plugin::clone(options, &run.progress, &run.stop)).await? {
+    let work = clone_plugin::clone(options, &run.progress, &run.stop);
+    refused_or_done(match run.show(work, |done| result("cloned", done.bytes)).await? {
         Ok(done) => {
             let to = options.recipient.endpoint.to_string();
             print_report(&to, &done.point, done.bytes, done.elapsed, output)?;
@@ -84,6 +87,10 @@ pub(super) async fn clone_server(
         }
         Err(error) => Err(error),
     })
+}
+
+fn result(done: &str, copied_bytes: u64) -> JobResult {
+    JobResult::without_findings(format!("{done} {}", number_format::bytes(copied_bytes)))
 }
 
 fn refused_or_done(done: Result<(), BulkError>) -> anyhow::Result<Exit> {
@@ -123,7 +130,8 @@ async fn into_folder(
     let subject = format!("{} to {}", options.source.endpoint, options.directory.display());
     let socket = JobSocket::of(&arguments.daemon.daemon, None);
     let run = JobRun::start(("copying", JobKind::Copy, subject), socket, output)?;
-    match run.show(mariadb_backup::back_up(&options, &run.progress, &run.stop)).await? {
+    let work = mariadb_backup::back_up(&options, &run.progress, &run.stop);
+    match run.show(work, |done| result("copied and prepared", done.bytes)).await? {
         Ok(done) => {
             let to = options.directory.display().to_string();
             print_report(&to, &done.point, done.bytes, done.elapsed, output)?;

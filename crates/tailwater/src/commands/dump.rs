@@ -8,6 +8,8 @@ use anyhow::{Context, ensure};
 use serde_json::json;
 use tailwater_config::Config;
 use tailwater_daemon::api::jobs::JobKind;
+use tailwater_daemon::jobs::job_results::JobResult;
+use tailwater_daemon::jobs::job_text::counted;
 use tailwater_dump::dump::omitted_objects::Omission;
 use tailwater_dump::dump::{self, DumpOptions, DumpPlan, DumpReport};
 use tailwater_dump::dump_folder::{DumpCompression, RowFormat};
@@ -66,18 +68,25 @@ pub(super) fn dump(arguments: &DumpArgs, output: Output) -> anyhow::Result<Exit>
                 let dumping = dump::dump_stream(options.clone(), out, progress, stop);
                 paused.until(&options.snapshot_taken, dumping).await
             };
-            let report = run.show(work).await??;
+            let report = run.show(work, result).await??;
             print_report(&report, output, &mut io::stderr())?;
         } else {
             let work = async {
                 let dumping = dump::dump(options.clone(), Arc::clone(&run.progress), run.stop.clone());
                 paused.until(&options.snapshot_taken, dumping).await
             };
-            let report = run.show(work).await??;
+            let report = run.show(work, result).await??;
             print_report(&report, output, &mut io::stdout())?;
         }
         Ok(Exit::Done)
     })
+}
+
+fn result(report: &DumpReport) -> JobResult {
+    let chunks = report.manifest.tables.iter().flat_map(|table| &table.chunks);
+    let rows = chunks.filter_map(|chunk| chunk.written).map(|chunk| chunk.rows).sum();
+    let (rows, tables) = (counted(rows, "row"), counted(report.manifest.tables.len() as u64, "table"));
+    JobResult::without_findings(format!("dumped {rows} of {tables}"))
 }
 
 fn options(arguments: &DumpArgs) -> anyhow::Result<DumpOptions> {

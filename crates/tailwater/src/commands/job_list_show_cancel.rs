@@ -29,10 +29,11 @@ pub(super) fn job(command: JobCommand, output: Output) -> anyhow::Result<Exit> {
         (JobAnswer::List(jobs), Output::Text) => table_text(&jobs),
         (JobAnswer::Details(details), Output::Json) => format!("{}\n", serde_json::to_string(&details)?),
         (JobAnswer::Details(details), Output::Text) if is_cancel => {
-            let (id, subject) = (details.job.id, printable(&details.job.subject));
-            let kind = details.job.kind.name();
+            let (id, kind, subject) = (details.job.id, details.job.kind, printable(&details.job.subject));
             format!(
-                "job {id}, the {kind} of {subject}, ends within a few seconds: `tailwater job show {id}`\n"
+                "job {id}, the {} of {subject}, ends within a few seconds: `tailwater job show {id}`\n{}\n",
+                kind.name(),
+                kind.after_interruption()
             )
         }
         (JobAnswer::Details(details), Output::Text) => details_text(&details),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tailwater_daemon::api::jobs::{JobEnd, JobKind, JobOutcome, JobProgress};
+use tailwater_daemon::jobs::job_results::JobResult;
 use tailwater_daemon::jobs::progress_of;
 use tailwater_tables::BulkError;
 use tailwater_tables::progress_counters::BulkProgress;
@@ -79,13 +80,14 @@ impl JobRun {
         Self { json_output: JsonOutput::Stderr, ..self }
     }
 
-    /// Runs `work` and shows its progress.
+    /// Runs `work` and shows its progress. `result` tells what the finished work has done.
     ///
     /// # Errors
     /// Errors of the work, or if the output cannot be written.
     pub(super) async fn show<T, E: JobFailure>(
         &self,
         work: impl Future<Output = Result<T, E>>,
+        result: impl FnOnce(&T) -> JobResult,
     ) -> anyhow::Result<Result<T, E>> {
         let mut display = ProgressDisplay::new(self.doing, self.output, self.json_output)?;
         let mut line = ProgressLine::default();
@@ -95,13 +97,14 @@ impl JobRun {
             }
             Ok(job_progress(self.doing, &line, &self.progress))
         };
-        let done = self.watch(work, update).await?;
+        let done = self.watch(work, update, result).await?;
         display.finish();
         Ok(done)
     }
 
     /// Runs `work`, and reports the progress that `update` returns. `update` gets the time since the start of
-    /// the work. After the end of the work, `update` gets `None` and must show nothing more.
+    /// the work. After the end of the work, `update` gets `None` and must show nothing more. `result`
+    /// returns what the finished work has done.
     ///
     /// # Errors
     /// Errors of the work, or of `update`.
@@ -109,6 +112,7 @@ impl JobRun {
         &self,
         work: impl Future<Output = Result<T, E>>,
         mut update: impl FnMut(Option<Duration>) -> anyhow::Result<JobProgress>,
+        result: impl FnOnce(&T) -> JobResult,
     ) -> anyhow::Result<Result<T, E>> {
         let started = Instant::now();
         let mut ticks = tokio::time::interval(UPDATE_INTERVAL);
@@ -126,7 +130,8 @@ impl JobRun {
         let reporter = self.reporter.lock().take();
         if let Some(reporter) = reporter {
             let progress = update(None)?;
-            let end = self.end_of(&done, reporter.cancelled_by(), progress);
+            let end =
+                JobEnd { progress: Some(progress), ..self.end_of(&done, reporter.cancelled_by(), result) };
             reporter.end(end).await;
         }
         Ok(done)
@@ -136,17 +141,21 @@ impl JobRun {
         &self,
         done: &Result<T, E>,
         cancelled_by: Option<String>,
-        progress: JobProgress,
+        result: impl FnOnce(&T) -> JobResult,
     ) -> JobEnd {
         let end = |outcome, code: Option<&str>, message| JobEnd {
             outcome,
             code: code.map(str::to_owned),
             message,
-            progress: Some(progress),
+            found: None,
+            progress: None,
             log: Vec::new(),
         };
         match done {
-            Ok(_) => end(JobOutcome::Finished, None, None),
+            Ok(done) => {
+                let JobResult { message, found } = result(done);
+                JobEnd { found, ..end(JobOutcome::Finished, None, Some(message)) }
+            }
             Err(error) => match (error.code_and_text(), cancelled_by) {
                 ((_, text), Some(by)) => {
                     end(JobOutcome::Cancelled, None, Some(format!("cancelled by {by}: {text}")))

@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use comfy_table::{Table, presets};
 use tailwater_binlog_stats::LocalTime;
-use tailwater_binlog_stats::number_format::{bytes as size, duration, grouped};
-use tailwater_daemon::api::jobs::{Job, JobDetails, JobOrigin, JobProgress, JobState};
+use tailwater_binlog_stats::number_format::duration;
+use tailwater_daemon::api::jobs::{Job, JobDetails, JobState};
+use tailwater_daemon::jobs::job_text::{amount_text, origin_text, rate_text, result_text, state_text};
 use tailwater_wire::printable;
 
 /// Returns a table of jobs.
@@ -15,14 +16,15 @@ pub(super) fn table_text(jobs: &[Job]) -> String {
     }
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
-    table.set_header(["ID", "KIND", "STATE", "PROGRESS", "LEFT", "STARTED", "WHAT"]);
+    table.set_header(["ID", "KIND", "STATE", "PROGRESS", "LEFT", "RESULT", "STARTED", "WHAT"]);
     for job in jobs {
         let row = [
             job.id.to_string(),
             job.kind.name().to_owned(),
-            state_text(job),
-            progress_text(&job.progress),
+            state_text(job).to_owned(),
+            or_dash(amount_text(job)),
             left_text(job),
+            or_dash(result_text(job)),
             moment(job.started_ms),
             job.subject.clone(),
         ];
@@ -44,9 +46,9 @@ pub(super) fn details_text(details: &JobDetails) -> String {
     };
     line("job", &format!("{}, {}", job.id, job.kind.name()));
     line("of", &job.subject);
-    line("state", &state_text(job));
+    line("state", state_text(job));
     line("phase", &job.progress.phase);
-    line("progress", &progress_text(&job.progress));
+    line("progress", &or_dash(amount_text(job)));
     if let Some(rate) = rate_text(&job.progress) {
         line("rate", &rate);
     }
@@ -56,12 +58,7 @@ pub(super) fn details_text(details: &JobDetails) -> String {
     if let Some(reason) = &job.progress.waiting {
         line("waiting", reason);
     }
-    let process = job.process.map(|process| format!(", process {}", process.pid)).unwrap_or_default();
-    let origin = match job.origin {
-        JobOrigin::Daemon => "the daemon".to_owned(),
-        JobOrigin::CommandLine => format!("{}{process}", job.user),
-    };
-    line("started", &format!("{} by {origin}", moment(job.started_ms)));
+    line("started", &format!("{} by {}", moment(job.started_ms), origin_text(job)));
     if job.state == JobState::Running && !job.can_cancel {
         line("cancel", "not possible");
     }
@@ -71,6 +68,9 @@ pub(super) fn details_text(details: &JobDetails) -> String {
     if let Some(ended_ms) = job.ended_ms {
         let seconds = ended_ms.saturating_sub(job.started_ms) as f64 / 1000.0;
         line("ended", &format!("{}, after {}", moment(ended_ms), duration(seconds)));
+    }
+    if let Some(result) = result_text(job) {
+        line("result", &result);
     }
     let code = job.code.as_ref().map(|code| format!("{code}: ")).unwrap_or_default();
     if let Some(message) = &job.message {
@@ -86,43 +86,15 @@ pub(super) fn details_text(details: &JobDetails) -> String {
     text
 }
 
-fn state_text(job: &Job) -> String {
-    match (job.state, &job.cancellation) {
-        (JobState::Running, Some(_)) => "cancelling".to_owned(),
-        (state, _) => state.name().to_owned(),
-    }
-}
-
-/// Returns the done part of the total: in bytes, rows or tables, whatever is known.
-fn progress_text(progress: &JobProgress) -> String {
-    let of = |done: u64, total: u64| match done.saturating_mul(100).checked_div(total) {
-        Some(percent) if done < total => format!(" ({percent} %)"),
-        Some(_) => " (100 %)".to_owned(),
-        None => String::new(),
-    };
-    let JobProgress { tables, tables_total, rows, rows_total, bytes, bytes_total, .. } = progress;
-    if *bytes_total > 0 {
-        return format!("{}{}", size(*bytes), of(*bytes, *bytes_total));
-    }
-    match (*rows, *rows_total, *tables_total) {
-        (0, 0, 0) => "-".to_owned(),
-        (0, 0, _) => format!("{tables} of {tables_total} tables"),
-        (rows, total, _) => format!("{} rows{}", grouped(rows), of(rows, total)),
-    }
-}
-
-fn rate_text(progress: &JobProgress) -> Option<String> {
-    let rows = progress.rows_per_second.map(|rows| format!("{} rows/s", grouped(rows)));
-    let bytes = progress.bytes_per_second.map(|bytes| format!("{}/s", size(bytes)));
-    let parts: Vec<_> = rows.into_iter().chain(bytes).collect();
-    (!parts.is_empty()).then(|| parts.join(", "))
-}
-
 fn left_text(job: &Job) -> String {
     match job.progress.eta_ms {
         Some(ms) if job.state == JobState::Running => duration(ms as f64 / 1000.0),
         _ => "-".to_owned(),
     }
+}
+
+fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
 }
 
 fn moment(ms: u64) -> String {
@@ -132,7 +104,9 @@ fn moment(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tailwater_daemon::api::jobs::{JobCancellation, JobKind, JobLogLine};
+    use tailwater_daemon::api::jobs::{
+        JobCancellation, JobFindings, JobKind, JobLogLine, JobOrigin, JobProgress,
+    };
 
     fn job() -> Job {
         Job {
@@ -155,6 +129,7 @@ mod tests {
             cancellation: None,
             code: None,
             message: None,
+            found: None,
             started_ms: 0,
             reported_ms: 0,
             ended_ms: None,
@@ -169,6 +144,19 @@ mod tests {
         assert_eq!(lines.len(), 2, "the list must have exactly two lines: {text}");
         for part in ["7", "dump", "running", "1,500 rows (50 %)", "15", "db1:3306 to /backup\\n"] {
             assert!(lines[1].contains(part), "the line lacks {part:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn differences_are_in_the_list_and_in_the_details() {
+        let found = Some(JobFindings { tables: 1, rows: 2, repaired: 0, remains: true });
+        let message = Some("compared 9 rows of 1 table: 2 rows in 1 table differ".to_owned());
+        let job = Job { state: JobState::Finished, found, message, ended_ms: Some(2_000), ..job() };
+        let list = table_text(std::slice::from_ref(&job));
+        assert!(list.contains("finished") && list.contains("2 rows in 1 table differ"), "{list}");
+        let text = details_text(&JobDetails { job, log: Vec::new() });
+        for part in ["result    2 rows in 1 table differ", "message   compared 9 rows"] {
+            assert!(text.contains(part), "{part}: {text}");
         }
     }
 

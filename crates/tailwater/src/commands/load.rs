@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use serde_json::json;
 use tailwater_daemon::api::jobs::JobKind;
+use tailwater_daemon::jobs::job_results::JobResult;
+use tailwater_daemon::jobs::job_text::counted;
 use tailwater_dump::load::account_creation::{AccountsReport, LoadAccounts};
 use tailwater_dump::load::{self, LoadOptions, LoadReport, dump_format_detection};
 use tailwater_tables::BulkError;
@@ -36,7 +38,7 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
         let contents = dump_format_detection::read(files, arguments.allow_mixed)?;
         load::load(&contents, &options, &run.progress, &run.stop).await
     };
-    let report = match run.show(work).await? {
+    let report = match run.show(work, result).await? {
         Ok(report) => report,
         Err(error) if is_refusal(&error) => {
             eprintln!("tailwater: {}: {}", error.code(), printable(&error.to_string()));
@@ -46,6 +48,11 @@ pub(super) async fn load(arguments: &LoadArgs, output: Output) -> anyhow::Result
     };
     write_report(&report, started.elapsed().as_secs_f64(), output)?;
     Ok(Exit::Done)
+}
+
+fn result(report: &LoadReport) -> JobResult {
+    let (rows, tables) = (counted(report.rows, "row"), counted(report.tables as u64, "table"));
+    JobResult::without_findings(format!("loaded {rows} of {tables}"))
 }
 
 fn load_options(arguments: &LoadArgs) -> anyhow::Result<LoadOptions> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use serde_json::json;
 use tailwater_daemon::api::jobs::JobKind;
+use tailwater_daemon::jobs::job_results::JobResult;
 use tailwater_rejoin::{EngineState, RejoinError, RejoinPlan};
 
 use super::job_report_to_daemon::JobSocket;
@@ -63,7 +64,7 @@ pub async fn rejoin(arguments: &RejoinArgs, output: Output) -> anyhow::Result<Ex
             }
         }
     };
-    match run.watch(work, |_| Ok(former.progress())).await? {
+    match run.watch(work, |_| Ok(former.progress()), JobResult::of_rejoin).await? {
         Ok(report) => {
             print_report(&report, output)?;
             Ok(if report.reads_from.is_some() { Exit::Done } else { Exit::ProblemsFound })

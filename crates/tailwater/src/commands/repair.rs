@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tailwater_check::row_repair::{self, RepairOptions, RepairOutcome, RepairReport};
 use tailwater_daemon::api::jobs::JobKind;
+use tailwater_daemon::jobs::job_results::JobResult;
 use tailwater_wire::printable;
 
 use super::check;
@@ -36,7 +37,7 @@ pub(super) async fn repair(arguments: &RepairArgs, output: Output) -> anyhow::Re
     let subject = check::subject(&options.check);
     let run = JobRun::start(("repairing", JobKind::Repair, subject), socket, output)?;
     let work = row_repair::repair(&options, throttle, Arc::clone(&run.progress), run.stop.clone());
-    let report = match run.show(work).await? {
+    let report = match run.show(work, |report| JobResult::of_repair(report, options.dry_run)).await? {
         Ok(report) => report,
         Err(error) if check::is_refusal(&error) => {
             eprintln!("tailwater: {}: {}", error.code(), printable(&error.to_string()));

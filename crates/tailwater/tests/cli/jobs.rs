@@ -1,5 +1,7 @@
 //! Jobs: command lines that a real daemon lists, shows and cancels.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,18 +17,19 @@ use crate::shell_session::PROGRAM;
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Number of rows of the dumped table.
-const ROWS: usize = 20_000;
+/// Number of rows of the table.
+pub const ROWS: usize = 20_000;
 
-/// A daemon, and a server whose dump takes as long as a test wants.
-struct SlowDump {
-    daemon: ApiDaemon,
-    server: Server,
-    link: Link,
+/// A daemon, and a server with a table whose rows take as long as a test wants.
+pub struct SlowServer {
+    pub daemon: ApiDaemon,
+    pub server: Server,
+    /// A link to the server.
+    pub link: Link,
 }
 
-impl SlowDump {
-    async fn start(kind: ServerKind) -> Result<Option<Self>> {
+impl SlowServer {
+    pub async fn start(kind: ServerKind) -> Result<Option<Self>> {
         if require(kind).is_none() {
             return Ok(None);
         }
@@ -49,21 +52,38 @@ impl SlowDump {
         self.daemon.shell.path().join(name)
     }
 
-    fn command(&self, port: u16, words: &str) -> Command {
+    fn listed(&self, words: &str) -> Command {
         let mut command = Command::new(PROGRAM);
-        command.args(words.split_whitespace()).args(["--host", "127.0.0.1", "--user", "root"]);
-        command.arg("--port").arg(port.to_string()).arg("--daemon").arg(self.folder("log/control.sock"));
+        command.args(words.split_whitespace()).arg("--daemon").arg(self.folder("log/control.sock"));
         command.current_dir(self.daemon.shell.path()).env_remove("TAILWATER_PASSWORD");
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
+    /// A command that works on the server at this port.
+    pub fn command(&self, port: u16, words: &str) -> Command {
+        self.listed(&format!("{words} --host 127.0.0.1 --user root --port {port}"))
+    }
+
+    /// A command that reads from the server at this port, and works on another one.
+    pub fn command_between(&self, port: u16, target: &Server, words: &str) -> Command {
+        let source = format!("--source-host 127.0.0.1 --source-user root --source-port {port}");
+        let to = format!("--target-host 127.0.0.1 --target-user root --target-port {}", target.port());
+        self.listed(&format!("{words} {source} {to}"))
+    }
+
     /// Starts a dump over a slow link, and returns it with its job as soon as rows have arrived.
     fn start_dump(&self, words: &str) -> Result<(Child, Value)> {
+        let words = format!("dump {words} --workers 1 --chunk-rows-max 500");
+        self.start_slowly(self.command(self.link.port(), &words))
+    }
+
+    /// Starts a command whose rows go over a slow link, and returns it with its job as soon as it has
+    /// processed some rows.
+    pub fn start_slowly(&self, mut command: Command) -> Result<(Child, Value)> {
         // About 6 MiB of rows take half a minute.
         self.link.set_bandwidth(Some(200 << 10));
-        let words = format!("dump {words} --workers 1 --chunk-rows-max 500");
-        let child = self.command(self.link.port(), &words).spawn()?;
+        let child = command.spawn()?;
         let pid = child.id();
         let job = self.until(|job| {
             job["process"]["pid"] == pid && job["progress"]["rows"].as_u64().is_some_and(|rows| rows > 0)
@@ -77,7 +97,7 @@ impl SlowDump {
         Ok(jobs.as_array().context("the jobs are not a list")?.clone())
     }
 
-    fn until(&self, condition: impl Fn(&Value) -> bool) -> Result<Value> {
+    pub fn until(&self, condition: impl Fn(&Value) -> bool) -> Result<Value> {
         let started = Instant::now();
         loop {
             let jobs = self.jobs();
@@ -93,7 +113,7 @@ impl SlowDump {
     }
 }
 
-fn id_of(job: &Value) -> Result<u64> {
+pub fn id_of(job: &Value) -> Result<u64> {
     job["id"].as_u64().with_context(|| format!("a job has no number: {job}"))
 }
 
@@ -108,7 +128,7 @@ async fn a_dump_is_listed_cancelled_and_resumed_mysql() -> Result<()> {
 }
 
 async fn cancelled_and_resumed(kind: ServerKind) -> Result<()> {
-    let Some(setup) = SlowDump::start(kind).await? else { return Ok(()) };
+    let Some(setup) = SlowServer::start(kind).await? else { return Ok(()) };
     let (child, job) = setup.start_dump("dump")?;
     let id = id_of(&job)?;
     let subject = format!("127.0.0.1:{} to dump", setup.link.port());
@@ -184,7 +204,7 @@ async fn cancelled_and_resumed(kind: ServerKind) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_load_is_listed_with_its_code() -> Result<()> {
-    let Some(setup) = SlowDump::start(ServerKind::Mariadb118).await? else { return Ok(()) };
+    let Some(setup) = SlowServer::start(ServerKind::Mariadb118).await? else { return Ok(()) };
     let dumped = setup.command(setup.server.port(), "dump dump").output()?;
     ensure!(dumped.status.success(), "the dump failed: {}", String::from_utf8_lossy(&dumped.stderr));
     // The tables of the dump already exist on the server, so the load is refused.
@@ -207,7 +227,7 @@ async fn a_failed_load_is_listed_with_its_code() -> Result<()> {
 /// report. If the command is killed, its job is listed as lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_survives_a_restart_of_the_daemon_and_is_lost_after_a_kill() -> Result<()> {
-    let Some(mut setup) = SlowDump::start(ServerKind::Mariadb118).await? else { return Ok(()) };
+    let Some(mut setup) = SlowServer::start(ServerKind::Mariadb118).await? else { return Ok(()) };
     let (mut child, job) = setup.start_dump("dump")?;
     let (id, rows) = (id_of(&job)?, job["progress"]["rows"].as_u64());
     let process = setup.daemon.process.take().context("the daemon is not running")?;
@@ -233,7 +253,7 @@ async fn a_job_survives_a_restart_of_the_daemon_and_is_lost_after_a_kill() -> Re
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_that_hangs_does_not_hold_up_a_dump() -> Result<()> {
-    let Some(mut setup) = SlowDump::start(ServerKind::Mysql97).await? else { return Ok(()) };
+    let Some(mut setup) = SlowServer::start(ServerKind::Mysql97).await? else { return Ok(()) };
     // The daemon is frozen until the dump has ended.
     setup.daemon.process.as_mut().context("the daemon is not running")?.pause()?;
     let dumped = setup.command(setup.server.port(), "dump dump").output()?;
@@ -253,6 +273,43 @@ async fn a_daemon_that_hangs_does_not_hold_up_a_dump() -> Result<()> {
         "the dump without a daemon failed, or did not print exactly one warning: {errors}"
     );
     ensure!(Path::new(&setup.folder("again")).join("journal.jsonl").exists());
+    Ok(())
+}
+
+/// Each change of a job makes an event, but a job that reports all the time makes at most two a second.
+#[test]
+fn jobs_notify_the_readers_of_events() -> Result<()> {
+    const REPORTS: u64 = 40;
+    let daemon = ApiDaemon::start("")?;
+    let mut stream = TcpStream::connect(("127.0.0.1", daemon.http.port))?;
+    write!(stream, "GET /api/v1/events HTTP/1.0\r\nauthorization: Bearer {READER}\r\n\r\n")?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let started = Instant::now();
+    let mut counts = BufReader::new(stream)
+        .lines()
+        .map_while(Result::ok)
+        .filter_map(|line| line.strip_prefix("data:").and_then(|count| count.trim().parse::<u64>().ok()));
+    let before = counts.next().context("the stream has no first event")?;
+    let registration = r#"{"kind":"dump","subject":"db1 to /backup"}"#;
+    ensure!(daemon.ask("POST", "/api/v1/jobs", Some(OPERATOR), registration)?.0 == 201);
+    for rows in 0..REPORTS {
+        let report = json!({"progress": {"phase": "dumping", "rows": rows}}).to_string();
+        ensure!(daemon.ask("PUT", "/api/v1/jobs/1/progress", Some(OPERATOR), &report)?.0 == 200);
+    }
+    ensure!(daemon.ask("POST", "/api/v1/jobs/1/cancel", Some(OPERATOR), "")?.0 == 200);
+    ensure!(daemon.ask("POST", "/api/v1/jobs/1/end", Some(OPERATOR), r#"{"outcome":"cancelled"}"#)?.0 == 200);
+    // The registration, the reports, the cancellation and the end.
+    let all = before + REPORTS + 3;
+    let mut events = 1;
+    loop {
+        let count = counts.next().with_context(|| format!("the last of {events} events lacks changes"))?;
+        events += 1;
+        if count >= all {
+            break;
+        }
+    }
+    let events_max = started.elapsed().as_millis() / 500 + 2;
+    ensure!(events <= events_max, "{events} events came within {:?}", started.elapsed());
     Ok(())
 }
 
@@ -289,6 +346,8 @@ fn hostile_requests_about_jobs_are_refused() -> Result<()> {
         ("PUT", "/api/v1/jobs/-1/progress", r#"{"progress":{}}"#, 400, "-1"),
         ("GET", "/api/v1/jobs/18446744073709551616", "", 400, "18446744073709551616"),
         ("POST", "/api/v1/jobs/1/end", r#"{"outcome":"lost"}"#, 400, "lost"),
+        ("POST", "/api/v1/jobs/1/end", r#"{"outcome":"finished","found":{"rows":1}}"#, 400, "tables"),
+        ("POST", "/api/v1/jobs/1/end", r#"{"outcome":"finished","found":7}"#, 400, "JobFindings"),
         ("POST", "/api/v1/jobs/1/end", end, 200, ""),
         ("POST", "/api/v1/jobs/1/end", end, 409, "finished"),
         ("PUT", "/api/v1/jobs/1/progress", r#"{"progress":{}}"#, 409, "already ended"),

@@ -10,6 +10,7 @@ pub mod demo_and_sandbox;
 pub mod http_api;
 pub mod http_listener;
 mod init_command;
+mod job_cancellation;
 mod jobs;
 mod links_pipes_and_devices;
 mod metrics;

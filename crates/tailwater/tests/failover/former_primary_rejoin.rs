@@ -309,3 +309,52 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     follows(&new, old, "second").await?;
     trial.stop_relay().await
 }
+
+/// An operator cancels the rejoin while it compares the rows: the server stays read-only and counts as not
+/// rejoined, and the same command continues.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_rejoin_is_continued_by_the_same_command() -> Result<()> {
+    let kind = ServerKind::Mariadb1011;
+    if require(kind).is_none() {
+        return Ok(());
+    }
+    let shell = Shell::new()?;
+    let (mut trial, new) = cluster(kind, &shell, "automatic = true", TrialDurability::Reduced).await?;
+    trial.primary.kill().await?;
+    ensure!(trial.wait_failed_over(PRIMARY_NAME).await? == new.name());
+    wait_writable(&new).await?;
+    trial.primary.start_again().await?;
+
+    // The comparison waits for this lock.
+    let mut lock = Connection::connect(&new.connect_options()).await?;
+    lock.execute("LOCK TABLES shop.t WRITE").await?;
+    let config = shell.path().join("tailwater.toml").display().to_string();
+    let words = ["rejoin", "-c", &config, "primary", "db1"];
+    let mut rejoin = ChildProcess::start(PROGRAM, words, &shell.path().join("rejoin.log"))?;
+    let jobs = || shell.run("job list -c tailwater.toml --output json")?.exits(0).json();
+    until("the rejoin to compare the rows", async || {
+        let jobs = jobs()?;
+        Ok(jobs.iter().any(|job| job["kind"] == "rejoin" && job["progress"]["phase"] == "comparing"))
+    })
+    .await?;
+    let said = shell.run("job cancel 1 -c tailwater.toml")?.exits(0);
+    said.says(&["not rejoined before `tailwater rejoin` continues"]);
+    until("the job to end", async || Ok(jobs()?.iter().all(|job| job["state"] != "running"))).await?;
+    let ended = shell.run("job show 1 -c tailwater.toml")?.exits(0);
+    ended.says(&["cancelled", "by user 0", "the same command continues the rejoin of db1"]);
+    ensure!(rejoin.wait(PATIENCE).await?.code() == Some(1), "the rejoin did not end as after Ctrl-C");
+    let old = &trial.primary;
+    ensure!(old.sql("SELECT @@GLOBAL.read_only").await? == ["1"], "the server accepts writes");
+    ensure!(shell.path().join("log/rejoin/db1.half-way").exists(), "the server counts as rejoined");
+    lock.close().await;
+    shell.run("rejoin -c tailwater.toml primary db1")?.exits(0).says(&["all the same", "db1 is a replica"]);
+    follows(&new, old, "first").await?;
+    let listed = jobs()?;
+    ensure!(
+        listed[0]["state"] == "finished"
+            && listed[0]["found"]["rows"] == 0
+            && listed[0]["message"].as_str().is_some_and(|text| text.starts_with("db1 is a replica")),
+        "{listed:#?}"
+    );
+    trial.stop_relay().await
+}

@@ -24,7 +24,14 @@ fn rows(rows: u64) -> JobReport {
 }
 
 fn finished() -> JobEnd {
-    JobEnd { outcome: JobOutcome::Finished, code: None, message: None, progress: None, log: Vec::new() }
+    JobEnd {
+        outcome: JobOutcome::Finished,
+        code: None,
+        message: None,
+        found: None,
+        progress: None,
+        log: Vec::new(),
+    }
 }
 
 #[test]
@@ -73,7 +80,9 @@ fn a_silent_job_is_lost_and_its_next_report_finds_it_again() -> Result<(), JobEr
     assert_eq!(jobs.find_lost(at(60), exists), [stopped, remote]);
     let lost = &jobs.get(gone)?.job;
     assert_eq!(lost.state, JobState::Lost);
-    assert_eq!(lost.message.as_deref(), Some("process 1 has ended without reporting a result"));
+    let message = lost.message.as_deref().unwrap_or_default();
+    assert!(message.starts_with("process 1 has ended without reporting a result; "), "{message}");
+    assert!(message.contains("--resume"), "the message does not say how to continue: {message}");
     assert_eq!(jobs.get(own)?.job.state, JobState::Running);
     // A process that was stopped by a signal continues.
     jobs.report(stopped, rows(5), at(80))?;
