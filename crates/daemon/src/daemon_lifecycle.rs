@@ -28,8 +28,9 @@ use crate::manager::manager_startup::LocalCapture;
 use crate::manager::promotable_channel_targets::{ApplyChannelControl, ChannelControls};
 use crate::monitoring::Monitor;
 use crate::options_from_config::{ConfigurationRefused, ResolvedConfig};
+use crate::segment_archiver::{self, ArchiveStatus};
 use crate::service_manager::ServiceManager;
-use crate::{manager, options_from_config, segment_archiver};
+use crate::{manager, options_from_config};
 use tailwater_config::{Config, LoadedConfig};
 
 /// A running capture: the source's name, the capture, and the token that is cancelled when the capture ends.
@@ -99,6 +100,8 @@ pub fn run(loaded: LoadedConfig, reload: ReloadSource, front_end: &mut dyn Front
             .with_context(|| format!("source {name}"))?;
         captures.push((name, capture, ended));
     }
+    let archives: BTreeMap<_, _> =
+        archived.iter().map(|job| (job.archive.source().to_owned(), job.status.clone())).collect();
     if !archived.is_empty() {
         segment_archiver::start(archived, Arc::clone(&schedule)).context("cannot start the archiving")?;
     }
@@ -112,8 +115,8 @@ pub fn run(loaded: LoadedConfig, reload: ReloadSource, front_end: &mut dyn Front
         readers.entry(name).or_default().push(server.readers());
         servers.push(server);
     }
-    let control =
-        runtime.block_on(async { start(config, channels, readers, &captures, apply_runtime.handle()) })?;
+    let control = runtime
+        .block_on(async { start(config, channels, readers, &archives, &captures, apply_runtime.handle()) })?;
     control.set_reload(ConfigurationReload::new(reload, loaded, schedule));
     let clients = runtime.block_on(async { front_end.serve(config, &control) })?;
     runtime.block_on(async {
@@ -143,6 +146,7 @@ fn start(
     config: &Config,
     channels: Vec<(String, ChannelOptions, bool)>,
     mut readers: BTreeMap<String, Vec<StreamReaders>>,
+    archives: &BTreeMap<String, ArchiveStatus>,
     captures: &[RunningCapture],
     apply_runtime: &Handle,
 ) -> anyhow::Result<Arc<Control>> {
@@ -179,6 +183,7 @@ fn start(
             server_id: source.server_id,
             semi_sync: source.semi_sync,
             own: observer.wiring().own.clone(),
+            archive: archives.get(name).cloned(),
         };
         state.sources.insert(name.clone(), handle);
     }

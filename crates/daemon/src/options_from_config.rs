@@ -34,7 +34,7 @@ pub use source_table_columns::source_catalogue;
 
 use crate::bearer_token::{NamedToken, read_tokens};
 use crate::manager;
-use crate::segment_archiver::{ArchiveJob, Schedule};
+use crate::segment_archiver::{ArchiveJob, ArchiveStatus, Schedule};
 use tailwater_config::{
     AckConfig, Config, ConfigError, LogConfig, ServerAddress, SourceConfig, StartConfig, TlsConfig,
 };
@@ -210,7 +210,8 @@ pub fn archiving(
         for capture in captures {
             let archive = Archive::new(Arc::clone(&store), &capture.name);
             capture.log.archive = Some(archive.clone());
-            jobs.push(ArchiveJob { directory: capture.directory.clone(), archive });
+            let (directory, status) = (capture.directory.clone(), ArchiveStatus::of(&archive));
+            jobs.push(ArchiveJob { directory, archive, status });
         }
     }
     let schedule = archive_schedule(&config.log);

@@ -223,6 +223,13 @@ const CASES: &[Case] = &[
             ("tailwater_log_disk_free_bytes", "1100000000", "900000000"),
         ],
     ),
+    case(
+        "TailwaterLogNotArchived",
+        &[
+            ("tailwater_log_archive_fault{source=\"c\",code=\"TW-LOG-0014\"}", "_", "1"),
+            ("tailwater_log_archive_waiting_bytes{source=\"c\"}", "0", "1000000"),
+        ],
+    ),
     case("TailwaterLogDiskFilling", &[("tailwater_log_disk_full_in_seconds", "_", "21000")]),
     case("TailwaterChannelFailed", &[("tailwater_apply_state{channel=\"r\",state=\"failed\"}", "0", "1")]),
     case(

@@ -2,12 +2,15 @@
 
 use askama::Template;
 use tailwater_binlog_stats::number_format::{bytes, grouped};
-use tailwater_daemon::api::captures::{CaptureSnapshot, LogReaderSnapshot, SegmentSnapshot};
+use tailwater_daemon::api::captures::{
+    CaptureSnapshot, LogArchiveSnapshot, LogReaderSnapshot, SegmentSnapshot,
+};
 use tailwater_daemon::api::daemon_snapshot::DaemonSnapshot;
 use tailwater_daemon::api::daemon_status::SourceStatus;
+use tailwater_daemon::jobs::job_text::counted;
 
 use super::chart_data::{ChartFigure, source_charts};
-use super::display_format::{UNKNOWN, behind, path_segment, since_ms};
+use super::display_format::{UNKNOWN, behind, local_time, path_segment, since_ms};
 use super::frame::{Health, PageFrame};
 
 /// How many segments the view lists at most, the newest ones.
@@ -33,6 +36,8 @@ pub(super) struct LogDetail {
     pub(super) gtids: String,
     /// The readers whose position the log stores, and how much of the log each has not read yet.
     pub(super) readers: Vec<(String, String)>,
+    /// Absent without an archive.
+    pub(super) archive: Option<ArchivePanel>,
     pub(super) segments: Vec<SegmentRow>,
     pub(super) segments_note: String,
     pub(super) charts: Vec<ChartFigure>,
@@ -54,6 +59,19 @@ pub(super) struct SourceRow {
     pub(super) semi_sync_health: Health,
     pub(super) transactions: String,
     pub(super) written: String,
+}
+
+/// The background archiving.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ArchivePanel {
+    pub(super) address: String,
+    pub(super) state: String,
+    pub(super) health: Health,
+    pub(super) facts: Vec<(&'static str, String)>,
+    /// What is done with the present segment, and its done part in percent.
+    pub(super) current: Option<(String, u64)>,
+    /// The code and the text of the last error.
+    pub(super) problem: Option<(String, String)>,
 }
 
 /// A segment, in a table.
@@ -146,9 +164,54 @@ impl LogDetail {
             readers: capture.log.readers.iter().map(reader).collect(),
             alarms: capture.alarms.iter().map(|alarm| (alarm.code.to_owned(), alarm.text.clone())).collect(),
             gtids: report.gtids.clone().unwrap_or_else(|| "the log is empty".to_owned()),
+            archive: capture.log.archive.as_ref().map(ArchivePanel::new),
             segments_note: segments_note(segments.len(), archived, local_bytes),
             segments: newest.map(segment_row).collect(),
             charts: source_charts(&report.source),
+        }
+    }
+}
+
+impl ArchivePanel {
+    fn new(archive: &LogArchiveSnapshot) -> Self {
+        let is_waiting = archive.waiting.is_some_and(|waiting| waiting.segments > 0);
+        let (state, health) = match (&archive.problem, archive.current, archive.waiting) {
+            (Some(problem), ..) => {
+                (format!("fails since {}, and tries again", local_time(problem.since_ms)), Health::Failed)
+            }
+            (None, Some(_), _) => ("archives a segment".to_owned(), Health::Well),
+            (None, None, None) => ("has not looked for segments yet".to_owned(), Health::Unknown),
+            (None, None, Some(_)) if is_waiting => ("continues soon".to_owned(), Health::Well),
+            (None, None, Some(_)) => ("every complete segment is archived".to_owned(), Health::Well),
+        };
+        let waiting = archive.waiting.map_or_else(
+            || UNKNOWN.to_owned(),
+            |waiting| format!("{}, {}", counted(waiting.segments, "segment"), bytes(waiting.bytes)),
+        );
+        let mut facts = vec![("Waiting", waiting)];
+        let LogArchiveSnapshot { segments_total, bytes_total, compressed_bytes_total, .. } = archive;
+        let archived = format!(
+            "{}, {} as {}",
+            counted(*segments_total, "segment"),
+            bytes(*bytes_total),
+            bytes(*compressed_bytes_total)
+        );
+        facts.push(("Archived since the start", archived));
+        let complete = archive.complete_ms.map_or_else(|| UNKNOWN.to_owned(), local_time);
+        facts.push(("Complete at", complete));
+        let current = archive.current.map(|current| {
+            let step = if current.is_read_back { "reads segment" } else { "uploads segment" };
+            let back = if current.is_read_back { " back" } else { "" };
+            let percent = current.bytes.saturating_mul(100).checked_div(current.bytes_total).unwrap_or(0);
+            (format!("{step} {}{back}", current.segment), percent.min(100))
+        });
+        Self {
+            address: archive.address.clone(),
+            state,
+            health,
+            facts,
+            current,
+            problem: archive.problem.as_ref().map(|problem| (problem.code.clone(), problem.text.clone())),
         }
     }
 }
@@ -221,7 +284,29 @@ fn segment_row(segment: &SegmentSnapshot) -> SegmentRow {
 
 #[cfg(test)]
 mod tests {
+    use tailwater_daemon::api::captures::{ArchiveProblem, ArchivingSegment, WaitingSegments};
+
     use super::*;
+
+    #[test]
+    fn the_archive_tells_what_it_does_and_what_fails() {
+        let none = LogArchiveSnapshot::default();
+        assert_eq!(ArchivePanel::new(&none).health, Health::Unknown);
+        let current = ArchivingSegment { segment: 7, is_read_back: true, bytes: 50, bytes_total: 200 };
+        let waiting = Some(WaitingSegments { segments: 1, bytes: 200 });
+        let busy = LogArchiveSnapshot { waiting, current: Some(current), ..none };
+        let panel = ArchivePanel::new(&busy);
+        assert_eq!(panel.current, Some(("reads segment 7 back".to_owned(), 25)));
+        assert_eq!(panel.facts[0].1, "1 segment, 200 B");
+        let problem = ArchiveProblem { code: "TW-LOG-0014".into(), text: "denied".into(), since_ms: 0 };
+        let failing =
+            ArchivePanel::new(&LogArchiveSnapshot { current: None, problem: Some(problem), ..busy });
+        assert!(failing.health == Health::Failed && failing.state.starts_with("fails since"), "{failing:?}");
+        assert_eq!(failing.problem, Some(("TW-LOG-0014".to_owned(), "denied".to_owned())));
+        let waiting = Some(WaitingSegments::default());
+        let idle = LogArchiveSnapshot { waiting, ..LogArchiveSnapshot::default() };
+        assert_eq!(ArchivePanel::new(&idle).state, "every complete segment is archived");
+    }
 
     #[test]
     fn the_durations_of_syncs_are_bounds() {

@@ -108,6 +108,63 @@ pub struct CaptureLogSnapshot {
     pub sync_counts: Vec<(Option<f64>, u64)>,
     /// The total duration of all calls of fdatasync since the daemon started, in seconds.
     pub sync_seconds_total: f64,
+    /// The background archiving; absent without an archive.
+    pub archive: Option<LogArchiveSnapshot>,
+}
+
+/// The background archiving of a log.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogArchiveSnapshot {
+    /// Where the segments are archived.
+    pub address: String,
+    /// Complete segments on this machine that the archive does not have; absent before the first look, and
+    /// if the archive could not be listed.
+    pub waiting: Option<WaitingSegments>,
+    /// The segment that is archived now; absent between two passes.
+    pub current: Option<ArchivingSegment>,
+    /// Number of segments that the archiver has archived since the daemon started.
+    pub segments_total: u64,
+    /// Size of these segments, in bytes.
+    pub bytes_total: u64,
+    /// Size of these segments in the archive, in bytes.
+    pub compressed_bytes_total: u64,
+    /// When the archiver last found that nothing waits, in milliseconds since 1970.
+    pub complete_ms: Option<u64>,
+    /// Why the last pass failed; absent if it succeeded.
+    pub problem: Option<ArchiveProblem>,
+}
+
+/// Segments that wait to be archived.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingSegments {
+    /// Their number. The one that is archived now is one of them.
+    pub segments: u64,
+    /// Their size, in bytes.
+    pub bytes: u64,
+}
+
+/// A segment that is archived now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArchivingSegment {
+    /// The number of the segment.
+    pub segment: u64,
+    /// Whether the uploaded segment is read back. Before that, it is uploaded.
+    pub is_read_back: bool,
+    /// Bytes of the segment that this step has processed.
+    pub bytes: u64,
+    /// Size of the segment, in bytes.
+    pub bytes_total: u64,
+}
+
+/// Why archiving fails.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArchiveProblem {
+    /// The stable code of the last error.
+    pub code: String,
+    /// The last error.
+    pub text: String,
+    /// The time of the first failure since the last success, in milliseconds since 1970.
+    pub since_ms: u64,
 }
 
 /// A reader of a log.

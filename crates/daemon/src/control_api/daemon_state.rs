@@ -25,6 +25,7 @@ use crate::chart_history::ChartHistory;
 use crate::jobs::job_service::JobService;
 use crate::manager::client_requests::Manager;
 use crate::monitoring::Monitor;
+use crate::segment_archiver::ArchiveStatus;
 
 /// How long a daemon that stops waits for a channel to commit its running transactions.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
@@ -63,6 +64,8 @@ pub struct SourceHandle {
     pub semi_sync: bool,
     /// The name of the source's own server.
     pub own: String,
+    /// What the archiver does with the log; absent without an archive.
+    pub archive: Option<ArchiveStatus>,
 }
 
 impl DaemonState {
@@ -152,7 +155,7 @@ impl SourceHandle {
                 waiting_commits: source.waiting_sessions,
             }),
             commits_without_ack_total: status.commits_without_ack,
-            log: log_snapshot(self.log.figures()),
+            log: log_snapshot(self.log.figures(), self.archive.as_ref()),
             heartbeat_ms: self.status.heartbeat_ms(),
             transactions_total: status.transactions,
             event_bytes_total: status.event_bytes,
@@ -192,7 +195,7 @@ impl SourceHandle {
     }
 }
 
-fn log_snapshot(figures: LogFigures) -> CaptureLogSnapshot {
+fn log_snapshot(figures: LogFigures, archive: Option<&ArchiveStatus>) -> CaptureLogSnapshot {
     let bounds = SYNC_SECONDS_BOUNDS.into_iter().map(Some).chain([None]);
     CaptureLogSnapshot {
         segments: figures.segments,
@@ -204,6 +207,7 @@ fn log_snapshot(figures: LogFigures) -> CaptureLogSnapshot {
             .collect(),
         sync_counts: bounds.zip(figures.syncs.counts).collect(),
         sync_seconds_total: figures.syncs.sum_seconds,
+        archive: archive.map(ArchiveStatus::snapshot),
     }
 }
 

@@ -1,8 +1,13 @@
-//! Problems of the log's disk, of backups, and of checks for drift.
+//! Problems of the log's disk, of the archive, of backups, and of checks for drift.
+
+use tailwater_binlog_stats::LocalTime;
+use tailwater_binlog_stats::number_format::bytes;
 
 use super::status_problems::problem;
+use crate::api::captures::LogArchiveSnapshot;
 use crate::api::daemon_status::{DiskSpace, LogDiskStatus, StatusProblem};
 use crate::api::disk_backup_and_drift_snapshots::{BackupSnapshot, DriftCheckSnapshot};
+use crate::jobs::job_text::counted;
 
 /// The disk of the log is reported as a problem if it has less free space than this, in bytes. On a small
 /// disk the limit is a twentieth of its size.
@@ -25,6 +30,19 @@ pub(super) fn disk_problem(disk: &LogDiskStatus) -> Option<StatusProblem> {
         let remedy = "free space, or remove segments: `tailwater log purge`, log.retention_bytes_max";
         problem("log disk", "LogDiskLow", text, remedy)
     })
+}
+
+/// Returns why the segments of the log `object` are not archived.
+pub(super) fn archive_problem(object: String, archive: &LogArchiveSnapshot) -> Option<StatusProblem> {
+    let failure = archive.problem.as_ref()?;
+    let since = LocalTime(failure.since_ms.saturating_mul(1000)).date_and_time();
+    let waiting = archive
+        .waiting
+        .filter(|waiting| waiting.segments > 0)
+        .map(|waiting| format!("; {} ({}) wait", counted(waiting.segments, "segment"), bytes(waiting.bytes)));
+    let text = format!("archiving fails since {since}: {}{}", failure.text, waiting.unwrap_or_default());
+    let remedy = "fix the cause; the archiver tries again by itself, and meanwhile the log keeps every segment that is not archived";
+    Some(problem(object, &failure.code, text, remedy))
 }
 
 pub(super) fn backup_problem(backup: &BackupSnapshot, now_ms: u64) -> Option<StatusProblem> {
@@ -83,6 +101,7 @@ fn gibibytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::captures::{ArchiveProblem, WaitingSegments};
 
     #[test]
     fn a_disk_that_is_nearly_full_is_reported() {
@@ -102,6 +121,21 @@ mod tests {
             problem.code == "LogDiskUnknown" && problem.text.contains("/log"),
             "the problem lacks the folder of the log: {problem:?}"
         );
+    }
+
+    #[test]
+    fn a_failing_archive_is_reported_with_what_waits() {
+        let failure =
+            ArchiveProblem { code: "TW-LOG-0014".into(), text: "s3://b/orders: 403".into(), since_ms: 1 };
+        let waiting = Some(WaitingSegments { segments: 3, bytes: 3 << 30 });
+        let archive = LogArchiveSnapshot { waiting, ..LogArchiveSnapshot::default() };
+        assert_eq!(archive_problem("source orders".into(), &archive), None, "segments may wait for a while");
+        let failing = LogArchiveSnapshot { problem: Some(failure), ..archive };
+        let problem = archive_problem("source orders".into(), &failing).expect("a problem");
+        assert!(problem.object == "source orders" && problem.code == "TW-LOG-0014", "{problem:?}");
+        for part in ["s3://b/orders: 403", "3 segments (3.0 GiB) wait"] {
+            assert!(problem.text.contains(part), "{part}: {problem:?}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use tailwater_binlog_stats::LocalTime;
 use tailwater_topology::failure_analysis::{FailoverGuard, FailureCode};
 use tailwater_topology::{NodeRole, ProblemCode, TopologyNode};
 
-use super::disk_backup_and_drift_problems::{backup_problem, disk_problem, drift_problem};
+use super::disk_backup_and_drift_problems::{archive_problem, backup_problem, disk_problem, drift_problem};
 use super::status_report::{cluster_of, is_own_relay, nodes};
 use crate::api::captures::CaptureSnapshot;
 use crate::api::channels::ChannelSnapshot;
@@ -87,6 +87,7 @@ fn source_problems(
         };
         found.push(problem(object.clone(), alarm.code, &alarm.text, remedy));
     }
+    found.extend(capture.log.archive.as_ref().and_then(|archive| archive_problem(object, archive)));
 }
 
 fn cluster_problems(

@@ -167,6 +167,12 @@ metric_group! { LOGS, "logs":
     READER_BEHIND = Gauge("tailwater_log_reader_behind_bytes", &["source", "reader"],
         "Durable bytes on the disk that a reader of the log has not read, or may need again",
         "`reader` is `channel NAME`, or the name of a `[[server]]` that replicates from the log. A reader that is not connected keeps its position, and keeps the log from being purged");
+    ARCHIVE_WAITING = Gauge("tailwater_log_archive_waiting_bytes", SOURCE,
+        "Bytes of complete segments that the archive did not have at the last look",
+        "No sample without an archive, and before the first look");
+    ARCHIVE_FAULT = Gauge("tailwater_log_archive_fault", &["source", "code"],
+        "1 for the error with which the last attempt to archive segments failed",
+        "The label has the [code](errors.md). `tailwater status` has the message. No sample after a success");
     STREAMS = Gauge("tailwater_log_streams", SOURCE,
         "Number of clients that read the log from its binlog servers", "Also those without a name in the configuration");
     DISK_FREE = Gauge("tailwater_log_disk_free_bytes", &[],

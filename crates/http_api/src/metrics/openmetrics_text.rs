@@ -166,6 +166,12 @@ impl MetricsCollector {
         gauge(&SEGMENTS, |one| one.log.segments)?;
         gauge(&SIZE, |one| one.log.bytes)?;
         gauge(&STREAMS, |one| one.report.readers.len() as u64)?;
+        let archives = || captures.iter().filter_map(|one| Some((source(one), one.log.archive.as_ref()?)));
+        let waiting = archives().filter_map(|(source, one)| Some(([source], one.waiting?.bytes)));
+        families.gauge(&ARCHIVE_WAITING, waiting)?;
+        let faults = archives()
+            .filter_map(|(source, one)| Some(([source, one.problem.as_ref()?.code.as_str()], true)));
+        families.flags(&ARCHIVE_FAULT, faults)?;
         families.write(&SYNCS, captures.iter().map(|one| ([source(one)], SyncHistogram(&one.log))))?;
         let behind = captures.iter().flat_map(|one| {
             let cluster = self.0.clusters.iter().find(|cluster| cluster.source == one.report.source);

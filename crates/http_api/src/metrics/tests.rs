@@ -12,8 +12,8 @@ use tailwater_topology::{Cluster, NodeRole, ProblemCode, Promotion, TopologyNode
 use super::metric_families::{METRIC_GROUPS, MetricFamily, MetricKind};
 use super::{CHANNEL_STATES, LEASE_STATES, render};
 use tailwater_daemon::api::captures::{
-    CAPTURE_STATES, CaptureAlarm, CaptureLogSnapshot, CaptureSnapshot, FollowedServer, LogReaderSnapshot,
-    SemiSyncAckers,
+    ArchiveProblem, CAPTURE_STATES, CaptureAlarm, CaptureLogSnapshot, CaptureSnapshot, FollowedServer,
+    LogArchiveSnapshot, LogReaderSnapshot, SemiSyncAckers, WaitingSegments,
 };
 use tailwater_daemon::api::channels::{ChannelFault, ChannelSnapshot, ChannelState, ChannelStatus};
 use tailwater_daemon::api::cluster_servers::{ServerSnapshot, WritableProbe};
@@ -115,6 +115,15 @@ fn capture(name: &str) -> CaptureSnapshot {
             readers: vec![reader("channel reports", 10), reader("replica 2", 20), reader("replica 7", 30)],
             sync_counts: vec![(Some(0.001), 5), (Some(0.1), 2), (None, 1)],
             sync_seconds_total: 1.25,
+            archive: Some(LogArchiveSnapshot {
+                waiting: Some(WaitingSegments { segments: 3, bytes: 3_000 }),
+                problem: Some(ArchiveProblem {
+                    code: "TW-LOG-0014".to_owned(),
+                    text: "secret".to_owned(),
+                    since_ms: 0,
+                }),
+                ..LogArchiveSnapshot::default()
+            }),
         },
         heartbeat_ms: 250,
         transactions_total: 7,
@@ -227,6 +236,8 @@ fn values_are_written_with_their_type_unit_and_labels() {
          tailwater_log_sync_seconds_bucket{le=\"+Inf\",source=\"orders\"} 8\n",
         "tailwater_log_reader_behind_bytes{source=\"orders\",reader=\"channel reports\"} 10\n\
          tailwater_log_reader_behind_bytes{source=\"orders\",reader=\"db2\"} 20\n# ",
+        "\ntailwater_log_archive_waiting_bytes{source=\"orders\"} 3000\n",
+        "\ntailwater_log_archive_fault{source=\"orders\",code=\"TW-LOG-0014\"} 1\n",
         "\ntailwater_log_disk_free_bytes 549755813888\n",
         "tailwater_apply_lag_seconds{channel=\"reports\",source=\"orders\"} 1.5\n",
         "tailwater_topology_server_up{cluster=\"orders\",server=\"db1\"} 1\n\
@@ -250,6 +261,7 @@ fn unknown_values_have_no_sample() {
     let capture = &mut snapshot.captures[0];
     (capture.report.heard_ago_ms, capture.semi_sync_in_force, capture.ackers) = (None, None, None);
     capture.fault_code = None;
+    capture.log.archive = None;
     snapshot.channels[0].status.lag_seconds = None;
     snapshot.channels[0].status.fault = None;
     snapshot.log_disk = LogDiskSnapshot::default();

@@ -51,6 +51,8 @@ pub struct ArchiveProgress {
     pub segment_bytes: u64,
     /// The length of the segment in bytes.
     pub segment_bytes_total: u64,
+    /// The number of segments that are not archived yet. Until its last step, this includes the current one.
+    pub segments_left: u64,
     /// The number of bytes of the finished segments.
     pub bytes: u64,
     /// The number of bytes of all segments that were not archived at the start.
@@ -87,29 +89,34 @@ pub(crate) fn archive_sealed(
     let mut archived = ArchiveReport::default();
     let waiting = unarchived_segments(directory, archive, &mut archived)?;
     let bytes_total = waiting.iter().map(|segment| segment.bytes).sum();
-    let mut bytes = 0;
+    let (mut bytes, mut segments_left) = (0, waiting.len() as u64);
     for SealedSegment { number, bytes: segment_bytes_total } in waiting {
         let mut upload =
             Upload { directory, archive, number, bytes: segment_bytes_total, level: options.level };
-        let mut tell = |step, segment_bytes, bytes| {
+        let mut tell = |step, segment_bytes, bytes, segments_left| {
             let progress_now = ArchiveProgress {
                 segment: number,
                 step,
                 segment_bytes,
                 segment_bytes_total,
+                segments_left,
                 bytes,
                 bytes_total,
             };
             progress(progress_now);
         };
-        let uploaded =
-            retry(options.retry_max, number, || upload.run(&mut |step, done| tell(step, done, bytes)));
+        // Also if the store refuses the first request, the caller learns what waits.
+        tell(ArchiveStep::Upload, 0, bytes, segments_left);
+        let uploaded = retry(options.retry_max, number, || {
+            upload.run(&mut |step, done| tell(step, done, bytes, segments_left))
+        });
+        segments_left -= 1;
         let Some(compressed_bytes) = uploaded? else { continue };
         bytes += segment_bytes_total;
         archived.segments.push(number);
         archived.bytes += segment_bytes_total;
         archived.compressed_bytes += compressed_bytes;
-        tell(ArchiveStep::Done, segment_bytes_total, bytes);
+        tell(ArchiveStep::Done, segment_bytes_total, bytes, segments_left);
     }
     Ok(archived)
 }

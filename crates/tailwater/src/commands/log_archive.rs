@@ -53,7 +53,8 @@ fn archive_log(
 
 /// Shows the progress. Each byte of a segment counts twice: once for the upload, once for the verification.
 fn tell(bar: &ProgressBar, folder: &Path, progress: &ArchiveProgress) {
-    let ArchiveProgress { segment, step, segment_bytes, segment_bytes_total, bytes, bytes_total } = *progress;
+    let ArchiveProgress { segment, step, segment_bytes, segment_bytes_total, bytes, bytes_total, .. } =
+        *progress;
     let (doing, done) = match step {
         ArchiveStep::Upload => ("uploading", 2 * bytes + segment_bytes),
         ArchiveStep::Check => ("checking", 2 * bytes + segment_bytes_total + segment_bytes),

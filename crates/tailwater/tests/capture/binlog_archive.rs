@@ -299,19 +299,54 @@ async fn run_archives_in_the_background(shell: &Shell, trial: &mut Trial) -> Res
     trial.primary.sql("INSERT INTO d.t (b) VALUES ('the last one'); FLUSH BINARY LOGS").await?;
     let index = shell.path().join("kept/primary/0000000004.index");
     wait_for(|| Ok(index.is_file())).await.with_context(|| trial.relay_log_tail())?;
+    operators_see_the_archive(shell, trial).await?;
     trial.stop_relay().await?;
     shell.run("log archive log --to kept")?.exits(0).says(&["0 segments archived"]);
     shell
         .run(&format!("log purge {LOG} --keep-bytes 0 --archive kept --yes"))?
         .exits(0)
-        .says(&["segments 4 to 4"]);
+        .says(&["segments 4 to 5"]);
     shell.run(&format!("log verify {LOG} --archive kept"))?.exits(0);
-    // `log ls` lists the archived segment 4 before the local segment 5. Segments 1 to 3 are only in the
+    // `log ls` lists the archived segments 4 and 5 before the local segment 6. Segments 1 to 3 are only in the
     // archive in S3.
     let listed =
         shell.run(&format!("log ls {LOG} --archive file://{}/kept --output json", shell.path().display()))?;
     let numbers: Vec<_> = listed.exits(0).json()?.iter().map(|line| line["segment"].as_u64()).collect();
-    assert_eq!(numbers, [Some(4), Some(5)]);
+    assert_eq!(numbers, [Some(4), Some(5), Some(6)]);
+    Ok(())
+}
+
+/// While another log's segment is in the way, the status tells what waits and why, and after that no more.
+async fn operators_see_the_archive(shell: &Shell, trial: &Trial) -> Result<()> {
+    let top = || Ok::<_, anyhow::Error>(shell.run("top -c tailwater.toml --once")?.exits(0).text());
+    wait_for(|| Ok(top()?.contains("ARCHIVE   primary: complete")))
+        .await
+        .with_context(|| trial.relay_log_tail())?;
+    let kept = shell.path().join("kept/primary");
+    for ending in ["binlog.zst", "index"] {
+        let (from, to) = (format!("0000000004.{ending}"), format!("0000000005.{ending}"));
+        std::fs::copy(kept.join(from), kept.join(to))?;
+    }
+    let in_the_way = kept.join("0000000005.index");
+    trial.primary.sql("INSERT INTO d.t (b) VALUES ('one more'); FLUSH BINARY LOGS").await?;
+    let problem = || {
+        let status = shell.run("status -c tailwater.toml --output json")?.json()?;
+        let problems = status.first().and_then(|status| status["problems"].as_array()).cloned();
+        let is_of_archive = |problem: &serde_json::Value| {
+            problem["text"].as_str().is_some_and(|text| text.starts_with("archiving fails since "))
+        };
+        Ok::<_, anyhow::Error>(problems.unwrap_or_default().into_iter().find(is_of_archive))
+    };
+    wait_for(|| Ok(problem()?.is_some())).await.with_context(|| trial.relay_log_tail())?;
+    let found = problem()?.context("the problem has gone")?;
+    ensure!(found["object"] == "source primary" && found["code"] == "TW-LOG-0015", "{found}");
+    let shown = top()?;
+    ensure!(shown.contains("ARCHIVE   primary: FAILS with TW-LOG-0015"), "{shown}");
+    std::fs::remove_file(&in_the_way)?;
+    wait_for(|| Ok(problem()?.is_none() && in_the_way.is_file()))
+        .await
+        .with_context(|| trial.relay_log_tail())?;
+    ensure!(top()?.contains("ARCHIVE   primary: complete"));
     Ok(())
 }
 
