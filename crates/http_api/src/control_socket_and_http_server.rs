@@ -24,7 +24,7 @@ use crate::listener::ConnectionServer;
 use crate::openapi;
 
 /// Returns the routes of the page.
-pub type PageRoutes = fn(&Config, Arc<Control>, Arc<AccessControl>) -> Router;
+pub type PageRoutes = fn(Arc<Control>, Arc<AccessControl>) -> Router;
 
 /// The control socket and the HTTP listener of a daemon.
 #[derive(Default)]
@@ -78,7 +78,7 @@ impl FrontEnd for HttpFrontEnd {
             self.page.is_some(),
         );
         let access = Arc::new(access);
-        let page = self.page.map(|page| page(config, Arc::clone(control), Arc::clone(&access)));
+        let page = self.page.map(|page| page(Arc::clone(control), Arc::clone(&access)));
         let router = openapi::router(Arc::clone(control), page.unwrap_or_default(), access);
         let server = ConnectionServer::new(router);
         let mut tasks = JoinSet::new();

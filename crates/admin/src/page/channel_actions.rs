@@ -9,6 +9,7 @@ use tailwater_daemon::api::channels::{ChannelEdit, ChannelSnapshot};
 use tailwater_daemon::api::daemon_requests::ControlCommand;
 
 use super::PageState;
+use super::channel_view::filters_text;
 use super::dialog::{Dialog, DialogField, DialogInput, done};
 use super::display_format::path_segment;
 use super::entered_fields::{Entered, chosen, confirmed, failure_text, parsed, refilled, text};
@@ -113,7 +114,7 @@ fn channel_dialog(state: &PageState, name: &str, action: &str) -> Result<Dialog,
         },
         "skip" => skip_dialog(channel),
         "seek" => seek_dialog(channel),
-        "filter" => filter_dialog(state, channel),
+        "filter" => filter_dialog(channel),
         "set" => set_dialog(channel),
         _ => return Err(PageError::unknown("action", action)),
     };
@@ -196,17 +197,22 @@ fn seek_dialog(channel: &ChannelSnapshot) -> Dialog {
     }
 }
 
-fn filter_dialog(state: &PageState, channel: &ChannelSnapshot) -> Dialog {
+fn filter_dialog(channel: &ChannelSnapshot) -> Dialog {
     let name = &channel.status.name;
-    let configured = state.config.channels.iter().find(|configured| configured.name == *name);
-    let filters =
-        configured.and_then(|configured| toml::to_string(&configured.filters).ok()).unwrap_or_default();
     let version = channel.status.filter_version;
+    let (filters, origin) = match filters_text(&channel.status) {
+        Some(text) => (text, format!("The text below is version {version}, which is in force.")),
+        None => (
+            String::new(),
+            "The filters in force are not known yet, because the channel has not reached its target."
+                .to_owned(),
+        ),
+    };
     Dialog {
         title: format!("Replace the filters of channel {name}"),
         intro: vec![
             "The new filters replace all present ones, and are stored on the target.".to_owned(),
-            format!("Version {version} of the filters is in use. The text below is from the configuration file, which may be older."),
+            origin,
         ],
         fields: vec![
             DialogField::new("filters", "Filters", DialogInput::Lines)

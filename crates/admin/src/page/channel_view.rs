@@ -30,6 +30,8 @@ pub(super) struct ChannelDetail {
     pub(super) facts: Vec<(&'static str, String)>,
     pub(super) notes: Vec<String>,
     pub(super) gtids: String,
+    /// The filters in force, as in the configuration file.
+    pub(super) filters: String,
     pub(super) charts: Vec<ChartFigure>,
 }
 
@@ -128,11 +130,21 @@ impl ChannelDetail {
                 true => "nothing is applied yet".to_owned(),
                 false => status.gtids.clone(),
             },
+            filters: match filters_text(status) {
+                Some(text) if text.is_empty() => "none: every table is applied".to_owned(),
+                Some(text) => text,
+                None => "not known before the channel has reached its target".to_owned(),
+            },
             charts: channel_charts(&status.name),
             channel: row,
             frame,
         }
     }
+}
+
+/// The filters in force, as in `[channel.filters]`; empty if there are none, absent if they are not known.
+pub(super) fn filters_text(status: &ChannelStatus) -> Option<String> {
+    toml::to_string(status.filters.as_ref()?).ok()
 }
 
 fn notes(status: &ChannelStatus) -> Vec<String> {

@@ -38,7 +38,6 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware;
-use tailwater_config::Config;
 use tailwater_daemon::control_api::Control;
 use tailwater_http_api::authentication::AccessControl;
 use tokio::sync::Semaphore;
@@ -48,17 +47,15 @@ use tokio::sync::Semaphore;
 struct PageState {
     control: Arc<Control>,
     access: Arc<AccessControl>,
-    config: Arc<Config>,
     /// One log is analysed at a time, because that reads the disk and takes a core.
     analysis: Arc<Semaphore>,
 }
 
 /// The routes of the page: `/`, the other views, their dialogs, `/login`, `/logout` and `/assets`.
-pub fn router(config: &Config, control: Arc<Control>, access: Arc<AccessControl>) -> Router {
+pub fn router(control: Arc<Control>, access: Arc<AccessControl>) -> Router {
     let state = PageState {
         control,
         access,
-        config: Arc::new(config.clone()),
         analysis: Arc::new(Semaphore::new(1)),
     };
     Router::new()

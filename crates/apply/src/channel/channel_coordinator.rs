@@ -207,8 +207,10 @@ impl ChannelRun {
         let newest = filters.newest();
         let is_whole =
             newest.version == 1 && newest.filters.compile()?.is_empty() && record.skipped.is_empty();
-        let filter_version = newest.version;
-        status.send_modify(|status| (status.filter_version, status.is_complete) = (filter_version, is_whole));
+        status.send_modify(|status| {
+            (status.filter_version, status.is_complete) = (newest.version, is_whole);
+            status.filters = Some(newest.filters.clone());
+        });
         let low = start.applied.low();
         info!(
             channel = options.name,

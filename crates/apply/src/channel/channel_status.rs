@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::channel_options::GtidMode;
 use super::worker_activity::WorkerStatus;
 use crate::error::ApplyError;
+use crate::replication_filter::FilterSet;
 
 /// What a channel is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
@@ -116,6 +117,10 @@ pub struct ChannelStatus {
     pub nontransactional_tables: Vec<String>,
     /// The version of the filters in use.
     pub filter_version: u64,
+    /// The filters of this version: those of the configuration, or later ones that are stored on the target.
+    /// Absent before the channel has read them from its target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filters: Option<FilterSet>,
 }
 
 #[cfg(test)]

@@ -605,14 +605,16 @@ impl Supervisor {
                 .as_ref()
                 .map_or(LogPosition::ZERO, crate::applied_transactions::AppliedSet::high),
         };
-        let version = versions.edit(position, from.as_ref().map(ToString::to_string), filters)?;
+        let version = versions.edit(position, from.as_ref().map(ToString::to_string), filters.clone())?;
         let json = serde_json::to_string(&versions).map_err(|error| ApplyError::ProgressRecord {
             channel: self.options.name.clone(),
             reason: error.to_string(),
         })?;
         store.save_filters(&json).await?;
         info!(channel = self.options.name, version, %position, "the new filters take effect from this position on");
-        self.status.send_modify(|status| (status.filter_version, status.is_complete) = (version, false));
+        self.status.send_modify(|status| {
+            (status.filter_version, status.is_complete, status.filters) = (version, false, Some(filters));
+        });
         Ok(())
     }
 

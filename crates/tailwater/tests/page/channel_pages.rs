@@ -146,6 +146,12 @@ async fn channel_actions(browser: &Browser, daemon: &PageDaemon) -> Result<()> {
             Ok(browser.text(".facts").await?.contains("Version of the filters\n2").then_some(()))
         })
         .await?;
+    // The dialog offers what is in force, and not what the configuration file has.
+    browser.open_dialog("filter").await?;
+    let offered = browser.find("dialog [name=filters]").await?.prop("value").await?.unwrap_or_default();
+    ensure!(offered.trim() == "exclude = [\"shop.audit\"]", "the dialog offers {offered:?}");
+    browser.until_text("dialog", "version 2, which is in force").await?;
+    browser.click("dialog [data-close]").await?;
     daemon
         .trial
         .primary
