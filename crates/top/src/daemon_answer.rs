@@ -1,11 +1,12 @@
-//! The state of a daemon at one time: its status, and the counters of its snapshot.
+//! The state of a daemon at one time: its status, the counters of its snapshot, and its jobs.
 
 use std::path::Path;
 
 use serde::Deserialize;
-use tailwater_daemon::api::captures::{LogReaderSnapshot, SemiSyncAckers};
+use tailwater_daemon::api::captures::{LogArchiveSnapshot, LogReaderSnapshot, SemiSyncAckers};
 use tailwater_daemon::api::daemon_status::DaemonStatus;
 use tailwater_daemon::api::disk_backup_and_drift_snapshots::LogDiskSnapshot;
+use tailwater_daemon::api::jobs::Job;
 use tailwater_daemon::control_socket::get;
 
 /// The state of a daemon at one time.
@@ -15,6 +16,8 @@ pub struct DaemonAnswer {
     pub status: DaemonStatus,
     /// The counters, from which rates follow.
     pub counters: DaemonCounters,
+    /// The running jobs, then the last ended ones; each with the newest first.
+    pub jobs: Vec<Job>,
 }
 
 /// The parts of the daemon's snapshot that the status does not have.
@@ -52,11 +55,14 @@ pub struct SourceOfCapture {
     pub source: String,
 }
 
-/// The readers of a log.
+/// The readers of a log, and its archive.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct LogReaders {
     /// Channels and replicas whose position the log stores.
     pub readers: Vec<LogReaderSnapshot>,
+    /// The background archiving; absent without an archive.
+    #[serde(default)]
+    pub archive: Option<LogArchiveSnapshot>,
 }
 
 /// The source of a channel.
@@ -82,8 +88,9 @@ impl DaemonAnswer {
     /// If no daemon listens there, or it does not answer, or it is of another version.
     pub async fn read(socket: &Path) -> anyhow::Result<Self> {
         let counters = get(socket, &["snapshot"]).await?;
+        let jobs = get(socket, &["jobs"]).await?;
         let status = get(socket, &["status"]).await?;
-        Ok(Self { status, counters })
+        Ok(Self { status, counters, jobs })
     }
 
     /// Returns the counters of the capture of a source.

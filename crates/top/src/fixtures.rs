@@ -5,6 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 use serde_json::{Value, json};
 use tailwater_daemon::api::channels::{ChannelFault, ChannelState, ChannelStatus, WorkerState, WorkerStatus};
+use tailwater_daemon::api::jobs::Job;
 
 use crate::daemon_answer::DaemonAnswer;
 use crate::model::Moment;
@@ -18,7 +19,7 @@ pub fn at(ms: u64) -> Moment {
 
 fn status(value: Value) -> DaemonAnswer {
     let status = serde_json::from_value(value).expect("a status");
-    DaemonAnswer { status, counters: Default::default() }
+    DaemonAnswer { status, counters: Default::default(), jobs: Vec::new() }
 }
 
 fn capture(source: &str, transactions: u64, bytes: u64) -> Value {
@@ -95,6 +96,22 @@ pub fn healthy(uptime_seconds: u64, transactions: u64) -> DaemonAnswer {
     state
 }
 
+/// A job that started a minute before [`at`] 0, in which these fields are different.
+pub fn job(id: u64, different: Value) -> Job {
+    let mut job = json!({
+        "id": id, "kind": "check", "subject": "db2:3306 with db1:3306", "origin": "command_line", "user": "anna",
+        "process": { "pid": 4711, "start_ticks": null }, "can_cancel": true, "state": "running",
+        "progress": { "phase": "checking", "rows": 4_412_000, "rows_total": 14_200_311, "eta_ms": 192_000,
+            "rows_per_second": 51_000 },
+        "cancellation": null, "code": null, "message": null, "found": null,
+        "started_ms": at(0).wall.timestamp_millis() - 60_000, "reported_ms": 0, "ended_ms": null,
+    });
+    for (name, value) in different.as_object().into_iter().flatten() {
+        job[name] = value.clone();
+    }
+    serde_json::from_value(job).expect("a job")
+}
+
 /// A daemon with many objects, long names, and a problem of each of them.
 pub fn crowded() -> DaemonAnswer {
     let long = "n".repeat(64);
@@ -133,6 +150,14 @@ pub fn crowded() -> DaemonAnswer {
             "remedy": "fix the cause ".repeat(30),
         });
         status.problems.push(serde_json::from_value(problem).expect("a problem"));
+        state.jobs.push(job(
+            number,
+            json!({
+                "state": "failed", "code": "TW-BULK-0001", "user": long, "subject": format!("日本語 {long}"),
+                "message": format!("\u{1b}[2J {}", "word ".repeat(100)), "ended_ms": u64::MAX,
+                "progress": { "phase": long, "rows": u64::MAX },
+            }),
+        ));
     }
     state
 }

@@ -33,4 +33,6 @@ pub enum ScreenArg {
     Clusters,
     /// Rates and lags of the last minutes.
     Trends,
+    /// Dumps, loads, copies, checks, repairs and rejoins.
+    Jobs,
 }

@@ -30,6 +30,7 @@ pub fn top(arguments: &TopArgs, output: Output) -> anyhow::Result<Exit> {
             ScreenArg::Channels => Screen::Channels,
             ScreenArg::Clusters => Screen::Clusters,
             ScreenArg::Trends => Screen::Trends,
+            ScreenArg::Jobs => Screen::Jobs,
         },
         style: TerminalStyle { ascii: style.ascii || arguments.ascii, ..style },
     };

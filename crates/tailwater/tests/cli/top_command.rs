@@ -173,6 +173,7 @@ fn screens_with_writes(top: &Top, shell: &Shell) -> Result<()> {
         &["[3 Clusters]", "CLUSTER primary", "manual failover", "failover now", "ok"],
     )?;
     top.press(&["Tab"], &["[4 Trends]", "written", "captured trx", "applied rows", "replica lag", "█"])?;
+    top.press(&["Tab"], &["[5 Jobs]", "No jobs."])?;
     top.press(&["?"], &["pause: the screen stays"])?;
     top.press(&["Escape", "1", "p"], &["PAUSED", "[1 Overview]"])?;
     top.press(&["p"], &["p pause"])?;

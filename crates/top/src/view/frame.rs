@@ -10,7 +10,8 @@ use super::problem_list::wrapped;
 use super::terminal_style::{TerminalStyle, Tone};
 use super::text_table::{cut, text_width};
 use super::{
-    Screen, TopView, channel_detail, channel_list, clusters, key_help, overview, problem_list, trends, units,
+    Screen, TopView, channel_detail, channel_list, clusters, job_list, key_help, overview, problem_list,
+    trends, units,
 };
 use crate::model::{AnswerHistory, AnswerState, Moment};
 
@@ -102,6 +103,7 @@ impl Picture<'_> {
             (Screen::Channels, true) => channel_detail::body(self, width),
             (Screen::Clusters, _) => clusters::body(self, width),
             (Screen::Trends, _) => trends::body(self, width, height),
+            (Screen::Jobs, _) => job_list::body(self, width, height),
         };
         lines.extend(body.lines);
         Body { lines, scrolls: body.scrolls }
@@ -186,11 +188,12 @@ impl Picture<'_> {
             (Screen::Channels, false, _) => "Up/Down select  Enter details  s sort",
             (Screen::Overview | Screen::Channels, true, _) => "Esc back",
             (Screen::Trends, ..) => "+/- time",
+            (Screen::Jobs, ..) => "Up/Down select",
             (Screen::Clusters, ..) => "",
         };
         let mut keys = vec![
             "q quit",
-            "1-4 screen",
+            "1-5 screen",
             special,
             if view.is_paused { "p resume" } else { "p pause" },
             "? help",

@@ -5,9 +5,9 @@ use ratatui::text::Line;
 use super::terminal_style::{TerminalStyle, Tone};
 
 const TEXT: &[(&str, &str)] = &[
-    ("1 2 3 4", "overview, channels, clusters, trends"),
+    ("1 2 3 4 5", "overview, channels, clusters, trends, jobs"),
     ("Tab Left Right", "the next or previous screen"),
-    ("Up Down PgUp PgDn", "select a channel; on other screens scroll"),
+    ("Up Down PgUp PgDn", "select a channel or a job; on other screens scroll"),
     ("Home End", "the first or last one"),
     ("Enter", "overview: all problems; channels: details and workers"),
     ("Esc", "back"),
@@ -24,6 +24,7 @@ const TEXT: &[(&str, &str)] = &[
     ("UNREAD", "durable bytes that the reader has not read or confirmed"),
     ("BUSY", "workers with a batch, of all; or the share of time"),
     ("WAITING", "transactions read that wait for a worker or a conflict"),
+    ("PROGRESS", "of the estimated rows or bytes; LEFT is the estimated time"),
     ("CONFLICTS", "batches run again after a deadlock or lock timeout"),
 ];
 

@@ -3,13 +3,14 @@
 //! - [`terminal_style`]: styles and characters. [`units`]: numbers as text. [`text_table`]: columns in a
 //!   given width.
 //! - [`frame`]: the lines that all screens have, and the whole picture.
-//!   `overview`, `channel_list`, `channel_detail`, `clusters`, `trends`, `problem_list`, `key_help`: its
-//!   parts.
+//!   `overview`, `channel_list`, `channel_detail`, `clusters`, `trends`, `job_list`, `problem_list`,
+//!   `key_help`: its parts.
 
 mod channel_detail;
 mod channel_list;
 mod clusters;
 pub mod frame;
+mod job_list;
 mod key_help;
 mod overview;
 mod problem_list;
@@ -46,11 +47,13 @@ pub enum Screen {
     Clusters,
     /// The rates and lags of the last minutes.
     Trends,
+    /// Long work of the daemon and of command lines.
+    Jobs,
 }
 
 impl Screen {
     /// All screens.
-    pub const ALL: [Self; 4] = [Self::Overview, Self::Channels, Self::Clusters, Self::Trends];
+    pub const ALL: [Self; 5] = [Self::Overview, Self::Channels, Self::Clusters, Self::Trends, Self::Jobs];
 
     /// Returns the title.
     pub fn title(self) -> &'static str {
@@ -59,6 +62,7 @@ impl Screen {
             Self::Channels => "Channels",
             Self::Clusters => "Clusters",
             Self::Trends => "Trends",
+            Self::Jobs => "Jobs",
         }
     }
 
@@ -120,6 +124,8 @@ pub struct TopView {
     scroll: usize,
     /// The name of the selected channel; the first one if absent.
     channel: Option<String>,
+    /// The number of the selected job; the first one if absent.
+    job: Option<u64>,
     /// Whether the details of the present screen are shown: of a channel, or all problems.
     is_detail: bool,
     sort: ChannelSort,
@@ -136,6 +142,7 @@ impl TopView {
             screen,
             scroll: 0,
             channel: None,
+            job: None,
             is_detail: false,
             sort: ChannelSort::Name,
             window: 1,
@@ -165,7 +172,7 @@ impl TopView {
         match key.code {
             KeyCode::Char('q' | 'Q') => return KeyEffect::Quit,
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => (self.is_help, self.scroll) = (!self.is_help, 0),
-            KeyCode::Char(digit @ '1'..='4') => self.show(Screen::ALL[digit as usize - '1' as usize]),
+            KeyCode::Char(digit @ '1'..='5') => self.show(Screen::ALL[digit as usize - '1' as usize]),
             KeyCode::Tab | KeyCode::Right => self.show(self.screen.step(1)),
             KeyCode::BackTab | KeyCode::Left => self.show(self.screen.step(Screen::ALL.len() - 1)),
             KeyCode::Char('p') => self.is_paused = !self.is_paused,
@@ -200,8 +207,16 @@ impl TopView {
 
     /// Moves the selection, or what is shown.
     fn move_by(&mut self, lines: isize, model: &AnswerHistory) {
-        if self.screen != Screen::Channels || self.is_detail || self.is_help {
+        let selects = matches!(self.screen, Screen::Channels | Screen::Jobs);
+        if !selects || self.is_detail || self.is_help {
             self.scroll = self.scroll.saturating_add_signed(lines);
+            return;
+        }
+        if self.screen == Screen::Jobs {
+            let jobs = model.state().map_or(&[][..], |state| &state.jobs);
+            let last = jobs.len().saturating_sub(1);
+            let next = job_list::selected(self, jobs).saturating_add_signed(lines).min(last);
+            self.job = jobs.get(next).map(|job| job.id);
             return;
         }
         let names = sorted_channels(self, model);

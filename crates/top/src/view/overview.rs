@@ -1,9 +1,11 @@
 //! The first screen: problems, sources, the readers of the binlog servers, and the log's disk.
 
 use ratatui::text::Line;
+use tailwater_daemon::api::captures::LogArchiveSnapshot;
 use tailwater_daemon::api::daemon_status::{ReaderStatus, SourceStatus};
 
 use super::frame::{Body, Picture};
+use super::job_list;
 use super::problem_list::{problem, wrapped};
 use super::terminal_style::Tone;
 use super::text_table::{Column, ColumnKind, TableCell, table};
@@ -19,6 +21,15 @@ pub(super) fn body(picture: &Picture<'_>, width: usize, height: Option<usize>) -
     lines.extend(sources(picture, state, width));
     lines.extend(readers(picture, state, width));
     lines.extend(disk(picture, state, width));
+    for capture in &state.counters.captures {
+        if let Some(archive) = &capture.log.archive {
+            let text = format!("{}: {}", capture.report.source, archive_text(archive));
+            lines.extend(labelled("ARCHIVE", &text, width, picture));
+        }
+    }
+    if let Some(text) = job_list::summary(&state.jobs) {
+        lines.extend(labelled("JOBS", &text, width, picture));
+    }
     Body::scrolling(lines)
 }
 
@@ -171,11 +182,36 @@ fn disk(picture: &Picture<'_>, state: &DaemonAnswer, width: usize) -> Vec<Line<'
         }
         None => format!("{}: {}", disk.directory, disk.problem.as_deref().unwrap_or(UNKNOWN)),
     };
-    let mut lines = vec![Line::default()];
-    lines.extend(wrapped(&format!("LOG DISK  {text}"), "          ", width, 2).into_iter().map(Line::from));
-    if let Some(first) = lines.get_mut(1) {
-        let rest = first.to_string().chars().skip(8).collect::<String>();
-        *first = Line::from(vec![picture.style.span(Tone::Title, "LOG DISK"), rest.into()]);
+    std::iter::once(Line::default()).chain(labelled("LOG DISK", &text, width, picture)).collect()
+}
+
+/// Returns what the archive lacks, and what the archiver does. The problems above say why it fails.
+fn archive_text(archive: &LogArchiveSnapshot) -> String {
+    let waiting = match archive.waiting {
+        Some(waiting) if waiting.segments > 0 => {
+            format!("{} of segments wait ({})", units::bytes(waiting.bytes as f64), waiting.segments)
+        }
+        Some(_) => "complete".to_owned(),
+        None => "not known yet".to_owned(),
+    };
+    match (&archive.problem, archive.current) {
+        (Some(problem), _) => format!("FAILS with {}; {waiting}", problem.code),
+        (None, Some(current)) => {
+            let percent = current.bytes.saturating_mul(100).checked_div(current.bytes_total).unwrap_or(0);
+            let step = if current.is_read_back { "reads back" } else { "uploads" };
+            format!("{step} segment {} ({percent} %); {waiting}", current.segment)
+        }
+        (None, None) => waiting,
+    }
+}
+
+/// Returns a text in at most two lines, after a label with the style of a title.
+fn labelled(label: &'static str, text: &str, width: usize, picture: &Picture<'_>) -> Vec<Line<'static>> {
+    let text = format!("{label:8}  {text}");
+    let mut lines: Vec<_> = wrapped(&text, "          ", width, 2).into_iter().map(Line::from).collect();
+    if let Some(first) = lines.first_mut() {
+        let rest = first.to_string().chars().skip(label.len()).collect::<String>();
+        *first = Line::from(vec![picture.style.span(Tone::Title, label), rest.into()]);
     }
     lines
 }

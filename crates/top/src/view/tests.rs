@@ -7,8 +7,10 @@ use ratatui::style::{Color, Modifier};
 use super::frame::{Picture, page_lines};
 use super::terminal_style::TerminalStyle;
 use super::*;
+use tailwater_daemon::api::captures::LogArchiveSnapshot;
+
 use crate::daemon_answer::DaemonAnswer;
-use crate::fixtures::{at, crowded, healthy};
+use crate::fixtures::{at, crowded, healthy, job};
 use crate::model::AnswerState;
 
 const PLAIN: TerminalStyle = TerminalStyle { colours: false, ascii: true };
@@ -80,7 +82,7 @@ fn the_overview_shows_sources_and_readers() {
         lines[..12],
         [
             "Tailwater 0.1.0 on relay1, up 1m 41s                         2026-03-04 05:06:11",
-            "[1 Overview] 2 Channels  3 Clusters  4 Trends                        all is well",
+            "[1 Overview] 2 Channels  3 Clusters  4 Trends  5 Jobs                all is well",
             "SOURCE  SERVER  CAPTURE    DURABLE TO   WRITTEN/S  TRX/S  HEARD AGO  SEMI-SYNC",
             "orders  db1     streaming  12:48213344    1.2 MiB   1200      0.1 s  in force",
             "",
@@ -93,11 +95,37 @@ fn the_overview_shows_sources_and_readers() {
             "",
         ]
     );
-    assert_eq!(lines[23], "q quit  1-4 screen  Enter all problems  p pause  ? help");
+    assert_eq!(lines[23], "q quit  1-5 screen  Enter all problems  p pause  ? help");
     let wide = Shown::new(Screen::Overview, well()).lines(200, 50).join("\n");
     for more in ["SERVER", "BEHIND TRX", "ACKERS", "2 of 1"] {
         assert!(wide.contains(more), "the wide screen lacks {more}: {wide}");
     }
+}
+
+#[test]
+fn the_overview_tells_what_the_archive_lacks() {
+    let archive = |value: serde_json::Value| {
+        let mut state = healthy(100, 0);
+        let none = LogArchiveSnapshot::default();
+        let mut whole = serde_json::to_value(none).expect("JSON");
+        for (name, value) in value.as_object().into_iter().flatten() {
+            whole[name] = value.clone();
+        }
+        state.counters.captures[0].log.archive = serde_json::from_value(whole).expect("an archive");
+        Shown::new(Screen::Overview, model_of(vec![state])).small()
+    };
+    let waiting = serde_json::json!({ "segments": 2, "bytes": 3 << 20 });
+    let current = serde_json::json!({ "segment": 14, "is_read_back": false, "bytes": 4, "bytes_total": 10 });
+    let busy = archive(serde_json::json!({ "waiting": waiting, "current": current }));
+    assert!(
+        busy.contains("ARCHIVE   orders: uploads segment 14 (40 %); 3.0 MiB of segments wait (2)"),
+        "{busy}"
+    );
+    let problem = serde_json::json!({ "code": "TW-LOG-0014", "text": "denied", "since_ms": 0 });
+    let failing = archive(serde_json::json!({ "waiting": waiting, "problem": problem }));
+    assert!(failing.contains("ARCHIVE   orders: FAILS with TW-LOG-0014; 3.0 MiB"), "{failing}");
+    let none = serde_json::json!({ "waiting": { "segments": 0, "bytes": 0 } });
+    assert!(archive(none).contains("ARCHIVE   orders: complete"));
 }
 
 #[test]
@@ -276,15 +304,69 @@ fn trends_show_bars_and_the_time() {
 }
 
 #[test]
+fn jobs_have_bars_and_results() {
+    use serde_json::json;
+    let found = json!({ "tables": 1, "rows": 2, "repaired": 0, "remains": true });
+    let message = "compared 9 rows of 1 table: 2 rows in 1 table differ";
+    let mut state = healthy(100, 0);
+    state.jobs = vec![
+        job(
+            12,
+            json!({ "kind": "load", "progress": { "phase": "loading", "rows": 7, "waiting": "lag of db3 is 12 s" } }),
+        ),
+        job(11, json!({})),
+        job(10, json!({ "state": "finished", "found": found, "message": message, "ended_ms": 1 })),
+        job(
+            9,
+            json!({ "kind": "dump", "state": "cancelled", "cancellation": { "by": "bert", "at_ms": 1 },
+            "message": "cancelled by bert: continue with --resume", "ended_ms": 1 }),
+        ),
+    ];
+    let overview = Shown::new(Screen::Overview, model_of(vec![state.clone()])).small();
+    assert!(overview.contains("JOBS      2 running: load 12, check 11 31 %"), "{overview}");
+    let mut shown = Shown::new(Screen::Jobs, model_of(vec![state]));
+    let lines = shown.lines(80, 24);
+    assert_eq!(
+        lines[2..12],
+        [
+            "JOBS: 4, 2 running",
+            "  JOB       STATE      PROGRESS OR RESULT          LEFT    AGE  WORKS ON",
+            "> load 12   loading    7 rows                         -  1m 4s  db2:3306 with d~",
+            "  check 11  checking   [###-------]  31 %        3m 12s  1m 4s  db2:3306 with d~",
+            "  check 10  finished   2 rows in 1 table differ       -  1m 4s  db2:3306 with d~",
+            "  dump 9    cancelled  by bert                        -  1m 4s  db2:3306 with d~",
+            "",
+            "load 12: db2:3306 with db1:3306, started by anna, process 4711",
+            "loading: 7 rows",
+            "! waits: lag of db3 is 12 s",
+        ]
+    );
+    shown.press(KeyCode::Down);
+    let selected = shown.small();
+    for part in ["> check 11", "checking: 4,412,000 rows (31 %), 51,000 rows/s", "`tailwater job cancel 11`"]
+    {
+        assert!(selected.contains(part), "{part}: {selected}");
+    }
+    shown.press(KeyCode::Down);
+    assert!(shown.small().contains(&format!("! {message}")), "{}", shown.small());
+    shown.press(KeyCode::End);
+    let cancelled = shown.small();
+    assert!(cancelled.contains("> dump 9") && cancelled.contains("--resume"), "{cancelled}");
+    let none = Shown::new(Screen::Jobs, well()).small();
+    assert!(none.contains("No jobs."), "{none}");
+}
+
+#[test]
 fn keys_change_screens_and_quit() {
     let mut shown = Shown::new(Screen::Overview, well());
     for (key, title) in [
         (KeyCode::Tab, "[2 Channels]"),
         (KeyCode::Right, "[3 Clusters]"),
         (KeyCode::Char('4'), "[4 Trends]"),
+        (KeyCode::Tab, "[5 Jobs]"),
         (KeyCode::Tab, "[1 Overview]"),
-        (KeyCode::Left, "[4 Trends]"),
-        (KeyCode::BackTab, "[3 Clusters]"),
+        (KeyCode::Left, "[5 Jobs]"),
+        (KeyCode::BackTab, "[4 Trends]"),
         (KeyCode::Char('1'), "[1 Overview]"),
     ] {
         assert_eq!(shown.press(key), KeyEffect::None);
