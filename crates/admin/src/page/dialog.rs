@@ -18,6 +18,8 @@ pub(super) struct Dialog {
     pub(super) fields: Vec<DialogField>,
     /// The label of the button.
     pub(super) submit: String,
+    /// The label of the button that closes the dialog; `Cancel` if empty.
+    pub(super) dismiss: &'static str,
     /// Whether the action may interrupt clients or lose data.
     pub(super) is_dangerous: bool,
     /// Why the action was refused.

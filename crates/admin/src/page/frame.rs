@@ -10,11 +10,12 @@ pub(super) struct NavigationLink {
 }
 
 /// The views, in the order of the navigation.
-pub(super) const NAVIGATION: [NavigationLink; 6] = [
+pub(super) const NAVIGATION: [NavigationLink; 7] = [
     NavigationLink { path: "/", label: "Overview" },
     NavigationLink { path: "/logs", label: "Logs" },
     NavigationLink { path: "/channels", label: "Channels" },
     NavigationLink { path: "/failovers", label: "Failovers" },
+    NavigationLink { path: "/jobs", label: "Jobs" },
     NavigationLink { path: "/binlog-servers", label: "Binlog servers" },
     NavigationLink { path: "/settings", label: "Settings" },
 ];
@@ -29,7 +30,7 @@ pub(super) struct PageFrame {
     pub(super) path: String,
     pub(super) visitor: Visitor,
     pub(super) version: &'static str,
-    pub(super) navigation: [NavigationLink; 6],
+    pub(super) navigation: [NavigationLink; 7],
 }
 
 impl PageFrame {

@@ -3,10 +3,10 @@
 //! - [`router`]: the routes. The middleware of the HTTP API checks the caller of each request before.
 //! - `visitor`: who looks at the page, and what they may do. `login`: the form for the token.
 //! - `frame`: what all views share. `overview_view`, `cluster_graph`, `captured_log_view`, `channel_view`,
-//!   `failover_view`, `run_view`, `binlog_server_view`, `settings_view`, `transactions_view`: what each view
-//!   shows, from the types of the daemon. Pure.
-//! - `view_routes`: the requests for views. `channel_actions`, `failover_actions`: dialogs, and what they do.
-//!   `dialog`: their form.
+//!   `failover_view`, `run_view`, `jobs_view`, `binlog_server_view`, `settings_view`, `transactions_view`:
+//!   what each view shows, from the types of the daemon. Pure.
+//! - `view_routes`: the requests for views. `channel_actions`, `failover_actions`, `job_actions`: dialogs,
+//!   and what they do. `dialog`: their form.
 //! - `chart_data`: the figures of charts.
 //! - `assets`: scripts and styles. `security_headers`: what browsers may load.
 //! - `display_format`: values as text.
@@ -24,6 +24,8 @@ mod entered_fields;
 mod failover_actions;
 mod failover_view;
 mod frame;
+mod job_actions;
+mod jobs_view;
 mod login;
 mod overview_view;
 mod page_error;
@@ -53,15 +55,12 @@ struct PageState {
 
 /// The routes of the page: `/`, the other views, their dialogs, `/login`, `/logout` and `/assets`.
 pub fn router(control: Arc<Control>, access: Arc<AccessControl>) -> Router {
-    let state = PageState {
-        control,
-        access,
-        analysis: Arc::new(Semaphore::new(1)),
-    };
+    let state = PageState { control, access, analysis: Arc::new(Semaphore::new(1)) };
     Router::new()
         .merge(view_routes::routes())
         .merge(channel_actions::routes())
         .merge(failover_actions::routes())
+        .merge(job_actions::routes())
         .merge(chart_data::routes())
         .merge(login::routes())
         .merge(assets::routes())

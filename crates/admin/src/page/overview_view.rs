@@ -1,10 +1,12 @@
 //! The overview: what is wrong, the clusters, the sources, the channels. Pure.
 
 use askama::Template;
-use tailwater_binlog_stats::number_format::{bytes, grouped, share};
+use tailwater_binlog_stats::number_format::{bytes, share};
 use tailwater_daemon::api::clusters::ClusterSnapshot;
 use tailwater_daemon::api::daemon_snapshot::DaemonSnapshot;
 use tailwater_daemon::api::daemon_status::{DaemonStatus, LogDiskStatus, StatusProblem};
+use tailwater_daemon::api::jobs::Job;
+use tailwater_daemon::jobs::job_text::{counted, percent};
 use tailwater_topology::TopologyNode;
 
 use super::captured_log_view::SourceRow;
@@ -15,6 +17,9 @@ use super::cluster_graph::{
 };
 use super::display_format::{UNKNOWN, behind, lag, path_segment, uptime};
 use super::frame::{Health, PageFrame};
+
+/// How many running jobs the overview names.
+const JOBS_NAMED_MAX: usize = 4;
 
 /// The overview.
 #[derive(Debug, Template)]
@@ -84,7 +89,7 @@ impl Overview {
         Self {
             frame,
             problems: problem_cards(&status.problems),
-            tiles: tiles(status),
+            tiles: tiles(status, &snapshot.jobs),
             clusters: snapshot.clusters.iter().map(cluster_panel).collect(),
             sources: status.sources.iter().map(|source| SourceRow::new(source, snapshot)).collect(),
             channels: snapshot.channels.iter().map(ChannelRow::new).collect(),
@@ -110,7 +115,7 @@ pub(super) fn problem_cards(problems: &[StatusProblem]) -> Vec<ProblemCard> {
     problems.iter().map(card).collect()
 }
 
-fn tiles(status: &DaemonStatus) -> Vec<FigureTile> {
+fn tiles(status: &DaemonStatus, jobs: &[Job]) -> Vec<FigureTile> {
     let streaming = status.sources.iter().filter(|source| source.state == "streaming").count();
     let running =
         status.channels.iter().filter(|channel| super::channel_view::health(channel) == Health::Well).count();
@@ -137,6 +142,7 @@ fn tiles(status: &DaemonStatus) -> Vec<FigureTile> {
             note: "apply to their targets".to_owned(),
             health: all(running, status.channels.len()),
         },
+        jobs_tile(jobs),
         disk_tile(&status.log_disk, &status.problems),
         FigureTile {
             label: "Running for",
@@ -145,6 +151,31 @@ fn tiles(status: &DaemonStatus) -> Vec<FigureTile> {
             health: Health::Unknown,
         },
     ]
+}
+
+/// The running jobs.
+fn jobs_tile(jobs: &[Job]) -> FigureTile {
+    let is_waiting = jobs.iter().any(|job| job.progress.waiting.is_some());
+    let text = |job: &Job| match percent(job) {
+        Some(percent) => format!("{} {percent} %", job.kind.name()),
+        None => job.kind.name().to_owned(),
+    };
+    let note: Vec<_> = jobs.iter().take(JOBS_NAMED_MAX).map(text).collect();
+    let more = if jobs.len() > JOBS_NAMED_MAX { ", …" } else { "" };
+    FigureTile {
+        label: "Jobs running",
+        value: jobs.len().to_string(),
+        note: if jobs.is_empty() {
+            "dumps, loads, copies, checks".to_owned()
+        } else {
+            format!("{}{more}", note.join(", "))
+        },
+        health: match (jobs.is_empty(), is_waiting) {
+            (true, _) => Health::Unknown,
+            (false, true) => Health::Degraded,
+            (false, false) => Health::Well,
+        },
+    }
 }
 
 fn disk_tile(disk: &LogDiskStatus, problems: &[StatusProblem]) -> FigureTile {
@@ -204,11 +235,12 @@ fn add_rows(
     if let Some(semi_sync) = &node.semi_sync {
         let needed = semi_sync.acks_needed;
         state.push(match semi_sync.active {
-            true => format!("semi-sync: {needed} ACK of {}", semi_sync.clients),
+            true => format!("semi-sync: {} of {}", counted(needed.into(), "ACK"), semi_sync.clients),
             false => "semi-sync off".to_owned(),
         });
         if semi_sync.waiting_sessions > 0 {
-            state.push(format!("{} commits wait", grouped(semi_sync.waiting_sessions)));
+            let waits = if semi_sync.waiting_sessions == 1 { "waits" } else { "wait" };
+            state.push(format!("{} {waits}", counted(semi_sync.waiting_sessions, "commit")));
         }
     }
     if node.acknowledges == Some(true) {

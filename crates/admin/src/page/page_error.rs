@@ -25,6 +25,11 @@ impl PageError {
         Self { status: StatusCode::NOT_FOUND, message: format!("The configuration has no {kind} {name:?}.") }
     }
 
+    /// There is no such object.
+    pub(super) fn not_found(message: impl Into<String>) -> Self {
+        Self { status: StatusCode::NOT_FOUND, message: message.into() }
+    }
+
     /// A failure that is no fault of the client.
     pub(super) fn failed(message: impl Into<String>) -> Self {
         Self { status: StatusCode::INTERNAL_SERVER_ERROR, message: message.into() }

@@ -119,7 +119,8 @@ impl RunDetail {
     }
 }
 
-fn capitalised(text: &str) -> String {
+/// Returns a text with a capital first letter.
+pub(super) fn capitalised(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use tailwater_binlog_stats::read_recent;
 use tailwater_daemon::api::daemon_requests::{ControlAnswer, ControlCommand};
 use tailwater_daemon::api::daemon_status::DaemonStatus;
+use tailwater_daemon::api::jobs::{JobAnswer, JobRequest};
 use tailwater_daemon::api::manager_requests::{ManagerAnswer, ManagerRequest, RunSummary};
 use tailwater_daemon::error_chain::ErrorChain;
 use tailwater_manager::model::{Audit, RunKind};
@@ -22,6 +23,8 @@ use super::channel_view::{ChannelDetail, ChannelList};
 use super::display_format::path_segment;
 use super::failover_view::{ClusterDetail, ClusterList, ClusterRow, run_path};
 use super::frame::PageFrame;
+use super::job_actions::details;
+use super::jobs_view::{JobDetail, JobList, job_name, job_path};
 use super::overview_view::Overview;
 use super::page_error::PageError;
 use super::run_view::RunDetail;
@@ -48,6 +51,8 @@ pub(super) fn routes() -> Router<PageState> {
         .route("/failovers", get(failovers))
         .route("/failovers/{source}", get(failover))
         .route("/failovers/{source}/runs/{id}", get(run))
+        .route("/jobs", get(jobs))
+        .route("/jobs/{id}", get(job))
         .route("/binlog-servers", get(binlog_servers))
         .route("/settings", get(settings))
 }
@@ -190,6 +195,21 @@ fn is_present_run(state: &PageState, source: &str, id: &str) -> bool {
     let cluster = snapshot.clusters.iter().find(|cluster| cluster.source == source);
     let manager = cluster.and_then(|cluster| cluster.manager.as_ref());
     manager.is_some_and(|manager| manager.report.run.as_deref() == Some(id))
+}
+
+async fn jobs(State(state): State<PageState>, visitor: Visitor) -> View {
+    match state.control.execute(ControlCommand::Job(JobRequest::List)).await? {
+        ControlAnswer::Job(JobAnswer::List(jobs)) => {
+            html(&JobList::new(PageFrame::new("Jobs", "/jobs", "/jobs", visitor), &jobs))
+        }
+        _ => Err(PageError::failed("The daemon gave another answer than its jobs.")),
+    }
+}
+
+async fn job(State(state): State<PageState>, Path(id): Path<String>, visitor: Visitor) -> View {
+    let details = details(&state, &id).await?;
+    let title = format!("Job: {}", job_name(&details.job));
+    html(&JobDetail::new(PageFrame::new(title, "/jobs", job_path(details.job.id), visitor), &details))
 }
 
 async fn binlog_servers(State(state): State<PageState>, visitor: Visitor) -> View {

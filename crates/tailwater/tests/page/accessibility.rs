@@ -2,6 +2,7 @@
 //! problem, nothing is cut off, and the first page is small.
 
 use anyhow::{Context, Result, ensure};
+use serde_json::json;
 use tailwater_sandbox::ServerKind;
 
 use super::browser::Browser;
@@ -10,13 +11,16 @@ use super::page_daemon::{OPERATOR, PageDaemon};
 /// Maximum size of everything that a browser loads with the first page, in bytes.
 const PAGE_BYTES_MAX: u64 = 200 << 10;
 
-const VIEWS: [(&str, &str); 8] = [
+const VIEWS: [(&str, &str); 11] = [
     ("overview", "/"),
     ("logs", "/logs"),
     ("log", "/logs/primary"),
     ("channels", "/channels"),
     ("channel", "/channels/reports"),
     ("failovers", "/failovers/primary"),
+    ("jobs", "/jobs"),
+    ("job", "/jobs/4"),
+    ("job-of-check", "/jobs/2"),
     ("binlog-servers", "/binlog-servers"),
     ("settings", "/settings"),
 ];
@@ -62,6 +66,33 @@ async fn every_view_is_accessible_in_light_dark_and_on_a_phone() -> Result<()> {
     browser.until_text("#live", "would be primary").await?;
     let run = browser.client.current_url().await?.path().to_owned();
 
+    // Jobs of each kind of end, and one that runs until the end of the test.
+    daemon.end_job(
+        "load",
+        &json!({
+            "outcome": "failed", "code": "TW-BULK-0028",
+            "message": "the server rejected rows of shop.orders: Duplicate entry '7' for key 'PRIMARY'",
+            "progress": {"phase": "loading", "rows": 812_000, "rows_total": 2_400_000},
+        }),
+    )?;
+    daemon.end_job("check", &json!({
+        "outcome": "finished", "message": "compared 2,412,000 rows of 14 tables: 2 rows in 1 table differ",
+        "found": {"tables": 1, "rows": 2, "repaired": 0, "remains": true},
+        "progress": {"phase": "checking", "rows": 2_412_000, "rows_total": 2_400_000, "rows_per_second": 410_000},
+        "log": ["INFO the target has everything that the source had", "WARN shop.orders: 2 rows differ"],
+    }))?;
+    daemon.end_job(
+        "repair",
+        &json!({
+            "outcome": "finished", "message": "2 rows repaired",
+            "found": {"tables": 1, "rows": 2, "repaired": 2, "remains": false},
+            "progress": {"phase": "repairing", "rows": 2_412_000, "rows_total": 2_400_000},
+        }),
+    )?;
+    let mut dump = daemon.start_slow_dump(12 << 10).await?;
+    browser.go("/jobs").await?;
+    browser.find("progress[aria-label='Progress of dump 4']").await?;
+
     let views: Vec<(&str, &str)> = VIEWS.into_iter().chain([("run", run.as_str())]).collect();
     for mode in ["", "-dark", "-phone"] {
         match mode {
@@ -94,6 +125,7 @@ async fn every_view_is_accessible_in_light_dark_and_on_a_phone() -> Result<()> {
         ("/channels/reports", "set"),
         ("/failovers/primary", "switchover"),
         ("/failovers/primary", "downtime"),
+        ("/jobs/4", "cancel"),
     ] {
         browser.go(path).await?;
         browser.open_dialog(dialog).await?;
@@ -101,6 +133,8 @@ async fn every_view_is_accessible_in_light_dark_and_on_a_phone() -> Result<()> {
         fits(&browser, dialog).await?;
         browser.picture(&format!("dialog-{dialog}-phone")).await?;
     }
+    dump.child.kill()?;
+    dump.child.wait()?;
     browser.stop().await?;
     daemon.stop().await
 }

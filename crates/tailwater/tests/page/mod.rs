@@ -4,4 +4,5 @@ mod accessibility;
 mod browser;
 mod channel_pages;
 mod cluster_pages;
+mod job_pages;
 mod page_daemon;

@@ -3,13 +3,17 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
 use tailwater_lab::fault_trial::managed_cluster::start_candidate;
 use tailwater_lab::fault_trial::{Trial, TrialDurability, TrialSpec};
 use tailwater_log::AckMode;
-use tailwater_sandbox::{BrowserTools, ChromeDriver, ReservedPort, Server, ServerKind, ServerSpec, require};
+use tailwater_sandbox::{
+    BrowserTools, ChromeDriver, Link, ReservedPort, Server, ServerKind, ServerSpec, require,
+};
 
 use super::browser::Browser;
 use crate::shell_session::{PROGRAM, Shell};
@@ -25,7 +29,14 @@ pub struct PageDaemon {
     pub target: Server,
     pub tools: BrowserTools,
     port: ReservedPort,
-    _shell: Shell,
+    shell: Shell,
+}
+
+/// A dump that the daemon lists, over a link whose speed the test controls.
+pub struct RunningDump {
+    pub child: Child,
+    pub link: Link,
+    pub arguments: Vec<String>,
 }
 
 impl PageDaemon {
@@ -71,11 +82,36 @@ impl PageDaemon {
             .sql("CREATE DATABASE shop; CREATE TABLE shop.orders (id INT PRIMARY KEY, note TEXT)")
             .await?;
         trial.wait_until_observed().await?;
-        Ok(Some(Self { trial, followers, target, tools, port, _shell: shell }))
+        Ok(Some(Self { trial, followers, target, tools, port, shell }))
     }
 
     pub fn base(&self) -> String {
         format!("http://127.0.0.1:{}", self.port.number())
+    }
+
+    /// Starts a dump of a new table of 4 MiB, of which so many bytes arrive each second.
+    pub async fn start_slow_dump(&self, bytes_per_second: u64) -> Result<RunningDump> {
+        let primary = &self.trial.primary;
+        primary.sql("CREATE TABLE shop.bulk (id INT PRIMARY KEY, t TEXT)").await?;
+        for first in (0..4000).step_by(500) {
+            let rows: Vec<_> = (first..first + 500)
+                .map(|row| format!("({row}, REPEAT(LPAD(HEX({row} * 7919), 32, '-'), 32))"))
+                .collect();
+            primary.sql(&format!("INSERT INTO shop.bulk VALUES {}", rows.join(","))).await?;
+        }
+        let link = Link::open(primary.address()).await?;
+        link.set_bandwidth(Some(bytes_per_second));
+        let folder = self.shell.path();
+        let words = format!(
+            "dump {} --table shop.bulk --workers 1 --chunk-rows-max 20 --host 127.0.0.1 --user root --port {} --daemon {}",
+            folder.join("dump").display(),
+            link.port(),
+            folder.join("log/control.sock").display()
+        );
+        let arguments: Vec<_> = words.split_whitespace().map(str::to_owned).collect();
+        let mut command = Command::new(PROGRAM);
+        command.args(&arguments).stdout(Stdio::null()).stderr(Stdio::piped());
+        Ok(RunningDump { child: command.spawn()?, link, arguments })
     }
 
     /// Returns a browser that has logged in with this token.
@@ -104,6 +140,28 @@ impl PageDaemon {
             .and_then(|code| code.parse().ok())
             .context("the response has no status")?;
         Ok((status, response))
+    }
+
+    /// A job, as the API returns it.
+    pub fn job(&self, id: u64) -> Result<Value> {
+        self.api(&format!("GET /api/v1/jobs/{id}"), "")
+    }
+
+    /// Registers a job, reports this end of it, and returns its number.
+    pub fn end_job(&self, kind: &str, end: &Value) -> Result<u64> {
+        let registration = json!({"kind": kind, "subject": "db2:3306 with db1:3306"});
+        let job = self.api("POST /api/v1/jobs", &registration.to_string())?;
+        let id = job["id"].as_u64().with_context(|| format!("no number: {job}"))?;
+        self.api(&format!("POST /api/v1/jobs/{id}/end"), &end.to_string())?;
+        Ok(id)
+    }
+
+    fn api(&self, request: &str, body: &str) -> Result<Value> {
+        let headers = format!("Authorization: Bearer {OPERATOR}\r\nContent-Type: application/json\r\n");
+        let (status, response) = self.ask(request, &headers, body)?;
+        let (_, body) = response.split_once("\r\n\r\n").context("no body")?;
+        ensure!(status < 300, "{request}: {response}");
+        Ok(serde_json::from_str(body)?)
     }
 
     pub async fn stop(mut self) -> Result<()> {
