@@ -1,6 +1,7 @@
 //! `[manager]`: how this daemon watches and manages the clusters of its sources.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -8,6 +9,7 @@ use tailwater_manager::actions::hook_command::HookArguments;
 use tailwater_manager::cluster_watch::ProbeIntervals;
 use tailwater_manager::lossless_rules::PRIMARY_STATE_MAX_AGE_MS;
 use tailwater_topology::failure_analysis::AnalysisSettings;
+use tailwater_wire::url_login::without_login;
 
 /// The smallest `unanimous_detect_after_ms`, in milliseconds. A manager cannot notice a shorter stall of its
 /// own process.
@@ -53,9 +55,9 @@ pub struct ManagerConfig {
     /// How long the lease is valid without a renewal, in milliseconds.
     #[serde(default = "default_lease_ttl_ms")]
     pub lease_ttl_ms: u64,
-    /// The URL of each etcd member: `https://host:2379`.
+    /// The URL of each etcd member: `https://host:2379`. It may contain a login.
     #[serde(default)]
-    pub etcd_endpoints: Vec<String>,
+    pub etcd_endpoints: Vec<ServiceUrl>,
     /// The user name for etcd, if etcd requires a login.
     pub etcd_user: Option<String>,
     /// A file whose first line is the password of `etcd_user`.
@@ -78,6 +80,24 @@ pub struct ManagerConfig {
     /// Commands that route clients to a new primary. They run in this order.
     #[serde(default, rename = "route_hook")]
     pub route_hooks: Vec<HookConfig>,
+}
+
+/// A URL that may contain a login. It is printed without the login.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct ServiceUrl(String);
+
+impl ServiceUrl {
+    /// The URL with its login.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ServiceUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", without_login(&self.0))
+    }
 }
 
 /// `manager.lease`

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use tailwater_wire::url_login::has_login;
 
 /// `[[relay]]`
 #[derive(Debug, Clone, Deserialize)]
@@ -85,6 +86,9 @@ impl RelayConfig {
         }
         if !["http://", "https://"].iter().any(|scheme| self.url.starts_with(scheme)) {
             return Err(format!("relay {name:?}: url must begin with http:// or https://"));
+        }
+        if has_login(&self.url) {
+            return Err(format!("relay {name:?}: url must not contain a login; token_file has the token"));
         }
         let is_address = |text: &String| {
             text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())

@@ -4,6 +4,7 @@ use std::fmt::{self, Write};
 use std::path::Path;
 
 use serde::Serialize;
+use tailwater_wire::url_login::without_login;
 use toml::{Table, Value};
 
 use super::default_config::{ListedKey, OLD_SPELLINGS, listed_keys};
@@ -231,19 +232,10 @@ fn setting(
 fn masked(key: &str, value: &Value) -> Value {
     match value {
         _ if SECRET_KEYS.contains(&key) => Value::String(MASK.to_owned()),
-        Value::String(text) => Value::String(without_login(text)),
+        Value::String(text) => Value::String(without_login(text).into_owned()),
         Value::Array(values) => Value::Array(values.iter().map(|value| masked(key, value)).collect()),
         other => other.clone(),
     }
-}
-
-/// A URL without `user:password@`.
-fn without_login(text: &str) -> String {
-    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
-    let (authority, path) = rest.split_once('/').map_or((rest, None), |(one, other)| (one, Some(other)));
-    let Some((_, host)) = authority.rsplit_once('@') else { return text.to_owned() };
-    let path = path.map(|path| format!("/{path}")).unwrap_or_default();
-    format!("{scheme}://{MASK}@{host}{path}")
 }
 
 impl SectionInForce {
@@ -348,7 +340,7 @@ mod tests {
         let expected = ["channel.reports", "http", "source.orders.host", "serve.1.user.repl.password"];
         let found = names(one.changes_to(&other));
         assert_eq!(found, expected);
-        assert!(!format!("{one:?}").contains("\"p4711\""));
+        assert!(!format!("{one:?}").contains("4711"), "{one:?}");
         let filtered = load(&format!("{FILE}{}", channel.replace("a.*", "b.*")));
         let changes = load(&format!("{FILE}{channel}")).changes_to(&filtered);
         let change = SettingChange {
@@ -366,5 +358,33 @@ mod tests {
         assert!(!text.contains("4711") && text.contains("password = \"***\"  # --set"), "{text}");
         assert!(text.contains("https://***@etcd1:2379/x"), "{text}");
         assert!(!format!("{sections:?}").contains("4711"));
+    }
+
+    #[test]
+    fn no_error_shows_a_login() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tailwater.toml");
+        let relay = "[[relay]]\nname = 'two'\nsource = 'orders'\nserver_id = 4202\ntoken_file = 't'\n";
+        for (text, expected) in [
+            (FILE.replace("'etcd'", "'file'"), "must be given together"),
+            (
+                FILE.replace("['https://root:p4711@etcd1:2379/x']", "'https://root:p4711@etcd1:2379/x'"),
+                "line",
+            ),
+            (format!("{FILE}{relay}url = 'https://root:p4711@relay2:8080'"), "token_file"),
+            (FILE.replace("[log]", "[log]\narchive = 's3://root:p4711@bucket/x'"), "AWS_"),
+            (
+                FILE.replace(
+                    "[log]",
+                    "[log]\narchive = 's3://bucket/x'\narchive_endpoint = 'https://root:p4711@store'",
+                ),
+                "AWS_",
+            ),
+        ] {
+            std::fs::write(&path, &text).unwrap();
+            let error = Config::load_with(&path, &Overrides::default()).expect_err(&text);
+            let shown = format!("{error} {error:?}");
+            assert!(shown.contains(expected) && !shown.contains("4711"), "{shown}");
+        }
     }
 }

@@ -71,7 +71,7 @@ fn etcd_options(
         _ => None,
     };
     Ok(EtcdOptions {
-        endpoints: config.etcd_endpoints.clone(),
+        endpoints: config.etcd_endpoints.iter().map(|url| url.expose().to_owned()).collect(),
         key,
         holder: holder.to_owned(),
         ttl_ms: terms.ttl_ms,

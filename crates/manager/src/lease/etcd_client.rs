@@ -8,6 +8,7 @@ use std::time::Duration;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{Certificate, Client, ClientBuilder, StatusCode};
 use serde_json::{Value, json};
+use tailwater_wire::url_login::without_login;
 
 use crate::ManagerError;
 
@@ -16,9 +17,10 @@ use crate::ManagerError;
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Where a value is stored in etcd, and how etcd is reached.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct EtcdOptions {
-    /// Members of the cluster: `https://host:2379`. After a failure the next member is used.
+    /// Members of the cluster: `https://host:2379`. After a failure the next member is used. A URL may
+    /// contain a login; messages show [`Self::shown_endpoints`].
     pub endpoints: Vec<String>,
     /// The key in etcd. Each managed cluster has a different key.
     pub key: String,
@@ -32,6 +34,26 @@ pub struct EtcdOptions {
     pub user: Option<EtcdUser>,
     /// PEM file of the CAs that signed the members' certificates. Default: the CAs of the system.
     pub ca_file: Option<PathBuf>,
+}
+
+impl EtcdOptions {
+    /// The URLs of the members without logins, for messages.
+    pub fn shown_endpoints(&self) -> String {
+        let shown: Vec<_> = self.endpoints.iter().map(|url| without_login(url)).collect();
+        shown.join(", ")
+    }
+}
+
+// This is not derived, because a derived implementation would print logins in the URLs.
+impl fmt::Debug for EtcdOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdOptions")
+            .field("endpoints", &self.shown_endpoints())
+            .field("key", &self.key)
+            .field("holder", &self.holder)
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A user of etcd.
@@ -72,7 +94,7 @@ impl EtcdClient {
     /// [`ManagerError::Etcd`] if there is no endpoint, if the CA file cannot be used, or if the client cannot
     /// be created.
     pub(super) fn new(options: EtcdOptions) -> Result<Self, ManagerError> {
-        let failed = |reason: String| ManagerError::Etcd { endpoints: options.endpoints.join(", "), reason };
+        let failed = |reason: String| ManagerError::Etcd { endpoints: options.shown_endpoints(), reason };
         if options.endpoints.is_empty() || options.endpoints.iter().any(|url| !url.starts_with("http")) {
             return Err(failed("an endpoint must begin with http:// or https://".to_owned()));
         }
@@ -99,7 +121,7 @@ impl EtcdClient {
         if answer.is_err() {
             self.member = self.member.wrapping_add(1);
         }
-        answer.map_err(|trouble| format!("etcd at {endpoint}: {}", trouble.reason))
+        answer.map_err(|trouble| format!("etcd at {}: {}", without_login(endpoint), trouble.reason))
     }
 
     /// Does the same as [`Self::post`] with a shorter time limit.
@@ -236,4 +258,25 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 
 pub(super) fn number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn no_message_shows_the_login_of_an_endpoint() {
+        let options = |endpoint: &str| EtcdOptions {
+            endpoints: vec![endpoint.to_owned()],
+            request_ms_max: 5_000,
+            ..EtcdOptions::default()
+        };
+        let mut client = EtcdClient::new(options("http://root:p4711@127.0.0.1:1/")).expect("a client");
+        let refused = client.post("kv/range", json!({})).await.expect_err("nothing listens at port 1");
+        assert!(refused.starts_with("etcd at http://***@127.0.0.1:1: "), "{refused}");
+        let error = EtcdClient::new(options("etcd://root:p4711@etcd1")).expect_err("not HTTP").to_string();
+        for text in [refused, error, format!("{client:?}")] {
+            assert!(text.contains("***@") && !text.contains("4711"), "{text}");
+        }
+    }
 }

@@ -90,7 +90,7 @@ impl EtcdValue {
     }
 
     fn failed(&self, reason: &str) -> ManagerError {
-        let endpoints = self.etcd.options.endpoints.join(", ");
+        let endpoints = self.etcd.options.shown_endpoints();
         ManagerError::Etcd { endpoints, reason: reason.to_owned() }
     }
 }
