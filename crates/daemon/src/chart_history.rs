@@ -7,33 +7,30 @@
 mod snapshot_samples;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use tailwater_chart_history::{HistoryPeriod, HistoryPoint, RingFile};
 use tokio::time::MissedTickBehavior;
-use tracing::warn;
 
 use crate::control_api::Control;
-
-/// The name of the file in the folder of the logs.
-pub const HISTORY_FILE: &str = "history.ring";
+use crate::file_faults::DaemonFile;
 
 /// The figures of the last hour and day, in a file that survives restarts.
 #[derive(Debug)]
 pub struct ChartHistory {
-    file: Mutex<RingFile>,
+    path: PathBuf,
+    /// Absent until the file can be opened. The daemon works without charts.
+    file: Mutex<Option<RingFile>>,
 }
 
 impl ChartHistory {
-    /// Opens the file, and creates it if it does not exist.
-    ///
-    /// # Errors
-    /// The error of the system.
-    pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { file: Mutex::new(RingFile::open(path)?) })
+    /// The figures in the file at `path`. The file is opened, or created, when the first figures are
+    /// recorded.
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), file: Mutex::new(None) }
     }
 
     /// The points of a series in the period that ends now, the oldest first. Reads the file, so it must be
@@ -42,21 +39,29 @@ impl ChartHistory {
     /// # Errors
     /// The error of the system.
     pub fn points(&self, series: &str, period: HistoryPeriod) -> io::Result<Vec<HistoryPoint>> {
-        self.file.lock().points(series, period, now_seconds())
+        self.file.lock().as_ref().map_or(Ok(Vec::new()), |file| file.points(series, period, now_seconds()))
     }
 
     /// The names of all series: see [`tailwater_chart_history::HistoryKind`].
     pub fn series(&self) -> Vec<String> {
-        self.file.lock().series().map(str::to_owned).collect()
+        self.file.lock().iter().flat_map(RingFile::series).map(str::to_owned).collect()
     }
 
     fn record(&self, now_seconds: u64, samples: Vec<(String, [f32; 6])>) -> io::Result<()> {
-        let mut file = self.file.lock();
+        let mut opened = self.file.lock();
+        let file = match opened.take() {
+            Some(file) => file,
+            None => RingFile::open(&self.path)?,
+        };
+        let file = opened.insert(file);
+        let mut recorded = Ok(());
         for (series, values) in samples {
             let point = HistoryPoint { at_seconds: now_seconds, values };
-            file.record(&series, point, |points| snapshot_samples::aggregate(&series, points))?;
+            let result = file.record(&series, point, |points| snapshot_samples::aggregate(&series, points));
+            // On a full disk there is no room for a new series, but still for the known ones.
+            recorded = recorded.and(result);
         }
-        Ok(())
+        recorded
     }
 }
 
@@ -65,10 +70,11 @@ pub(crate) async fn record_forever(control: Weak<Control>, history: Arc<ChartHis
     let mut ticks = tokio::time::interval(Duration::from_secs(HistoryPeriod::Hour.step_seconds()));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut earlier: Option<(snapshot_samples::SampledTotals, Instant)> = None;
-    let mut has_failed = false;
     loop {
         ticks.tick().await;
-        let Some(snapshot) = control.upgrade().map(|control| control.snapshot()) else { return };
+        let Some(control) = control.upgrade() else { return };
+        let (snapshot, faults) = (control.snapshot(), control.state().file_faults.clone());
+        drop(control);
         let taken = Instant::now();
         let before = earlier.as_ref().map(|(counters, at)| (counters, (taken - *at).as_secs_f64()));
         let (samples, counters) = snapshot_samples::samples(&snapshot, before);
@@ -76,13 +82,8 @@ pub(crate) async fn record_forever(control: Weak<Control>, history: Arc<ChartHis
         let (history, now) = (Arc::clone(&history), now_seconds());
         // The points are written on a thread for blocking work, because the disk may be slow.
         let recorded = tokio::task::spawn_blocking(move || history.record(now, samples)).await;
-        match recorded {
-            Ok(Ok(())) => has_failed = false,
-            Ok(Err(error)) if !has_failed => {
-                warn!("the charts of the web page have a gap: {HISTORY_FILE} cannot be written: {error}");
-                has_failed = true;
-            }
-            Ok(Err(_)) | Err(_) => {}
+        if let Ok(result) = recorded {
+            faults.record(DaemonFile::ChartHistory, &result);
         }
     }
 }

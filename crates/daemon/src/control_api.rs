@@ -115,7 +115,8 @@ impl Control {
             self.clusters.iter().map(|cluster| cluster.snapshot(&self.state, &captures, &channels));
         let Readings { log_disk, backups, drift_checks } = self.state.monitor.readings();
         let (clusters, jobs) = (clusters.collect(), self.state.jobs.running());
-        DaemonSnapshot { clusters, captures, channels, log_disk, backups, drift_checks, jobs }
+        let file_faults = self.state.file_faults.list();
+        DaemonSnapshot { clusters, captures, channels, log_disk, backups, drift_checks, jobs, file_faults }
     }
 
     /// Returns the number of changes so far: probes of servers and relays, changes of channels, and reports

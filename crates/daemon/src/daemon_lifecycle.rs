@@ -18,11 +18,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::bearer_token::NamedToken;
-use crate::chart_history::{self, ChartHistory, HISTORY_FILE};
+use crate::chart_history::{self, ChartHistory};
 use crate::cluster_prober::ClusterObserver;
 use crate::configuration_reload::{ConfigurationReload, ReloadSource};
 use crate::control_api::{ChangeCounter, Control, DaemonState, SourceHandle};
 use crate::control_socket::DirectoryLock;
+use crate::file_faults::FileFaults;
 use crate::jobs::job_service::JobService;
 use crate::manager::manager_startup::LocalCapture;
 use crate::manager::promotable_channel_targets::{ApplyChannelControl, ChannelControls};
@@ -31,7 +32,7 @@ use crate::options_from_config::{ConfigurationRefused, ResolvedConfig};
 use crate::segment_archiver::{self, ArchiveStatus};
 use crate::service_manager::ServiceManager;
 use crate::{manager, options_from_config};
-use tailwater_config::{Config, LoadedConfig};
+use tailwater_config::{Config, HISTORY_FILE, LoadedConfig};
 
 /// A running capture: the source's name, the capture, and the token that is cancelled when the capture ends.
 type RunningCapture = (String, Capture, CancellationToken);
@@ -152,8 +153,10 @@ fn start(
 ) -> anyhow::Result<Arc<Control>> {
     let changes = ChangeCounter::default();
     let observers = ClusterObserver::start_all(config, &changes)?;
-    let jobs = JobService::open(&config.log.directory, changes.clone());
-    let mut state = DaemonState { monitor: Monitor::start(config), jobs, ..DaemonState::default() };
+    let file_faults = FileFaults::default();
+    let jobs = JobService::open(&config.log.directory, changes.clone(), file_faults.clone());
+    let monitor = Monitor::start(config);
+    let mut state = DaemonState { monitor, jobs, file_faults, ..DaemonState::default() };
     let mut channel_controls = ChannelControls::new();
     for (source, options, stopped) in channels {
         let capture = captures.iter().find(|(name, ..)| *name == source);
@@ -187,25 +190,11 @@ fn start(
         };
         state.sources.insert(name.clone(), handle);
     }
-    state.history = open_history(config);
-    let history = state.history.clone();
+    let history = Arc::new(ChartHistory::new(&config.log.directory.join(HISTORY_FILE)));
+    state.history = Some(Arc::clone(&history));
     let control = Arc::new(Control::new(state, observers, changes));
-    if let Some(history) = history {
-        tokio::spawn(chart_history::record_forever(Arc::downgrade(&control), history));
-    }
+    tokio::spawn(chart_history::record_forever(Arc::downgrade(&control), history));
     Ok(control)
-}
-
-/// Opens the file with the history for charts. If that fails, the daemon runs without charts.
-fn open_history(config: &Config) -> Option<Arc<ChartHistory>> {
-    let path = config.log.directory.join(HISTORY_FILE);
-    let opened = ChartHistory::open(&path);
-    opened
-        .inspect_err(|error| {
-            warn!("the web page has no charts: {} cannot be opened: {error}", path.display())
-        })
-        .ok()
-        .map(Arc::new)
 }
 
 fn start_channel(

@@ -11,6 +11,7 @@
 //! - [`cluster_prober`]: probes the servers and relays of a cluster once for all readers.
 //!   [`server_role_check`]: checks whether a server is the primary or a usable replica.
 //! - [`chart_history`]: the figures of the last hour and day.
+//! - [`file_faults`]: which of the daemon's own files cannot be written at present.
 //! - `status`: what is wrong and what to do, for `tailwater status`. `monitoring`: reads what only metrics
 //!   and the status show.
 //! - [`jobs`]: long work of the daemon and of command lines.
@@ -28,6 +29,7 @@ pub mod control_api;
 pub mod control_socket;
 pub mod daemon_lifecycle;
 pub mod error_chain;
+pub mod file_faults;
 pub mod jobs;
 pub mod manager;
 mod monitoring;

@@ -1,17 +1,25 @@
 //! The audit log: who changed what, as one JSON object in each line of `audit.log` in the log's folder.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use tracing::warn;
+use tailwater_config::{AUDIT_FILE, EARLIER_AUDIT_FILE};
+use tailwater_daemon::file_faults::{DaemonFile, FileFaults};
 
 /// When the file is larger than this, it becomes `audit.log.1`, and a new file begins.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Longer bodies of requests are cut.
 const BODY_BYTES_MAX: usize = 4 << 10;
+/// The greatest number of entries that wait until they can be written. Older ones are dropped, and counted.
+const WAITING_MAX: usize = 1_000;
+/// Interval of the attempts to write the waiting entries.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A change that a client has requested.
 #[derive(Debug, Serialize)]
@@ -35,43 +43,111 @@ pub(crate) struct AuditLogEntry<'a> {
 }
 
 /// The audit log.
+#[derive(Debug, Clone)]
+pub(crate) struct AuditLog(Arc<AuditFile>);
+
 #[derive(Debug)]
-pub(crate) struct AuditLog {
+struct AuditFile {
     path: PathBuf,
-    file: Mutex<Option<File>>,
+    faults: FileFaults,
+    state: Mutex<AuditState>,
+}
+
+#[derive(Debug, Default)]
+struct AuditState {
+    file: Option<File>,
+    /// Entries that could not be written yet, the oldest first.
+    waiting: VecDeque<Vec<u8>>,
+    /// How many entries were dropped, because too many were waiting.
+    dropped: u64,
 }
 
 impl AuditLog {
-    /// The audit log in the log's folder. The file is opened at the first entry.
-    pub fn new(directory: &Path) -> Self {
-        Self { path: directory.join("audit.log"), file: Mutex::new(None) }
+    /// The audit log in the log's folder. The file is opened at the first entry. `faults` shows whether it
+    /// can be written.
+    pub fn new(directory: &Path, faults: FileFaults) -> Self {
+        let path = directory.join(AUDIT_FILE);
+        Self(Arc::new(AuditFile { path, faults, state: Mutex::default() }))
     }
 
-    /// Appends an entry. A failure is only logged: an operator must be able to act while the disk is full.
+    /// Appends an entry. If it cannot be written, it waits in memory, and the request is not refused: an
+    /// operator, and the manager of a failover, must be able to act while the disk is full.
     pub fn append(&self, entry: &AuditLogEntry<'_>) {
         let (caller, method, path, status) = (entry.caller, entry.method, entry.path, entry.status);
         tracing::info!(caller, peer = entry.peer, status, "http: {method} {path}");
-        if let Err(error) = self.write(entry) {
-            warn!("the audit log {} cannot be written: {error}", self.path.display());
+        let Ok(line) = serde_json::to_vec(entry) else { return };
+        self.write_with(Some(line));
+    }
+
+    /// Writes the waiting entries whenever that is possible again. Does not end.
+    pub async fn retry_forever(self) {
+        loop {
+            tokio::time::sleep(RETRY_INTERVAL).await;
+            let audit_log = self.clone();
+            // Not on the runtime: the disk may be slow.
+            let _ = tokio::task::spawn_blocking(move || audit_log.write_waiting()).await;
         }
     }
 
-    fn write(&self, entry: &AuditLogEntry<'_>) -> io::Result<()> {
-        let mut line = serde_json::to_vec(entry)?;
-        line.push(b'\n');
-        let mut file = self.file.lock();
-        let is_full =
-            file.as_ref().map(File::metadata).transpose()?.is_some_and(|file| file.len() > FILE_BYTES_MAX);
-        if is_full {
-            std::fs::rename(&self.path, self.path.with_extension("log.1"))?;
-            *file = None;
+    fn write_waiting(&self) {
+        if !self.0.state.lock().waiting.is_empty() {
+            self.write_with(None);
         }
-        if file.is_none() {
-            *file = Some(open(&self.path)?);
-        }
-        // One write, so that lines are not mixed.
-        file.as_mut().map_or(Ok(()), |file| file.write_all(&line))
     }
+
+    /// Adds an entry to those that are waiting, and writes all of them.
+    fn write_with(&self, line: Option<Vec<u8>>) {
+        let state = &mut *self.0.state.lock();
+        state.waiting.extend(line);
+        if state.waiting.len() > WAITING_MAX {
+            state.waiting.pop_front();
+            state.dropped += 1;
+        }
+        let written = state.write(&self.0.path);
+        if written.is_err() {
+            // It is opened again, so that the next entry is written at its end.
+            state.file = None;
+        }
+        self.0.faults.record(DaemonFile::AuditLog, &written);
+    }
+}
+
+impl AuditState {
+    fn write(&mut self, path: &Path) -> io::Result<()> {
+        if self.dropped > 0 {
+            let gap = serde_json::json!({ "time": now(), "lost_entries": self.dropped });
+            self.write_line(path, gap.to_string().into_bytes())?;
+            self.dropped = 0;
+        }
+        while let Some(line) = self.waiting.front() {
+            self.write_line(path, line.clone())?;
+            self.waiting.pop_front();
+        }
+        Ok(())
+    }
+
+    fn write_line(&mut self, path: &Path, mut line: Vec<u8>) -> io::Result<()> {
+        line.push(b'\n');
+        if self.file.is_none() {
+            self.file = Some(open(path)?);
+        }
+        let mut length = self.file.as_ref().map_or(Ok(0), |file| file.metadata().map(|file| file.len()))?;
+        if length > FILE_BYTES_MAX {
+            std::fs::rename(path, path.with_file_name(EARLIER_AUDIT_FILE))?;
+            self.file = Some(open(path)?);
+            length = 0;
+        }
+        let Some(file) = &mut self.file else { return Ok(()) };
+        // One write, so that lines are not mixed. A part of a line would make the next line unreadable.
+        file.write_all(&line).inspect_err(|_| {
+            let _ = file.set_len(length);
+        })
+    }
+}
+
+/// The present time, in RFC 3339 notation.
+pub(crate) fn now() -> String {
+    chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
 }
 
 /// Opens the file, and continues after its last entry.
@@ -90,11 +166,8 @@ pub(crate) fn body_text(body: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_full_file_is_kept_and_a_new_one_begins() -> io::Result<()> {
-        let folder = tempfile::tempdir()?;
-        let log = AuditLog::new(folder.path());
-        let entry = |path| AuditLogEntry {
+    fn entry(path: &str) -> AuditLogEntry<'_> {
+        AuditLogEntry {
             time: "2026-11-26T00:00:00Z".to_owned(),
             caller: "anna",
             role: "operator",
@@ -103,7 +176,13 @@ mod tests {
             path,
             body: "{\n}",
             status: 200,
-        };
+        }
+    }
+
+    #[test]
+    fn a_full_file_is_kept_and_a_new_one_begins() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let log = AuditLog::new(folder.path(), FileFaults::default());
         log.append(&entry("/one"));
         File::options().append(true).open(folder.path().join("audit.log"))?.set_len(FILE_BYTES_MAX + 1)?;
         log.append(&entry("/two"));
@@ -113,6 +192,28 @@ mod tests {
             "the new audit log must have the entry of /two and no other: {text}"
         );
         assert!(folder.path().join("audit.log.1").is_file());
+        Ok(())
+    }
+
+    #[test]
+    fn entries_wait_until_they_can_be_written_and_the_oldest_are_dropped() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let (path, faults) = (folder.path().join("audit.log"), FileFaults::default());
+        std::fs::create_dir(&path)?;
+        let log = AuditLog::new(folder.path(), faults.clone());
+        for number in 0..WAITING_MAX + 3 {
+            log.append(&entry(&format!("/{number}")));
+        }
+        anyhow::ensure!(faults.list().len() == 1, "no fault is shown: {:?}", faults.list());
+        std::fs::remove_dir(&path)?;
+        log.write_waiting();
+        let text = std::fs::read_to_string(&path)?;
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+        anyhow::ensure!(lines.len() == WAITING_MAX + 1 && lines[0]["lost_entries"] == 3, "{}", lines[0]);
+        let paths = lines[1..].iter().map(|line| line["path"].as_str().unwrap_or_default().to_owned());
+        anyhow::ensure!(paths.eq((3..WAITING_MAX + 3).map(|number| format!("/{number}"))));
+        anyhow::ensure!(faults.list().is_empty());
         Ok(())
     }
 }

@@ -20,7 +20,7 @@ use tailwater_daemon::control_socket::REQUEST_BYTES_MAX;
 
 use crate::access_rules::{RequiredAccess, is_change, is_job_progress, is_of_programs, required_access};
 use crate::api_error::ApiError;
-use crate::audit_log::{AuditLog, AuditLogEntry, body_text};
+use crate::audit_log::{self, AuditLog, AuditLogEntry, body_text};
 use crate::page_sessions::{CSRF_HEADER, PageSessions, session_id};
 
 /// How long a client may take to send the body.
@@ -210,7 +210,7 @@ pub(crate) async fn authorize(
     let is_routine = path == "/login" || (is_job_progress(&method, &path) && response.status().is_success());
     if let Some(caller) = caller.filter(|_| is_change(&method) && !is_routine) {
         access.audit_log.append(&AuditLogEntry {
-            time: chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true),
+            time: audit_log::now(),
             caller: &caller.name,
             role: caller.role.name(),
             peer: &peer.address,

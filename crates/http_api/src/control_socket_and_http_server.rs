@@ -66,14 +66,15 @@ impl FrontEnd for HttpFrontEnd {
     }
 
     fn serve(&mut self, config: &Config, control: &Arc<Control>) -> anyhow::Result<JoinSet<()>> {
-        let audit_log = AuditLog::new(&config.log.directory);
+        let faults = control.state().file_faults.clone();
+        let audit_log = AuditLog::new(&config.log.directory, faults);
         let anonymous = config.http.iter().flat_map(|http| http.anonymous.iter().copied());
         let listener = self.listener.take();
         let is_tls = listener.as_ref().is_some_and(|(_, tls)| tls.is_some());
         let access = AccessControl::new(
             std::mem::take(&mut self.tokens),
             anonymous,
-            audit_log,
+            audit_log.clone(),
             is_tls,
             self.page.is_some(),
         );
@@ -82,6 +83,7 @@ impl FrontEnd for HttpFrontEnd {
         let router = openapi::router(Arc::clone(control), page.unwrap_or_default(), access);
         let server = ConnectionServer::new(router);
         let mut tasks = JoinSet::new();
+        tasks.spawn(audit_log.retry_forever());
         tasks.spawn(server.clone().serve_unix(bind_socket(&socket_of(&config.log.directory))?));
         if let Some((listener, tls)) = listener {
             tasks.spawn(server.serve_tcp(listener, tls));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{FromRequest, Request};
-use axum::http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use axum::http::header::{ALLOW, CONTENT_TYPE, HeaderValue, LINK};
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -99,9 +99,22 @@ impl IntoResponse for HttpResponse {
 pub(crate) async fn respond(handler: Arc<HttpHandler>, request: Request) -> Response {
     let (method, uri) = (request.method().clone(), request.uri().clone());
     match Bytes::from_request(request, &()).await {
-        Ok(body) => handler.handle(&method, uri.path(), uri.query(), &body).await.into_response(),
+        Ok(body) => {
+            let mut response = handler.handle(&method, uri.path(), uri.query(), &body).await.into_response();
+            if let Some(link) = successor_link(uri.path()) {
+                response.headers_mut().insert(LINK, link);
+            }
+            response
+        }
         Err(error) => ApiError::new(error.status(), error.body_text()).into_response(),
     }
+}
+
+/// The header that names the present path of a request to `/acker`, which is kept for clients and managers of
+/// the release before.
+fn successor_link(path: &str) -> Option<HeaderValue> {
+    let rest = path.trim_end_matches('/').strip_prefix("/acker/")?;
+    HeaderValue::try_from(format!("</api/v1/captures/{rest}>; rel=\"successor-version\"")).ok()
 }
 
 /// Removes the reason, which may repeat a server's error about a statement. Clients need no token to read the

@@ -63,6 +63,7 @@ pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<
             replica(&server, &mut query)?
         }
         ["replica", server] => replica(server, &mut query)?,
+        // The paths of `/api/v1/captures` in earlier versions. Managers of these versions use them.
         ["acker", source] => Route::Acker { source: name(source)? },
         ["acker", source, "stop"] => order(source, OrderKind::Stop)?,
         ["acker", source, "start"] => order(source, OrderKind::Start)?,

@@ -7,6 +7,7 @@ use super::channels::ChannelSnapshot;
 use super::clusters::ClusterSnapshot;
 use super::disk_backup_and_drift_snapshots::{BackupSnapshot, DriftCheckSnapshot, LogDiskSnapshot};
 use super::jobs::Job;
+use crate::file_faults::FileFault;
 
 /// The state of the daemon at one time. Reading the state queries no server.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -25,4 +26,6 @@ pub struct DaemonSnapshot {
     pub drift_checks: Vec<DriftCheckSnapshot>,
     /// The running jobs, the newest first.
     pub jobs: Vec<Job>,
+    /// The files of the daemon that cannot be written at present.
+    pub file_faults: Vec<FileFault>,
 }

@@ -22,6 +22,7 @@ use crate::api::captures::{
 use crate::api::channels::ChannelSnapshot;
 use crate::api::clusters::ManagerSnapshot;
 use crate::chart_history::ChartHistory;
+use crate::file_faults::FileFaults;
 use crate::jobs::job_service::JobService;
 use crate::manager::client_requests::Manager;
 use crate::monitoring::Monitor;
@@ -41,8 +42,10 @@ pub struct DaemonState {
     pub manager: Option<Manager>,
     /// Reads the log's disk, backups, and checks for drift.
     pub(crate) monitor: Monitor,
-    /// The figures of the last hour and day; absent if their file cannot be opened.
+    /// The figures of the last hour and day; absent in tests.
     pub history: Option<Arc<ChartHistory>>,
+    /// The files of the daemon that cannot be written at present.
+    pub file_faults: FileFaults,
     /// The jobs of this process and of command lines.
     pub(crate) jobs: JobService,
 }

@@ -1,4 +1,4 @@
-//! Problems of the log's disk, of the archive, of backups, and of checks for drift.
+//! Problems of the log's disk, of the archive, of the daemon's files, of backups, and of checks for drift.
 
 use tailwater_binlog_stats::LocalTime;
 use tailwater_binlog_stats::number_format::bytes;
@@ -7,6 +7,7 @@ use super::status_problems::problem;
 use crate::api::captures::LogArchiveSnapshot;
 use crate::api::daemon_status::{DiskSpace, LogDiskStatus, StatusProblem};
 use crate::api::disk_backup_and_drift_snapshots::{BackupSnapshot, DriftCheckSnapshot};
+use crate::file_faults::FileFault;
 use crate::jobs::job_text::counted;
 
 /// The disk of the log is reported as a problem if it has less free space than this, in bytes. On a small
@@ -43,6 +44,11 @@ pub(super) fn archive_problem(object: String, archive: &LogArchiveSnapshot) -> O
     let text = format!("archiving fails since {since}: {}{}", failure.text, waiting.unwrap_or_default());
     let remedy = "fix the cause; the archiver tries again by itself, and meanwhile the log keeps every segment that is not archived";
     Some(problem(object, &failure.code, text, remedy))
+}
+
+pub(super) fn file_problem(fault: &FileFault) -> StatusProblem {
+    let remedy = "free space on the log's disk, or correct the permissions; the daemon tries again by itself";
+    problem(format!("file {}", fault.file.name()), fault.code(), fault.to_string(), remedy)
 }
 
 pub(super) fn backup_problem(backup: &BackupSnapshot, now_ms: u64) -> Option<StatusProblem> {

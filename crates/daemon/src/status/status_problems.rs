@@ -8,7 +8,9 @@ use tailwater_binlog_stats::LocalTime;
 use tailwater_topology::failure_analysis::{FailoverGuard, FailureCode};
 use tailwater_topology::{NodeRole, ProblemCode, TopologyNode};
 
-use super::disk_backup_and_drift_problems::{archive_problem, backup_problem, disk_problem, drift_problem};
+use super::disk_backup_and_drift_problems::{
+    archive_problem, backup_problem, disk_problem, drift_problem, file_problem,
+};
 use super::status_report::{cluster_of, is_own_relay, nodes};
 use crate::api::captures::CaptureSnapshot;
 use crate::api::channels::ChannelSnapshot;
@@ -27,6 +29,7 @@ const SET_UP_SEMI_SYNC: &str = "set semi-sync up on the source as in docs/how-to
 /// is the time since 1970.
 pub(super) fn problems(snapshot: &DaemonSnapshot, disk: &LogDiskStatus, now_ms: u64) -> Vec<StatusProblem> {
     let mut found: Vec<StatusProblem> = disk_problem(disk).into_iter().collect();
+    found.extend(snapshot.file_faults.iter().map(file_problem));
     found.extend(snapshot.backups.iter().filter_map(|backup| backup_problem(backup, now_ms)));
     found.extend(snapshot.drift_checks.iter().filter_map(|check| drift_problem(check, now_ms)));
     for capture in &snapshot.captures {

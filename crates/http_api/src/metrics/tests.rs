@@ -184,6 +184,7 @@ fn all() -> DaemonSnapshot {
         backups: vec![backup],
         drift_checks: vec![check],
         jobs: Vec::new(),
+        file_faults: Vec::new(),
     }
 }
 

@@ -28,6 +28,13 @@ pub struct ApiDaemon {
 
 impl ApiDaemon {
     pub fn start(more: &str) -> Result<Self> {
+        let mut daemon = Self::prepare(more)?;
+        daemon.run()?;
+        Ok(daemon)
+    }
+
+    /// Writes the files of the daemon without starting it.
+    pub fn prepare(more: &str) -> Result<Self> {
         let shell = Shell::new()?;
         let port = ReservedPort::pick()?.number();
         shell.write("client.cnf", "[client]\nuser=nobody\npassword=x\n")?;
@@ -45,9 +52,7 @@ impl ApiDaemon {
                 token("operator", "operator")
             ),
         )?;
-        let mut daemon = Self { shell, http: Http { port }, process: None };
-        daemon.run()?;
-        Ok(daemon)
+        Ok(Self { shell, http: Http { port }, process: None })
     }
 
     /// Starts the process, and waits until it listens.
@@ -169,6 +174,34 @@ fn changes_of_known_callers_are_in_the_audit_log() -> Result<()> {
         "the audit log lacks the path or the client's address: {text}"
     );
     ensure!(!text.contains(READER) && !text.contains(OPERATOR), "the audit log has a token: {text}");
+    Ok(())
+}
+
+/// The paths that `/api/v1/captures` had in earlier versions.
+#[test]
+fn the_earlier_paths_of_captures_do_the_same() -> Result<()> {
+    let daemon = ApiDaemon::start("")?;
+    let text = daemon.http.text(&request("GET", "/acker/orders", Some(OPERATOR), ""))?;
+    let link = "link: </api/v1/captures/orders>; rel=\"successor-version\"";
+    ensure!(text.contains(link), "the present path is not named: {text}");
+    for (order, body) in [("stop", "{\"token\":7}"), ("start", "{\"token\":8}")] {
+        for (path, token) in [("/acker", READER), ("/api/v1/captures", READER)] {
+            let (code, answer) = daemon.ask("POST", &format!("{path}/orders/{order}"), Some(token), body)?;
+            ensure!(code == 403, "{path} as a reader: {code} {answer}");
+        }
+        let (code, answer) = daemon.ask("POST", &format!("/acker/orders/{order}"), Some(OPERATOR), body)?;
+        ensure!(code == 200 && answer["server_id"] == 4201, "{code} {answer}");
+        let (code, present) = daemon.ask("GET", "/api/v1/captures/orders", Some(OPERATOR), "")?;
+        ensure!(code == 200 && answer["acker"] == present, "{answer} {present}");
+        ensure!(present["stopped_since_ms"].is_u64() == (order == "stop"), "{order}: {present}");
+    }
+    // A refusal has the same code at both paths.
+    for path in ["/acker/orders/stop", "/api/v1/captures/orders/stop"] {
+        let (code, answer) = daemon.ask("POST", path, Some(OPERATOR), "{\"token\":3}")?;
+        ensure!(code == 409 && answer["code"] == "TW-RELAY-0015", "{path}: {code} {answer}");
+    }
+    let audit = std::fs::read_to_string(daemon.shell.path().join("log/audit.log"))?;
+    ensure!(audit.matches("\"path\":\"/acker/orders/").count() == 5, "{audit}");
     Ok(())
 }
 

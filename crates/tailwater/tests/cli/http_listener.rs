@@ -377,12 +377,18 @@ impl Http {
         self.say(&format!("{method} {path} HTTP/1.0\r\n\r\n"))
     }
 
-    pub fn say(&self, request: &str) -> Result<(u16, Value)> {
+    /// Sends a request, and returns the whole response.
+    pub fn text(&self, request: &str) -> Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(request.as_bytes())?;
         let mut text = String::new();
         stream.read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    pub fn say(&self, request: &str) -> Result<(u16, Value)> {
+        let text = self.text(request)?;
         let (head, body) = text.split_once("\r\n\r\n").with_context(|| text.clone())?;
         let code =
             head.split(' ').nth(1).and_then(|code| code.parse().ok()).with_context(|| head.to_owned())?;
