@@ -39,6 +39,13 @@ async fn systemd_starts_watches_upgrades_and_stops_the_daemon() -> Result<()> {
     booted.until_property(UNIT, "StatusText", captured)?;
     source.sql("CREATE DATABASE shop; CREATE TABLE shop.t (a INT PRIMARY KEY)").await?;
 
+    let entries = booted.run("journalctl TAILWATER_SOURCE=orders --output=json --no-pager")?;
+    ensure!(
+        entries.contains("\"TAILWATER_SOURCE\":\"orders\"")
+            && entries.contains("\"_SYSTEMD_UNIT\":\"tailwater.service\""),
+        "the journal has no fields of messages: {entries}"
+    );
+
     let first = booted.property(UNIT, "MainPID")?;
     booted.run(&format!("kill -STOP {first}"))?;
     booted.until_property(UNIT, "NRestarts", |count| count == "1")?;
@@ -93,17 +100,65 @@ fn upgrade_with_another_configuration(root: &CleanRoot, booted: &BootedRoot, pac
     ))?;
     let drop_in =
         format!("{DROP_IN}ExecStart=\nExecStart=/usr/bin/tailwater run -c /etc/tailwater/cluster.toml\n");
-    std::fs::write(root.path("/etc/systemd/system/tailwater.service.d/watchdog.conf"), drop_in)?;
+    std::fs::write(root.path("/etc/systemd/system/tailwater.service.d/watchdog.conf"), &drop_in)?;
     booted.run("systemctl daemon-reload")?;
     let running = booted.property(UNIT, "MainPID")?;
     edit(root, |config| format!("nonsense = 1\n{config}"))?;
     booted.run(&root.install_command(package)?)?;
     booted.until_property(UNIT, "MainPID", |pid| pid != running && pid != "0")?;
+    upgrade_with_settings_in_the_environment(root, booted, package, &drop_in)?;
     let mode = booted.run("stat --format=%a /var/lib/tailwater")?;
     ensure!(
         mode.trim() == "700",
         "the upgrade must keep mode 700 of the log's folder, but the mode is {mode}"
     );
+    Ok(())
+}
+
+/// An upgrade checks the configuration with the environment variables and the `--set` of the unit: the
+/// daemon would not start without them.
+fn upgrade_with_settings_in_the_environment(
+    root: &CleanRoot,
+    booted: &BootedRoot,
+    package: &Path,
+    drop_in: &str,
+) -> Result<()> {
+    let file = root.path("/etc/tailwater/cluster.toml");
+    let config = std::fs::read_to_string(&file)?;
+    let without = config.replace("server_id = 4201\n", "").replace("host = \"127.0.0.1\"\n", "");
+    let without = without.replace("#semi_sync", "semi_sync");
+    ensure!(without.len() + 30 < config.len(), "the settings are not in the file: {config}");
+    std::fs::write(&file, &without)?;
+    std::fs::write(
+        root.path("/etc/tailwater/daemon.env"),
+        "# A comment.\nTAILWATER_SOURCE_ORDERS_SERVER_ID='4201'\n",
+    )?;
+    let with_environment = format!(
+        "{drop_in}EnvironmentFile=/etc/tailwater/daemon.env\nEnvironmentFile=-/etc/absent.env\n\
+         Environment=\"TAILWATER_SOURCE_ORDERS_HOST=127.0.0.1\" TAILWATER_SOURCE_ORDERS_HEARTBEAT_MS=300\n\
+         ExecStart=\nExecStart=/usr/bin/tailwater run -c /etc/tailwater/cluster.toml --set log.archive_interval_ms=9000\n"
+    );
+    let path = root.path("/etc/systemd/system/tailwater.service.d/watchdog.conf");
+    std::fs::write(&path, &with_environment)?;
+    booted.run("systemctl daemon-reload")?;
+    let running = booted.property(UNIT, "MainPID")?;
+    let said = booted.run(&root.install_command(package)?)?;
+    ensure!(!said.contains("refuses"), "the environment of the unit does not count: {said}");
+    booted.until_property(UNIT, "MainPID", |pid| pid != running && pid != "0")?;
+
+    // A wrong value in the environment counts, too.
+    std::fs::write(&path, with_environment.replace("HEARTBEAT_MS=300", "HEARTBEAT_MS=soon"))?;
+    booted.run("systemctl daemon-reload")?;
+    let running = booted.property(UNIT, "MainPID")?;
+    let said = booted.run(&root.install_command(package)?)?;
+    ensure!(said.contains("TW-CFG-0004") && said.contains("was not restarted"), "{said}");
+    ensure!(booted.property(UNIT, "MainPID")? == running, "the daemon was restarted: {said}");
+    let left = booted.run("ls /run/systemd/system /run | grep -c config-check || true")?;
+    ensure!(left.trim() == "0", "the check has left files: {left}");
+
+    std::fs::write(&file, config)?;
+    std::fs::write(&path, drop_in)?;
+    booted.run("systemctl daemon-reload")?;
     Ok(())
 }
 
