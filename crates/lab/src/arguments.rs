@@ -11,8 +11,8 @@ mod sandbox;
 use clap::ValueEnum;
 
 pub use bench::{
-    ApplyBench, ApplyWorkload, BenchCommand, DelayBench, DelaySource, FailoverBench, Side, SwitchoverBench,
-    TablesBench, TablesData,
+    ApplyBench, ApplyWorkload, BenchCommand, DaemonBench, DelayBench, DelaySource, FailoverBench, Side,
+    SwitchoverBench, TablesBench, TablesData,
 };
 pub use sandbox::{DemoArgs, SandboxCommand};
 

@@ -48,6 +48,29 @@ pub enum BenchCommand {
     /// Measure the comparison of a primary with its replica by Tailwater and pt-table-checksum: rows per
     /// second, CPU time of the primary, memory.
     Check(TablesBench),
+    /// Measure what the daemon costs while nothing happens, and how fast it answers: the API and the metrics
+    /// with 50 sources, the page, and the CPU time and memory with 20 sources.
+    Daemon(DaemonBench),
+}
+
+#[derive(Debug, Args)]
+pub struct DaemonBench {
+    /// Server family. Default: MariaDB.
+    #[arg(long, value_enum)]
+    pub server: Option<ServerFamily>,
+    /// Number of primaries that the 20 sources are captured from. Default: one for each.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=20))]
+    pub servers: Option<u16>,
+    /// Take fewer and shorter measurements.
+    #[arg(long)]
+    pub quick: bool,
+}
+
+impl DaemonBench {
+    /// Returns the server family to measure with.
+    pub fn family(&self) -> ServerFamily {
+        self.server.unwrap_or(ServerFamily::Mariadb)
+    }
 }
 
 #[derive(Debug, Args)]

@@ -1,7 +1,7 @@
 //! `tailwater bench`: benchmarks of Tailwater and of other tools, on the same machine in the same run.
 //!
-//! - [`capture`], [`binlog_server`], [`apply`], [`failover`], [`switchover`] and [`dump_load_check`] (dump,
-//!   load, check) are the benchmarks.
+//! - [`capture`], [`binlog_server`], [`apply`], [`failover`], [`switchover`], [`daemon`] and
+//!   [`dump_load_check`] (dump, load, check) are the benchmarks.
 //! - [`capture_servers`]: a primary with Tailwater, with a native replica, or with neither of them attached.
 //!   [`existing_binlog_capture`]: a primary with a large binlog.
 //! - [`commit_load`]: clients that commit on one server. [`cluster_writers`]: clients that write to whichever
@@ -16,6 +16,7 @@ mod capture;
 mod capture_servers;
 mod cluster_writers;
 mod commit_load;
+mod daemon;
 mod dump_load_check;
 mod existing_binlog_capture;
 mod failover;
@@ -35,6 +36,7 @@ pub async fn bench(command: &BenchCommand, as_json: bool) -> anyhow::Result<()> 
         BenchCommand::Delay(options) => apply::delay(options).await?,
         BenchCommand::Failover(options) => failover::failover(options).await?,
         BenchCommand::Switchover(options) => switchover::switchover(options).await?,
+        BenchCommand::Daemon(options) => daemon::daemon(options).await?,
         BenchCommand::Dump(options) => dump_load_check::dump(options).await?,
         BenchCommand::Check(options) => dump_load_check::check(options).await?,
         BenchCommand::Load(options) => dump_load_check::load(options).await?,
