@@ -17,6 +17,7 @@ mod setting_names;
 mod settings_in_force;
 mod spelling_suggestion;
 mod toml_parser;
+mod traces;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tailwater_object_storage::archive::ArchiveAddress;
+use tailwater_wire::url_login::has_login;
 
 pub use backup_and_drift_check::{BackupConfig, DriftCheckConfig};
 pub use binlog_server::{OneOrMany, ServeConfig, ServeTlsConfig, UserConfig};
@@ -31,12 +33,13 @@ pub use channel::ChannelConfig;
 pub use cluster_server::MemberConfig;
 pub use default_config::DEFAULT_CONFIG;
 pub use http::{AnonymousRequests, HttpConfig, HttpRole, HttpTokenConfig};
-pub use manager::{HookConfig, LeaseConfig, ManagerConfig};
+pub use manager::{HookConfig, LeaseConfig, ManagerConfig, ServiceUrl};
 pub use overrides::{Overrides, SettingOrigin};
 pub use relay::RelayConfig;
 pub use server_connection::{ServerAddress, TlsConfig};
 pub use settings_in_force::{LoadedConfig, SectionInForce, SettingChange, SettingInForce, settings_in_force};
 pub use toml_parser::parse_toml;
+pub use traces::TracesConfig;
 
 /// A checked configuration file.
 #[derive(Debug, Clone, Deserialize)]
@@ -66,6 +69,8 @@ pub struct Config {
     /// What the daemon logs.
     #[serde(default)]
     pub messages: MessagesConfig,
+    /// Where traces go; no traces if absent.
+    pub traces: Option<TracesConfig>,
     /// The folders of dumps whose age is monitored.
     #[serde(default, rename = "backup")]
     pub backups: Vec<BackupConfig>,
@@ -82,12 +87,30 @@ pub struct MessagesConfig {
     /// `TAILWATER_LOG` takes precedence.
     #[serde(default = "default_level")]
     pub level: String,
+    /// The form of the messages, and where they go.
+    #[serde(default)]
+    pub format: MessageFormat,
 }
 
 impl Default for MessagesConfig {
     fn default() -> Self {
-        Self { level: default_level() }
+        Self { level: default_level(), format: MessageFormat::default() }
     }
+}
+
+/// `messages.format`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MessageFormat {
+    /// To the journal if standard error is connected to it; otherwise text on a terminal, else JSON.
+    #[default]
+    Auto,
+    /// Lines of text, to standard error.
+    Text,
+    /// One JSON object in each line, to standard error.
+    Json,
+    /// Entries with fields, to the journal of systemd.
+    Journal,
 }
 
 fn default_level() -> String {
@@ -395,6 +418,7 @@ impl Config {
         let ids: Vec<_> = self.sources.iter().map(|source| (&source.name, source.server_id)).collect();
         relay::check(&self.relays, &ids)?;
         self.http.as_ref().map_or(Ok(()), HttpConfig::check)?;
+        self.traces.as_ref().map_or(Ok(()), TracesConfig::check)?;
         backup_and_drift_check::check(&self.backups, &self.drift_checks)?;
         self.log.check()
     }
@@ -458,6 +482,13 @@ impl LogConfig {
         if let Some((key, _)) = details.iter().find(|(_, given)| *given && self.archive.is_none()) {
             return Err(format!("log.{key} is given without log.archive"));
         }
+        for (key, url) in [("archive", &self.archive), ("archive_endpoint", &self.archive_endpoint)] {
+            if url.as_ref().is_some_and(|url| has_login(url)) {
+                return Err(format!(
+                    "log.{key} must not contain a login; give it in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+                ));
+            }
+        }
         if self.preallocate_bytes < 64 << 10 {
             return Err("log.preallocate_bytes must be at least 65536".into());
         }
@@ -475,8 +506,26 @@ pub const DAEMON_LOCK: &str = "daemon.lock";
 /// The name of the file in the log's folder that lists the jobs.
 pub const JOBS_FILE: &str = "jobs.json";
 
+/// The name of the file in the log's folder with the figures for charts.
+pub const HISTORY_FILE: &str = "history.ring";
+
+/// The name of the audit log in the log's folder.
+pub const AUDIT_FILE: &str = "audit.log";
+
+/// The name of the earlier part of the audit log.
+pub const EARLIER_AUDIT_FILE: &str = "audit.log.1";
+
 /// Names of the daemon's files in the log's folder. No source may have one of these names.
-const OWN_NAMES: [&str; 5] = [CONTROL_SOCKET, DAEMON_LOCK, JOBS_FILE, "manager", "rejoin"];
+const OWN_NAMES: [&str; 8] = [
+    CONTROL_SOCKET,
+    DAEMON_LOCK,
+    JOBS_FILE,
+    HISTORY_FILE,
+    AUDIT_FILE,
+    EARLIER_AUDIT_FILE,
+    "manager",
+    "rejoin",
+];
 
 /// Returns what kind of file Tailwater itself keeps under this name in the log's folder, if any. A source
 /// cannot have such a name.

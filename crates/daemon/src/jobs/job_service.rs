@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tailwater_apply::span_record;
 use tailwater_config::JOBS_FILE;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -13,16 +14,20 @@ use tracing::{info, warn};
 
 use super::daemon_job::DaemonJob;
 use super::job_registry::{JobError, JobRegistry, JobTime, NewJob};
-use super::{job_file, process_check};
+use super::{job_file, job_span, process_check};
 use crate::api::daemon_requests::{CommandError, CommandErrorKind};
 use crate::api::jobs::{
     Job, JobAnswer, JobCaller, JobDetails, JobEnd, JobKind, JobOrigin, JobRegistration, JobReport,
     JobRequest, RegisteredJob,
 };
 use crate::control_api::ChangeCounter;
+use crate::file_faults::{DaemonFile, FileFaults};
 
 /// Interval of the search for lost jobs.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Interval of the attempts to store the list after a failure.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How long a change waits until it is stored. A disk that hangs delays a command for at most this time.
 const STORE_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -60,9 +65,9 @@ impl Default for JobServiceState {
 }
 
 impl JobService {
-    /// Continues with the jobs whose list is in the log's folder. Each change is counted in `changes`. Must
-    /// be called within a tokio runtime.
-    pub fn open(directory: &Path, changes: ChangeCounter) -> Self {
+    /// Continues with the jobs whose list is in the log's folder. Each change is counted in `changes`, and
+    /// `faults` shows whether the list can be stored. Must be called within a tokio runtime.
+    pub fn open(directory: &Path, changes: ChangeCounter, faults: FileFaults) -> Self {
         let path = directory.join(JOBS_FILE);
         let state = JobServiceState { changes, has_file: true, ..JobServiceState::default() };
         match job_file::read(&path) {
@@ -77,7 +82,7 @@ impl JobService {
         }
         let state = Arc::new(state);
         tokio::spawn(find_lost(Arc::downgrade(&state)));
-        tokio::spawn(store(Arc::downgrade(&state), state.to_store.subscribe(), path));
+        tokio::spawn(store(Arc::downgrade(&state), state.to_store.subscribe(), path, faults));
         Self(state)
     }
 
@@ -168,6 +173,7 @@ impl JobService {
         let details = self.0.registry.lock().end(id, end, self.0.now())?;
         self.0.tokens.lock().remove(&id);
         let job = &details.job;
+        span_record::export(|| job_span::of(job));
         info!(job = id, "the {} has ended: {}: {}", job.kind.name(), job.state.name(), job.subject);
         self.0.changed(true);
         Ok(details)
@@ -240,22 +246,27 @@ async fn find_lost(service: Weak<JobServiceState>) {
 }
 
 /// Stores the list after each change, until the service is dropped. Changes in the meantime are stored
-/// together.
-async fn store(service: Weak<JobServiceState>, mut to_store: watch::Receiver<u64>, path: PathBuf) {
-    let mut has_failed = false;
-    while to_store.changed().await.is_ok() {
+/// together. After a failure, the list is stored as soon as that is possible.
+async fn store(
+    service: Weak<JobServiceState>,
+    mut to_store: watch::Receiver<u64>,
+    path: PathBuf,
+    faults: FileFaults,
+) {
+    let mut must_retry = false;
+    loop {
+        let retry_after = if must_retry { RETRY_INTERVAL } else { Duration::MAX };
+        // An error means that the service is dropped.
+        if let Ok(Err(_)) = tokio::time::timeout(retry_after, to_store.changed()).await {
+            return;
+        }
         let number = *to_store.borrow_and_update();
         let Some(jobs) = service.upgrade().map(|service| service.registry.lock().stored()) else { return };
         let file = path.clone();
         let written = tokio::task::spawn_blocking(move || job_file::write(&file, &jobs)).await;
-        match written {
-            Ok(Ok(())) => has_failed = false,
-            Ok(Err(error)) if !has_failed => {
-                has_failed = true;
-                warn!("the list of jobs {} cannot be written: {error}", path.display());
-            }
-            _ => {}
-        }
+        let written = written.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        faults.record(DaemonFile::Jobs, &written);
+        must_retry = written.is_err();
         // The change counts as stored even after a failure, because jobs must run while the disk is full.
         let Some(service) = service.upgrade() else { return };
         service.stored.send_replace(number);

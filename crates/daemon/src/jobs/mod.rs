@@ -12,6 +12,7 @@ mod job_file;
 mod job_registry;
 pub mod job_results;
 pub mod job_service;
+mod job_span;
 pub mod job_text;
 mod process_check;
 

@@ -14,7 +14,8 @@
 //! - [`automatic_rejoin`]: rejoins former primaries without an operator. [`former_primary_rejoin`]: makes a
 //!   former primary a replica again. `rejoin_jobs`: lists automatic rejoins as jobs.
 //! - [`watch_checkpoint_file`]: a file with what a manager process knows, for the next manager process.
-//! - [`etcd_audit_records`]: audit records in etcd, for all managers.
+//! - [`etcd_audit_records`]: audit records in etcd, for all managers. `run_span`: an audit record as a span,
+//!   for traces.
 
 pub mod automatic_rejoin;
 pub mod client_requests;
@@ -31,4 +32,5 @@ mod rejoin_jobs;
 pub mod relay_probes;
 pub mod remote_relay_acker;
 pub mod run_id;
+mod run_span;
 pub mod watch_checkpoint_file;

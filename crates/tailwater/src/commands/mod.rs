@@ -11,6 +11,7 @@ pub mod config;
 mod config_check_text;
 mod copy;
 mod copy_binary;
+mod daemon_messages;
 #[cfg(feature = "lab")]
 mod demo_sandbox_bench_trial;
 mod dump;
@@ -47,6 +48,8 @@ mod throttle_options;
 mod top;
 pub(crate) mod topology;
 mod topology_text;
+#[cfg(feature = "otel")]
+mod trace_export;
 
 use std::io::{IsTerminal, Write};
 
