@@ -30,6 +30,9 @@ const NAME_BYTES_MAX: usize = HEADER_BYTES - 6;
 /// How many series the file has at most, which bounds it to 65 MB.
 const SERIES_MAX: usize = 1_000;
 
+/// How often a series without points in the last day is searched, in seconds.
+const UNUSED_SEARCH_SECONDS: u64 = 600;
+
 const PERIODS: [HistoryPeriod; 2] = [HistoryPeriod::Hour, HistoryPeriod::Day];
 
 /// The number of slots of a ring.
@@ -49,6 +52,8 @@ pub struct RingFile {
     /// Numbers of the blocks whose name cannot be read. New series get these blocks first.
     free: Vec<u64>,
     blocks_total: u64,
+    /// Until then no series is unused, in seconds since 1970. Searching one reads the whole file.
+    none_unused_until: u64,
 }
 
 impl RingFile {
@@ -77,7 +82,7 @@ impl RingFile {
                 _ => free.push(block),
             }
         }
-        Ok(Self { file, blocks, free, blocks_total })
+        Ok(Self { file, blocks, free, blocks_total, none_unused_until: 0 })
     }
 
     /// Stores a point in the ring of the hour. Stores the aggregate of all points of the same minute in the
@@ -95,7 +100,9 @@ impl RingFile {
         self.write_slot(block, HistoryPeriod::Hour, point)?;
         let step = HistoryPeriod::Day.step_seconds();
         let minute = point.at_seconds / step * step;
-        let all = self.ring(block, HistoryPeriod::Hour)?;
+        // The slots of a minute are next to each other.
+        let per_minute = step / HistoryPeriod::Hour.step_seconds();
+        let all = self.slots(block, HistoryPeriod::Hour, slot_of(HistoryPeriod::Hour, minute), per_minute)?;
         let same: Vec<_> = all.into_iter().filter(|one| one.at_seconds / step * step == minute).collect();
         let of_minute = HistoryPoint { at_seconds: minute, values: aggregate(&same) };
         self.write_slot(block, HistoryPeriod::Day, of_minute)
@@ -144,32 +151,57 @@ impl RingFile {
             },
         };
         // The name is written last, so that a block that was only partly emptied has no name.
-        self.file.write_all_at(&vec![0; BLOCK_BYTES as usize], block_start(block))?;
-        self.file.write_all_at(&encoded_name(series), block_start(block))?;
+        let emptied = self.file.write_all_at(&vec![0; BLOCK_BYTES as usize], block_start(block));
+        let named = emptied.and_then(|()| self.file.write_all_at(&encoded_name(series), block_start(block)));
+        if let Err(error) = named {
+            // The disk may be full. The block is used when there is space again.
+            self.free.extend(Some(block).filter(|block| *block < self.blocks_total));
+            return Err(error);
+        }
         self.blocks_total = self.blocks_total.max(block + 1);
         self.blocks.insert(series.to_owned(), block);
         Ok(Some(block))
     }
 
-    fn unused_series(&self, now_seconds: u64) -> io::Result<Option<String>> {
+    fn unused_series(&mut self, now_seconds: u64) -> io::Result<Option<String>> {
+        if now_seconds < self.none_unused_until {
+            return Ok(None);
+        }
         for series in self.blocks.keys() {
             if self.points(series, HistoryPeriod::Day, now_seconds)?.is_empty() {
                 return Ok(Some(series.clone()));
             }
         }
+        self.none_unused_until = now_seconds + UNUSED_SEARCH_SECONDS;
         Ok(None)
     }
 
     fn write_slot(&self, block: u64, period: HistoryPeriod, point: HistoryPoint) -> io::Result<()> {
-        let slot = point.at_seconds / period.step_seconds() % slots(period);
+        let slot = slot_of(period, point.at_seconds);
         self.file.write_all_at(&encoded_slot(point), ring_start(block, period) + slot * SLOT_BYTES as u64)
     }
 
     fn ring(&self, block: u64, period: HistoryPeriod) -> io::Result<Vec<HistoryPoint>> {
-        let mut bytes = vec![0; slots(period) as usize * SLOT_BYTES];
-        read_up_to(&self.file, &mut bytes, ring_start(block, period))?;
+        self.slots(block, period, 0, slots(period))
+    }
+
+    /// The points in `count` slots from the slot `first` on.
+    fn slots(
+        &self,
+        block: u64,
+        period: HistoryPeriod,
+        first: u64,
+        count: u64,
+    ) -> io::Result<Vec<HistoryPoint>> {
+        let mut bytes = vec![0; count as usize * SLOT_BYTES];
+        read_up_to(&self.file, &mut bytes, ring_start(block, period) + first * SLOT_BYTES as u64)?;
         Ok(bytes.chunks_exact(SLOT_BYTES).filter_map(decoded_slot).collect())
     }
+}
+
+/// The slot of a time in the ring of a period.
+fn slot_of(period: HistoryPeriod, at_seconds: u64) -> u64 {
+    at_seconds / period.step_seconds() % slots(period)
 }
 
 fn block_start(block: u64) -> u64 {
@@ -314,6 +346,11 @@ mod tests {
         file.record("channel/late", point(NOW + 10, 1.0), mean)?;
         assert_eq!(file.series().count(), SERIES_MAX, "a full file accepted another series");
         assert!(file.points("channel/late", HistoryPeriod::Hour, NOW + 10)?.is_empty());
+        // All series are searched for an unused one only now and then.
+        let last = NOW + HistoryPeriod::Day.seconds();
+        file.record("channel/late", point(last - 1, 1.0), mean)?;
+        file.record("channel/late", point(last + 60, 1.0), mean)?;
+        assert!(file.points("channel/late", HistoryPeriod::Hour, last + 60)?.is_empty());
         file.record("channel/late", point(NOW + 90_000, 1.0), mean)?;
         assert_eq!(
             file.series().count(),
