@@ -42,6 +42,8 @@ struct DaemonPlan {
     requests: usize,
     page_loads: usize,
     idle: Duration,
+    /// How many clusters of real servers the sources of the large installation share.
+    clusters: usize,
     /// How many servers the watched sources have.
     primaries: usize,
 }
@@ -52,11 +54,18 @@ struct DaemonPlan {
 /// If a server or the daemon cannot be started, or an answer is wrong.
 pub async fn daemon(options: &DaemonBench) -> anyhow::Result<BenchReport> {
     let plan = match options.quick {
-        true => DaemonPlan { requests: 20, page_loads: 3, idle: Duration::from_secs(5), primaries: 2 },
+        true => DaemonPlan {
+            requests: 20,
+            page_loads: 3,
+            idle: Duration::from_secs(5),
+            clusters: 2,
+            primaries: 2,
+        },
         false => DaemonPlan {
             requests: 200,
             page_loads: 20,
             idle: Duration::from_secs(60),
+            clusters: 5,
             primaries: options.servers.map_or(WATCHED, usize::from).min(WATCHED),
         },
     };
@@ -78,8 +87,9 @@ pub async fn daemon(options: &DaemonBench) -> anyhow::Result<BenchReport> {
         notes: vec![
             TARGETS.to_owned(),
             format!(
-                "answers: {SOURCES} sources are captured from one primary with {REPLICAS} replicas; each source has \
+                "answers: {SOURCES} sources are captured from {} primaries with {REPLICAS} replicas each; each source has \
                  its own log, and its own probes of these servers, so the daemon's state is that of {} servers",
+                plan.clusters,
                 SOURCES * (REPLICAS + 1)
             ),
             "each request is a connection of its own over loopback, with a token; the time is that until the last byte"
@@ -94,12 +104,13 @@ async fn large_installation(
     kind: ServerKind,
     rows: &mut Vec<Measurement>,
 ) -> anyhow::Result<()> {
-    let (primary, replicas) = cluster(kind).await?;
-    let sources = (1..=SOURCES).map(|number| SourceSpec {
-        name: format!("s{number}"),
-        primary: &primary,
-        replicas: &replicas,
-    });
+    let mut clusters = Vec::new();
+    for _ in 0..plan.clusters {
+        clusters.push(cluster(kind).await?);
+    }
+    let sources = (1..=SOURCES)
+        .zip(clusters.iter().cycle())
+        .map(|(number, (primary, replicas))| SourceSpec { name: format!("s{number}"), primary, replicas });
     let sources: Vec<_> = sources.collect();
     let daemon = MeasuredDaemon::start(&sources, false, "\n[manager]\n").await?;
     daemon.wait_captured(SOURCES).await?;
