@@ -20,6 +20,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         &["tailwater-files", "tailwater-wire", "tailwater-session", "tailwater-log", "tailwater-apply"],
     ),
     ("tailwater-sandbox", &["tailwater-wire", "tailwater-session"]),
+    ("tailwater-lossy-disk", &[]),
     ("tailwater-tables", &["tailwater-files", "tailwater-wire", "tailwater-session"]),
     ("tailwater-dump", &["tailwater-files", "tailwater-wire", "tailwater-session", "tailwater-tables"]),
     ("tailwater-check", &["tailwater-files", "tailwater-wire", "tailwater-session", "tailwater-tables"]),
