@@ -11,7 +11,7 @@ use tailwater_wire::gtid::GtidSet;
 use crate::binlog_generator::{Source, Transaction, header};
 use crate::log_position::{LogPosition, SourceIdentity};
 use crate::storage::Directory;
-use crate::storage::simulated_disk::{DiskFailure, DiskFaults, SimulatedDirectory, SplitMix};
+use crate::storage::simulated_disk::{DiskFailure, DiskFaults, SimulatedDirectory, SplitMix, TestDirectory};
 use crate::{
     LogDir, LogError, LogHandle, LogOptions, LogReader, LogState, LogWriter, RecoveryReport, Retention,
     RetentionPin,
@@ -32,12 +32,13 @@ fn identity(flavour: Flavour) -> SourceIdentity {
     SourceIdentity { flavour, server_uuid: None, server_id: 1, server_version: "test".into() }
 }
 
-fn open(disk: &SimulatedDirectory) -> Result<LogWriter, LogError> {
+pub(crate) fn open<D: TestDirectory>(disk: &D) -> Result<LogWriter, LogError> {
     LogWriter::open_on(Arc::new(disk.clone()), options())
 }
 
 /// A source, the log that captures its binlog, and what the test has recorded about both.
-struct World {
+#[derive(Debug, Clone)]
+pub(crate) struct World {
     random: SplitMix,
     source: Source,
     checksum: ChecksumAlgorithm,
@@ -62,7 +63,7 @@ enum Ended {
 }
 
 impl World {
-    fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut random = SplitMix(seed);
         let flavour = if random.one_in(2) { Flavour::MySql } else { Flavour::MariaDb };
         let mut source = Source::new(flavour);
@@ -81,6 +82,20 @@ impl World {
             durable: 0,
             received: 0,
         }
+    }
+
+    pub(crate) fn random_below(&mut self, bound: u64) -> u64 {
+        self.random.below(bound)
+    }
+
+    /// Returns the number of transactions that the log has reported as durable.
+    pub(crate) fn durable(&self) -> usize {
+        self.durable
+    }
+
+    /// Returns the same history at an earlier power cut, when the log had reported `durable` transactions.
+    pub(crate) fn after_power_cut(&self, durable: usize) -> Self {
+        Self { durable, received: 0, ..self.clone() }
     }
 
     fn append(&mut self, writer: &mut LogWriter, event: &[u8]) -> Result<(), LogError> {
@@ -108,7 +123,7 @@ impl World {
     }
 
     /// Executes one operation.
-    fn step(&mut self, writer: &mut LogWriter) -> Result<(), LogError> {
+    pub(crate) fn step(&mut self, writer: &mut LogWriter) -> Result<(), LogError> {
         if writer.source_tail().is_none() || self.source.file_number == 0 {
             return self.begin_file(writer);
         }
@@ -208,7 +223,7 @@ impl World {
     }
 
     /// Checks the invariants after a crash. Then the source continues from the end of the log.
-    fn check_after_crash(&mut self, disk: &SimulatedDirectory) -> LogWriter {
+    pub(crate) fn check_after_crash<D: TestDirectory>(&mut self, disk: &D) -> LogWriter {
         let writer = open(disk)
             .unwrap_or_else(|error| panic!("opening the log failed with {}: {error}", error.code()));
         let first = disk_state(disk);
@@ -239,7 +254,7 @@ impl World {
 
     /// Checks that everything in the log is complete and equal to what the source wrote. Returns the number
     /// of transactions.
-    fn check_contents(&self, disk: &SimulatedDirectory, writer: &LogWriter) -> usize {
+    fn check_contents<D: TestDirectory>(&self, disk: &D, writer: &LogWriter) -> usize {
         let log = LogDir::open_on(Arc::new(disk.clone())).unwrap();
         let mut reader = log.reader(LogPosition::ZERO).unwrap();
         // Transactions in purged segments count as found.
@@ -376,13 +391,13 @@ impl RunningAhead {
     }
 }
 
-fn disk_state(disk: &SimulatedDirectory) -> BTreeMap<String, Vec<u8>> {
+fn disk_state<D: TestDirectory>(disk: &D) -> BTreeMap<String, Vec<u8>> {
     let names = disk.list().unwrap();
     names.into_iter().map(|name| (name.clone(), disk.contents(&name).unwrap())).collect()
 }
 
 /// Runs `check` for many seeds. Reports the seed with which it fails.
-fn for_seeds(count: u64, check: impl Fn(u64) + std::panic::RefUnwindSafe) {
+pub(crate) fn for_seeds(count: u64, check: impl Fn(u64) + std::panic::RefUnwindSafe) {
     let count = std::env::var("TAILWATER_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(count);
     let first = std::env::var("TAILWATER_SEED").ok().and_then(|text| text.parse::<u64>().ok());
     let seeds = match first {

@@ -54,6 +54,8 @@ mod torn_write;
 mod binlog_generator;
 #[cfg(test)]
 mod crash_simulation;
+#[cfg(test)]
+mod power_cut_points;
 
 pub use archive::{Archive, ArchiveStore};
 pub use atomic_json_file::AtomicJsonFile;

@@ -149,7 +149,7 @@ impl PersistentReaders {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::simulated_disk::SimulatedDirectory;
+    use crate::storage::simulated_disk::{SimulatedDirectory, TestDirectory};
 
     #[test]
     fn readers_round_trip_and_damage_is_reported() {

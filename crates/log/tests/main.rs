@@ -12,6 +12,7 @@ mod full_disk;
 mod fuzz_corpus_replay;
 mod log_reader;
 mod log_verification;
+mod power_cuts;
 mod real_binlog_files;
 mod segment_archive;
 mod segment_purge;

@@ -3,6 +3,8 @@
 
 mod file_system;
 #[cfg(test)]
+pub(crate) mod power_cut_disk;
+#[cfg(test)]
 pub(crate) mod simulated_disk;
 
 use std::any::Any;

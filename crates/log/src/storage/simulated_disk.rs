@@ -81,6 +81,19 @@ struct FileContents {
     given_up: BTreeMap<usize, Vec<u8>>,
 }
 
+/// A directory of a disk that tests can look into.
+pub(crate) trait TestDirectory: Directory + Clone + 'static {
+    /// Returns the content of a file.
+    fn contents(&self, name: &str) -> Option<Vec<u8>>;
+}
+
+impl TestDirectory for SimulatedDirectory {
+    fn contents(&self, name: &str) -> Option<Vec<u8>> {
+        let state = self.state.lock();
+        state.names.get(name).map(|file| state.files[*file].bytes.clone())
+    }
+}
+
 /// A directory on the simulated disk.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SimulatedDirectory {
@@ -125,12 +138,6 @@ impl SimulatedDirectory {
         };
         let files = state.files.iter().map(|file| file.after_power_cut(random)).collect();
         Self { state: Arc::new(Mutex::new(DiskState { names, files, ..DiskState::default() })) }
-    }
-
-    /// Returns the content of a file.
-    pub(crate) fn contents(&self, name: &str) -> Option<Vec<u8>> {
-        let state = self.state.lock();
-        state.names.get(name).map(|file| state.files[*file].bytes.clone())
     }
 
     /// Replaces the content of a file durably, as bit rot or an operator would do.

@@ -23,7 +23,7 @@ impl Transaction {
 }
 
 /// A synthetic source.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Source {
     pub flavour: Flavour,
     pub file_number: u32,
