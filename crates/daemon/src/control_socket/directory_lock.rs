@@ -25,7 +25,7 @@ impl DirectoryLock {
     /// folder or the file cannot be created.
     pub fn take(directory: &Path) -> Result<Self, ControlError> {
         let failed = |source| ControlError::Directory { directory: directory.into(), source };
-        DirBuilder::new().recursive(true).mode(0o750).create(directory).map_err(failed)?;
+        create_durably(directory).map_err(failed)?;
         // A symbolic link is not followed, because it could lead to a file of another program.
         let path = directory.join(DAEMON_LOCK);
         let mut file =
@@ -49,6 +49,31 @@ impl DirectoryLock {
         file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(failed)?;
         Ok(Self { _file: file })
     }
+}
+
+/// Creates the folder and its missing parents, and makes their names durable. Otherwise a power cut could take
+/// away a new folder with a log whose files are durable.
+fn create_durably(directory: &Path) -> io::Result<()> {
+    let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+    let missing: Vec<&Path> = directory.ancestors().take_while(is_missing).collect();
+    DirBuilder::new().recursive(true).mode(0o750).create(directory)?;
+    for created in &missing {
+        sync_folder(parent(created))?;
+    }
+    if missing.is_empty() {
+        // An earlier run may have been killed before it synced the parent. Only the owner of the folder can
+        // read some parents.
+        let _ = sync_folder(parent(directory));
+    }
+    sync_folder(directory)
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
 }
 
 #[cfg(test)]
