@@ -10,6 +10,7 @@ use rustix::process::Signal;
 
 use crate::cache_folder::Cache;
 use crate::child_process_lifetime::{self, Lifetime, ProcessLimits};
+use crate::data_directory_template;
 use crate::error::{FileContext, SandboxError};
 use crate::free_port::ReservedPort;
 use crate::install::Install;
@@ -36,6 +37,8 @@ pub struct ServerSpec {
     /// An existing data directory, which is not removed. `None`: a new data directory, which is removed with
     /// the server.
     pub data: Option<PathBuf>,
+    /// Whether a new data directory is created at the path `data`.
+    pub creates_data: bool,
     /// TCP port; `None`: a free port. The port stays the same when the server restarts.
     pub port: Option<u16>,
     /// Maximum size of a file of the server in KiB. Larger writes fail as on a full disk.
@@ -52,6 +55,7 @@ impl ServerSpec {
             name: kind.name().to_owned(),
             options: Vec::new(),
             data: None,
+            creates_data: false,
             port: None,
             file_kib_max: None,
             environment: Vec::new(),
@@ -79,6 +83,13 @@ impl ServerSpec {
     /// Uses an existing data directory, which is not removed with the server.
     pub fn data(mut self, data: impl Into<PathBuf>) -> Self {
         self.data = Some(data.into());
+        self
+    }
+
+    /// Creates a new data directory at this path, which must not exist. It is not removed with the server.
+    pub fn new_data(mut self, data: impl Into<PathBuf>) -> Self {
+        self.data = Some(data.into());
+        self.creates_data = true;
         self
     }
 
@@ -144,12 +155,15 @@ impl Server {
         install: Install,
         spec: ServerSpec,
     ) -> Result<Self, SandboxError> {
-        let given = spec.data.clone();
+        let (given, creates_data) = (spec.data.clone(), spec.creates_data);
         let environment = spec.environment.clone();
         let (folder, layout) = {
             let cache = cache.clone();
             blocking(move || {
                 let folder = InstanceFolder::create(&cache)?;
+                if let Some(data) = given.as_ref().filter(|_| creates_data) {
+                    data_directory_template::copy_to(&install, &cache, data)?;
+                }
                 let mut layout = Layout::prepare(install, &cache, folder.path(), given.as_deref())?;
                 layout.environment = environment;
                 Ok((folder, layout))

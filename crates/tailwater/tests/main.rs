@@ -17,6 +17,7 @@ mod notify_socket;
 mod openmetrics_parser;
 mod package;
 mod page;
+mod power_cuts;
 mod shell_session;
 mod tables;
 mod test_s3_server;

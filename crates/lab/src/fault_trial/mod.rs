@@ -96,7 +96,22 @@ impl Trial {
     /// # Errors
     /// If the server cannot be started or prepared.
     pub async fn start(spec: TrialSpec) -> anyhow::Result<Self> {
-        let server = ServerSpec::new(spec.kind)
+        let server = ServerSpec::new(spec.kind);
+        Self::start_with(spec, server).await
+    }
+
+    /// Does the same as [`Trial::start`], with a new data directory of the primary at the path `data`, for
+    /// example on a disk with faults.
+    ///
+    /// # Errors
+    /// The same as for [`Trial::start`].
+    pub async fn start_with_data(spec: TrialSpec, data: &Path) -> anyhow::Result<Self> {
+        let server = ServerSpec::new(spec.kind).new_data(data);
+        Self::start_with(spec, server).await
+    }
+
+    async fn start_with(spec: TrialSpec, server: ServerSpec) -> anyhow::Result<Self> {
+        let server = server
             .name("primary")
             .options(primary_options(spec.kind))
             .options(spec.durability.options())
