@@ -153,7 +153,8 @@ impl PersistedOrders {
     /// new orders.
     pub(crate) fn write(&self, directory: &Path) -> Result<(), LogError> {
         let Self { token, stopped, follows, followed_in, run } = self.clone();
-        let document = AckerFile { format_version: FORMAT_VERSION, token, stopped, follows, followed_in, run };
+        let document =
+            AckerFile { format_version: FORMAT_VERSION, token, stopped, follows, followed_in, run };
         // Serializing strings and integers cannot fail.
         file_in(directory).replace(&serde_json::to_string(&document).unwrap_or_default())
     }

@@ -120,7 +120,8 @@ fn names(audit: &Audit, servers: &[NamedServer]) -> [String; 3] {
 
 #[test]
 fn records_are_read_with_the_names_of_another_configuration() {
-    let note = AuditEvent::ActionOrdered { number: 1, what: RunAction::MakeWritable { server: "b".to_owned() } };
+    let note =
+        AuditEvent::ActionOrdered { number: 1, what: RunAction::MakeWritable { server: "b".to_owned() } };
     let record = Audit {
         servers: vec![named("a", "10.0.0.1:3306", Some(1)), named("b", "10.0.0.2:3306", Some(2))],
         steps: vec![AuditEntry { at_ms: 1, phase: RunPhase::MakeWritable, note }],

@@ -157,7 +157,10 @@ const CASES: &[Case] = &[
             ("tailwater_manager_failover_unacknowledged{cluster=\"c\"}", "0", "1"),
         ],
     ),
-    case("TailwaterAuditRecordsNotStorable", &[("tailwater_manager_audit_records_storable{cluster=\"c\"}", "1", "0")]),
+    case(
+        "TailwaterAuditRecordsNotStorable",
+        &[("tailwater_manager_audit_records_storable{cluster=\"c\"}", "1", "0")],
+    ),
     case("TailwaterRelayRefusesManager", &[("tailwater_manager_relays_refusing{cluster=\"c\"}", "0", "1")]),
     case(
         "TailwaterRelayDown",

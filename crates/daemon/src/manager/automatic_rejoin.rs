@@ -330,7 +330,10 @@ mod tests {
         replace(7, "db3", Some("db1"))?;
         replace(6, "db1", None)?;
         let expected = ["db2", "db3"].map(str::to_owned);
-        assert_eq!(recently_replaced(&records, now, |id| records.load(id).ok().flatten()), BTreeSet::from(expected));
+        assert_eq!(
+            recently_replaced(&records, now, |id| records.load(id).ok().flatten()),
+            BTreeSet::from(expected)
+        );
         Ok(())
     }
 

@@ -415,7 +415,12 @@ mod tests {
     #[test]
     fn the_value_in_etcd_is_bounded() {
         // Sets of GTIDs may be long: these changes have about 100 KiB each.
-        let missing = PossibleLoss { after: Some("x".repeat(100 << 10)), known: None, held_by: Vec::new(), grows: true };
+        let missing = PossibleLoss {
+            after: Some("x".repeat(100 << 10)),
+            known: None,
+            held_by: Vec::new(),
+            grows: true,
+        };
         let change = |at: usize| Audit {
             possible_loss: Some(missing.clone()),
             ..promoted(held(&format!("a{at:02}"), 1), "db2")
@@ -429,7 +434,8 @@ mod tests {
         assert_eq!(understood(Some(&bytes)).unwrap().records, shared.records);
 
         let long = PossibleLoss { after: Some("x".repeat(VALUE_BYTES_MAX)), ..missing };
-        let error = bounded(Shared { term: 2, records: vec![Audit { possible_loss: Some(long), ..fenced("c", 2) }] });
+        let error =
+            bounded(Shared { term: 2, records: vec![Audit { possible_loss: Some(long), ..fenced("c", 2) }] });
         let error = error.map(drop).unwrap_err().to_string();
         assert!(error.contains("can be stored in etcd"), "another error was expected: {error}");
     }

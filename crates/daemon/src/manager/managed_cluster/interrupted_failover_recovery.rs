@@ -127,7 +127,10 @@ impl Leftovers {
 /// Searches for an interrupted failover or switchover: once in each lease term, and again after a failover or
 /// switchover of this manager was interrupted. Before that it reads the audit records of other managers,
 /// because this manager must undo or finish their interrupted failovers and switchovers.
-pub(super) async fn look<H: ActionExecutor + 'static>(cluster: &ManagedCluster<H>, leftovers: &mut Leftovers) {
+pub(super) async fn look<H: ActionExecutor + 'static>(
+    cluster: &ManagedCluster<H>,
+    leftovers: &mut Leftovers,
+) {
     let parts = &cluster.parts;
     let Ok(term) = parts.lease.check() else { return };
     let was_cut_off = cluster.was_cut_off.swap(false, Ordering::Relaxed);
