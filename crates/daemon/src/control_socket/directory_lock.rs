@@ -51,8 +51,8 @@ impl DirectoryLock {
     }
 }
 
-/// Creates the folder and its missing parents, and makes their names durable. Otherwise a power cut could take
-/// away a new folder with a log whose files are durable.
+/// Creates the folder and its missing parents, and makes their names durable. Otherwise a power cut could
+/// take away a new folder with a log whose files are durable.
 fn create_durably(directory: &Path) -> io::Result<()> {
     let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
     let missing: Vec<&Path> = directory.ancestors().take_while(is_missing).collect();

@@ -164,7 +164,8 @@ impl VolatileFile {
         found
     }
 
-    /// A file system writes the rest of a file's last sector as zeros before it records that the file was cut.
+    /// A file system writes the rest of a file's last sector as zeros before it records that the file was
+    /// cut.
     fn order_cuts(&self, length_limit: u64, limits: &mut SectorLimits<'_>) {
         let mut length_before = self.durable.length();
         for change in self.unsynced.iter().take_while(|change| change.sequence <= length_limit) {
