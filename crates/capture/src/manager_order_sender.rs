@@ -33,8 +33,8 @@ pub(crate) fn order_channel() -> (mpsc::Sender<OrderRequest>, mpsc::Receiver<Ord
 /// A handle for a manager to a running capture, which is an acker: a replica that sends semi-sync ACKs. Cheap
 /// to clone. After the capture has ended, the handle still works and reports that the capture has ended.
 ///
-/// The capture refuses an order if it has executed one with a higher [`OrderNumber`]. Each method returns in bounded
-/// time. If the future of an order is dropped early, the order may still be executed.
+/// The capture refuses an order if it has executed one with a higher [`OrderNumber`]. Each method returns in
+/// bounded time. If the future of an order is dropped early, the order may still be executed.
 #[derive(Debug, Clone)]
 pub struct CaptureAcker {
     /// The name of the capture's own source. The capture can be ordered to follow it like any other server.

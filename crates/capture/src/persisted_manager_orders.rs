@@ -40,8 +40,8 @@ pub struct OrderNumber {
     /// The lease term of the manager.
     pub token: u64,
     /// Counts the failovers, switchovers and recoveries of that lease term. An order of an earlier one may
-    /// arrive late, when a later one has already begun. `None` for an order of an operator, or of a manager of
-    /// an earlier version: then only the lease term counts.
+    /// arrive late, when a later one has already begun. `None` for an order of an operator, or of a manager
+    /// of an earlier version: then only the lease term counts.
     pub run: Option<u64>,
 }
 

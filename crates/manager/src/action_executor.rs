@@ -48,8 +48,9 @@ pub enum AckerError {
 /// relay refuses an order if it has already seen a higher token.
 pub trait AckerControl: Send + Sync {
     /// Returns a control of the same relay for one failover, switchover or recovery: number `run` of those
-    /// that this manager process began in its lease term. After an order of a later one, the relay refuses the
-    /// orders of this one, which may arrive late. A manager process that starts again gets a later lease term.
+    /// that this manager process began in its lease term. After an order of a later one, the relay refuses
+    /// the orders of this one, which may arrive late. A manager process that starts again gets a later lease
+    /// term.
     fn in_run(&self, run: u64) -> Arc<dyn AckerControl>;
     /// Stops capture and semi-sync ACKs, also after a restart of the relay. Then reports what the log holds.
     fn stop(&self, token: LeaseToken) -> AckerFuture<'_, AckerReport>;

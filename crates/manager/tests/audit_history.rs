@@ -103,8 +103,8 @@ fn named(name: &str, address: &str, server_id: Option<u32>) -> NamedServer {
     NamedServer { name: name.to_owned(), address: address.to_owned(), server_id }
 }
 
-/// Returns the old primary, the server of the first action, and the new primary, as another configuration names
-/// them.
+/// Returns the old primary, the server of the first action, and the new primary, as another configuration
+/// names them.
 fn names(audit: &Audit, servers: &[NamedServer]) -> [String; 3] {
     let audit = with_configured_names(audit.clone(), servers);
     let Some(AuditEvent::ActionOrdered { what: RunAction::MakeWritable { server }, .. }) =

@@ -28,8 +28,8 @@ const CHANGES_MAX: usize = 32;
 /// long.
 const ANSWER_CHARS_MAX: usize = 200;
 
-/// The longest value that this manager writes, in bytes. etcd refuses requests of more than 1.5 MiB by default,
-/// and a request contains the value as base64, which is a third longer.
+/// The longest value that this manager writes, in bytes. etcd refuses requests of more than 1.5 MiB by
+/// default, and a request contains the value as base64, which is a third longer.
 const VALUE_BYTES_MAX: usize = 1 << 20;
 
 /// A value that is longer than this, in bytes, is reported before it reaches [`VALUE_BYTES_MAX`].
@@ -118,8 +118,8 @@ impl SharedAudits {
         )
     }
 
-    /// Stores audit records of this machine in etcd if etcd has none, and returns whether it did so. etcd has no
-    /// records after it was created again or lost its data.
+    /// Stores audit records of this machine in etcd if etcd has none, and returns whether it did so. etcd has
+    /// no records after it was created again or lost its data.
     ///
     /// # Errors
     /// If etcd does not answer, or does not accept the value.
@@ -138,8 +138,8 @@ impl SharedAudits {
         Ok(revision.is_some())
     }
 
-    /// Checks that a failover could store its audit record in etcd now: etcd accepts a write, and the value has
-    /// space for more records. Writes the value unchanged. Returns the problem, if there is one.
+    /// Checks that a failover could store its audit record in etcd now: etcd accepts a write, and the value
+    /// has space for more records. Writes the value unchanged. Returns the problem, if there is one.
     pub async fn problem(&self) -> Option<String> {
         let mut etcd = self.etcd.lock().await;
         let written = async {
@@ -150,7 +150,8 @@ impl SharedAudits {
                 None => serde_json::to_vec(&Shared::default())?,
             };
             let shared = understood(Some(&bytes))?;
-            // The revision changes. A failover that begins now waits for the lock, and need not read the value.
+            // The revision changes. A failover that begins now waits for the lock, and need not read the
+            // value.
             etcd.written = None;
             let revision = etcd.value.replace(stored.revision, &bytes).await?;
             etcd.written = revision.map(|revision| (revision, shared));
@@ -221,9 +222,9 @@ fn with(mut records: Vec<Audit>, audit: &Audit) -> Vec<Audit> {
     records
 }
 
-/// Returns the value with its bytes, at most [`VALUE_BYTES_MAX`] of them. If it is longer, leaves out what other
-/// managers need least: first the texts of results, then the oldest changes of the primary. The records of an
-/// interrupted failover or switchover and of its recoveries are always kept.
+/// Returns the value with its bytes, at most [`VALUE_BYTES_MAX`] of them. If it is longer, leaves out what
+/// other managers need least: first the texts of results, then the oldest changes of the primary. The records
+/// of an interrupted failover or switchover and of its recoveries are always kept.
 ///
 /// # Errors
 /// If these records alone are too long.

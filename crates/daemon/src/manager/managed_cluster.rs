@@ -51,8 +51,8 @@ use tailwater_manager::model::{Audit, NamedServer};
 pub use failover_runs::PreparedRun;
 pub use lease_term_check::TermFloor;
 
-/// Creates the executor for the failover or switchover of the given name and number, from the present state of
-/// a cluster.
+/// Creates the executor for the failover or switchover of the given name and number, from the present state
+/// of a cluster.
 pub type MakeExecutor<H> =
     dyn Fn((&str, u64), &ClusterWiring, &ClusterState) -> anyhow::Result<H> + Send + Sync;
 
@@ -120,8 +120,8 @@ pub struct ManagedCluster<H> {
     records_problem: watch::Sender<Option<String>>,
     /// Counts the changes of the watched primary.
     primary_changes: watch::Sender<u64>,
-    /// Counts the failovers, switchovers and recoveries that may change something. The relays refuse orders of
-    /// an earlier one after orders of a later one.
+    /// Counts the failovers, switchovers and recoveries that may change something. The relays refuse orders
+    /// of an earlier one after orders of a later one.
     runs_begun: watch::Sender<u64>,
 }
 
@@ -209,8 +209,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         &self.parts.records
     }
 
-    /// Returns an audit record with the names that this configuration has for the servers; `None` if there is no
-    /// record with this id.
+    /// Returns an audit record with the names that this configuration has for the servers; `None` if there is
+    /// no record with this id.
     ///
     /// # Errors
     /// If the audit record cannot be read.

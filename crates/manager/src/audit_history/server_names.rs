@@ -1,5 +1,5 @@
-//! Translates the names of servers in an audit record to the names in this manager's configuration. Two managers
-//! may name the same server differently, or an operator may have renamed it since.
+//! Translates the names of servers in an audit record to the names in this manager's configuration. Two
+//! managers may name the same server differently, or an operator may have renamed it since.
 
 use crate::model::{Audit, NamedServer};
 

@@ -87,9 +87,9 @@ impl AuditFolder {
         Ok(names)
     }
 
-    /// Returns the ids of all failovers and switchovers, the newest first: in the order of the lease terms, and
-    /// within a lease term in the order of the ids. The ids alone do not have this order. They begin with the
-    /// time of a manager's clock, and the clocks of two managers may differ.
+    /// Returns the ids of all failovers and switchovers, the newest first: in the order of the lease terms,
+    /// and within a lease term in the order of the ids. The ids alone do not have this order. They begin with
+    /// the time of a manager's clock, and the clocks of two managers may differ.
     ///
     /// A record without a lease term, of a run that was refused before it had one, or a record that cannot be
     /// read, comes directly after the record whose id precedes it.

@@ -307,8 +307,8 @@ async fn run_archives_in_the_background(shell: &Shell, trial: &mut Trial) -> Res
         .exits(0)
         .says(&["segments 4 to 5"]);
     shell.run(&format!("log verify {LOG} --archive kept"))?.exits(0);
-    // `log ls` lists the archived segments 4 and 5 before the local segment 6. Segments 1 to 3 are only in the
-    // archive in S3.
+    // `log ls` lists the archived segments 4 and 5 before the local segment 6. Segments 1 to 3 are only in
+    // the archive in S3.
     let listed =
         shell.run(&format!("log ls {LOG} --archive file://{}/kept --output json", shell.path().display()))?;
     let numbers: Vec<_> = listed.exits(0).json()?.iter().map(|line| line["segment"].as_u64()).collect();

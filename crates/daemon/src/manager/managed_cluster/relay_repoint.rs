@@ -210,7 +210,8 @@ async fn order(
         Ok(_) => return Ok(false),
         Err(failure) => return Err(failure.to_string()),
     }
-    // If a failover or switchover begins meanwhile, the relay refuses this order after the orders of that one.
+    // If a failover or switchover begins meanwhile, the relay refuses this order after the orders of that
+    // one.
     match relay.control.in_run(run).follow(term, &decision.server).await {
         Ok(()) => Ok(true),
         Err(AckerError::Refused(reason) | AckerError::Unknown(reason)) => Err(reason),

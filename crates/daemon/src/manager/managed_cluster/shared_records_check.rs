@@ -1,6 +1,6 @@
-//! Checks at intervals that a failover could store its audit record in etcd. A failover that cannot is refused,
-//! so the problem must be known before the primary fails: etcd may have no space left although it still renews
-//! leases, or the value may be nearly full.
+//! Checks at intervals that a failover could store its audit record in etcd. A failover that cannot is
+//! refused, so the problem must be known before the primary fails: etcd may have no space left although it
+//! still renews leases, or the value may be nearly full.
 
 use std::time::Duration;
 
