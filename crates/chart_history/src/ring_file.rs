@@ -348,7 +348,7 @@ mod tests {
         assert!(file.points("channel/late", HistoryPeriod::Hour, NOW + 10)?.is_empty());
         // All series are searched for an unused one only now and then.
         let last = NOW + HistoryPeriod::Day.seconds();
-        file.record("channel/late", point(last - 1, 1.0), mean)?;
+        file.record("channel/late", point(last - 30, 1.0), mean)?;
         file.record("channel/late", point(last + 60, 1.0), mean)?;
         assert!(file.points("channel/late", HistoryPeriod::Hour, last + 60)?.is_empty());
         file.record("channel/late", point(NOW + 90_000, 1.0), mean)?;
