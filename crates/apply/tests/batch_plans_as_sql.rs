@@ -163,9 +163,11 @@ async fn across(from: ServerKind, to: ServerKind, workload: &str) -> Result<()> 
         let tables = targets(&mut connection, "across_target", 0).await?;
         let changes = row_changes(&source, &file, &schema, &tables, false).await?;
         let plan = plan(&changes, PlanOptions::default())?;
-        execute_sql(&target.connect_options(), &plan)
-            .await
-            .with_context(|| format!("cannot apply rows from {from} to {to} with {image} images"))?;
+        execute_sql(&target.connect_options(), &plan).await.with_context(|| {
+            format!(
+                "cannot apply the row changes of a {from} source to a {to} target, with {image} row images"
+            )
+        })?;
         let (ours, theirs) = (rows_of(&source, &schema).await?, rows_of(&target, "across_target").await?);
         ensure!(
             ours.len() > 8 && ours.len() == theirs.len(),

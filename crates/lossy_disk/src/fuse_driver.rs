@@ -13,7 +13,7 @@ use fuser::{
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, OFlags};
 
-use crate::delayed_replies::DelayedReplies;
+use crate::delayed_work_thread::DelayedReplies;
 use crate::disk_latency::{DiskQueue, DiskSpeed};
 use crate::injected_errors::{DiskOperation, ErrorSchedule};
 use crate::model::{AttributeChange, DiskModel, NewNode, NodeAttributes, NodeType, RenameMode};

@@ -9,7 +9,7 @@ use fuser::{BackgroundSession, Config, MountOption};
 use nix::mount::{MntFlags, umount2};
 use parking_lot::Mutex;
 
-use crate::delayed_replies::DelayedReplies;
+use crate::delayed_work_thread::DelayedReplies;
 use crate::disk_latency::{DiskQueue, DiskSpeed};
 use crate::fuse_driver::{FuseDriver, PoweredDisk};
 use crate::injected_errors::{ErrorSchedule, InjectedError};

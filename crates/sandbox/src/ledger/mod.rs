@@ -1,7 +1,7 @@
 //! The ledger: the outcome of each transaction as the clients know it. Checks compare a log or a server with
 //! it.
 
-mod binlog_comparison;
+mod comparison_with_binlog;
 mod ledger_file;
 mod log_comparison;
 
@@ -13,7 +13,7 @@ use std::path::Path;
 use parking_lot::{Mutex, MutexGuard};
 use tailwater_session::{ConnectOptions, Connection, SessionError};
 
-pub use binlog_comparison::{BinlogCheck, BinlogCheckError};
+pub use comparison_with_binlog::{BinlogCheck, BinlogCheckError};
 use ledger_file::LedgerFile;
 pub use log_comparison::{LedgerCheck, LedgerReport, LoggedTransaction};
 

@@ -54,7 +54,7 @@ pub struct SnapshotOptions {
     pub lock_wait_max: Duration,
     /// The databases and tables to read.
     pub selection: Selection,
-    /// Tables of the selection that interrupted work has finished. They are not read.
+    /// Tables of the selection that an earlier, interrupted dump or copy has finished. They are not read.
     pub finished: HashSet<TableName>,
     /// Names of channels that are paused until the snapshot is taken. They apply to this server without
     /// writing its binlog, see [`super::gtids_applied_without_binlog`].

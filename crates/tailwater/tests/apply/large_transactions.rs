@@ -19,10 +19,10 @@ const PATIENCE: Duration = Duration::from_secs(1800);
 
 const MIB: u64 = 1 << 20;
 
-/// Maximum memory of the daemon in bytes for a transaction of any length with short rows. About 40 MiB of it
+/// Maximum memory of the daemon in bytes for a transaction of any length with short rows. About 48 MiB of it
 /// are pages of the program itself, which a build without optimization makes large. For a long row, the
 /// memory for its row images is added to this limit.
-const BASE_BYTES_MAX: u64 = 64 * MIB;
+const BASE_BYTES_MAX: u64 = 72 * MIB;
 
 /// Number of images of a long row in memory. The event of an updated row has two images. The statement that
 /// applies the row, a BINLOG event or SQL, is never in memory as a whole.

@@ -95,7 +95,10 @@ fn parse(mut bytes: &[u8]) -> Result<Entry> {
             None => {
                 let (length, rest) = rest.split_first_chunk::<8>().context("no length")?;
                 let length = usize::try_from(u64::from_le_bytes(*length))?;
-                ensure!(rest.get(length) == Some(&b'\n'), "{line}: the value has another length");
+                ensure!(
+                    rest.get(length) == Some(&b'\n'),
+                    "the value of the journal field {line} does not have the length that precedes it"
+                );
                 bytes = &rest[length + 1..];
                 (line, std::str::from_utf8(&rest[..length])?.to_owned())
             }

@@ -83,8 +83,8 @@ pub(super) fn judge(
     silent(Some(ClusterFinding::new(FailureCode::UnreachablePrimary, name, streak.since_ms, evidence)))
 }
 
-/// If a recent silence of the primary ended with an answer, a new silence must last this many times as long
-/// before all observers can agree that the primary is dead.
+/// If a recent silence of the primary ended with an answer, a new silence must last longer before all
+/// observers can agree that the primary is dead: this many times as long as the recent silence.
 const STALL_FACTOR: u64 = 3;
 
 /// Returns the reports of the observers if all of them agree, before `detect_after_ms`, that the primary is
