@@ -6,7 +6,8 @@
 //! Modules:
 //! - [`model`]: what is volatile, what is durable, and what a power cut leaves. It does no I/O.
 //! - [`disk_latency`]: when an operation of a slow disk completes. [`injected_errors`]: which calls fail.
-//! - `fuse_driver` maps the requests of the kernel to the model, and `delayed_work_thread` answers them later.
+//! - `fuse_driver` maps the requests of the kernel to the model, and `delayed_work_thread` answers them
+//!   later.
 //! - [`mounted_disk`]: mounts the disk, cuts its power, and mounts it again.
 //!
 //! The contents are in memory, so nothing is left on the machine's own disk.
