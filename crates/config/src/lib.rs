@@ -8,13 +8,17 @@ mod backup_and_drift_check;
 mod binlog_server;
 mod channel;
 mod cluster_server;
+mod daemon_file_names;
 mod default_config;
 mod http;
+mod log_folder;
 mod manager;
+mod messages;
 mod overrides;
 mod relay;
 mod setting_names;
 mod settings_in_force;
+mod source;
 mod spelling_suggestion;
 mod toml_parser;
 mod traces;
@@ -23,21 +27,26 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tailwater_object_storage::archive::ArchiveAddress;
-use tailwater_wire::url_login::has_login;
 
 pub use backup_and_drift_check::{BackupConfig, DriftCheckConfig};
 pub use binlog_server::{OneOrMany, ServeConfig, ServeTlsConfig, UserConfig};
 pub use channel::ChannelConfig;
 pub use cluster_server::MemberConfig;
+pub use daemon_file_names::{
+    AUDIT_FILE, CONTROL_SOCKET, DAEMON_LOCK, EARLIER_AUDIT_FILE, HISTORY_FILE, JOBS_FILE,
+};
 pub use default_config::DEFAULT_CONFIG;
 pub use http::{AnonymousRequests, HttpConfig, HttpRole, HttpTokenConfig};
+pub use log_folder::{AckConfig, LogConfig};
 pub use manager::{HookConfig, LeaseConfig, ManagerConfig, ServiceUrl};
+pub use messages::{MessageFormat, MessagesConfig};
 pub use overrides::{Overrides, SettingOrigin};
 pub use relay::RelayConfig;
 pub use server_connection::{ServerAddress, TlsConfig};
 pub use settings_in_force::{LoadedConfig, SectionInForce, SettingChange, SettingInForce, settings_in_force};
+pub use source::{SourceConfig, StartConfig};
 pub use toml_parser::parse_toml;
 pub use traces::TracesConfig;
 
@@ -77,183 +86,6 @@ pub struct Config {
     /// The checks for drift whose result is monitored.
     #[serde(default, rename = "check")]
     pub drift_checks: Vec<DriftCheckConfig>,
-}
-
-/// `[messages]`
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MessagesConfig {
-    /// Which messages the daemon logs: a level, also for single parts. The environment variable
-    /// `TAILWATER_LOG` takes precedence.
-    #[serde(default = "default_level")]
-    pub level: String,
-    /// The form of the messages, and where they go.
-    #[serde(default)]
-    pub format: MessageFormat,
-}
-
-impl Default for MessagesConfig {
-    fn default() -> Self {
-        Self { level: default_level(), format: MessageFormat::default() }
-    }
-}
-
-/// `messages.format`
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MessageFormat {
-    /// To the journal if standard error is connected to it; otherwise text on a terminal, else JSON.
-    #[default]
-    Auto,
-    /// Lines of text, to standard error.
-    Text,
-    /// One JSON object in each line, to standard error.
-    Json,
-    /// Entries with fields, to the journal of systemd.
-    Journal,
-}
-
-fn default_level() -> String {
-    "info".to_owned()
-}
-
-/// `[log]`
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LogConfig {
-    /// The folder with one subfolder per source; relative to the configuration file.
-    pub directory: PathBuf,
-    /// When a commit is acknowledged and channels may apply it. [`LogConfig::ack_of`] gives the default,
-    /// which depends on the source.
-    pub ack: Option<AckConfig>,
-    /// Sealed segments older than this are removed; unlimited if absent.
-    pub retention_hours_max: Option<u64>,
-    /// The oldest sealed segments are removed while a source's log is larger than this; unlimited if absent.
-    pub retention_bytes_max: Option<u64>,
-    /// The archive of sealed segments: `s3://BUCKET/PREFIX`, or a folder, relative to the configuration file;
-    /// none if absent.
-    pub archive: Option<String>,
-    /// The endpoint of an S3 store other than Amazon's.
-    pub archive_endpoint: Option<String>,
-    /// The bucket's region.
-    pub archive_region: Option<String>,
-    /// Whether the bucket name is in the path of the URL (the default) instead of in the host name.
-    pub archive_path_style: Option<bool>,
-    /// Whether the endpoint may be reached without TLS. If absent, the environment variable `AWS_ALLOW_HTTP`
-    /// decides.
-    pub archive_allow_http: Option<bool>,
-    /// Interval between two rounds of archiving, in milliseconds.
-    #[serde(default = "default_archive_interval_ms")]
-    pub archive_interval_ms: u64,
-    /// Archived segments older than this are removed, unless the log directory still has them. Unlimited if
-    /// absent.
-    pub archive_retention_hours_max: Option<u64>,
-    /// The log reserves disk space for a segment in steps of this size, in bytes.
-    #[serde(default = "default_preallocate_bytes")]
-    pub preallocate_bytes: u64,
-}
-
-/// `log.ack`
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AckConfig {
-    /// After fdatasync: survives a crash of the machine.
-    Durable,
-    /// After write(2): survives a crash of Tailwater, but not of its machine.
-    Received,
-}
-
-impl LogConfig {
-    /// Returns when the log of a source acknowledges commits, from the configuration or the default. With
-    /// semi-sync the default is `durable`, because clients wait for the ACK and rely on it. Without semi-sync
-    /// the log is like a relay log, so channels do not wait for the disk either
-    /// (docs/adr/029-asynchronous-source-log.md).
-    pub fn ack_of(&self, source: &SourceConfig) -> AckConfig {
-        self.ack.unwrap_or(if source.semi_sync { AckConfig::Durable } else { AckConfig::Received })
-    }
-}
-
-server_section! {
-    /// `[[source]]`
-    pub struct SourceConfig {
-        /// The name of the source in messages, and of its folder in the log.
-        pub name: String,
-        /// The `server_id` under which Tailwater registers as a replica; unique among all replicas of the
-        /// source.
-        pub server_id: u32,
-        /// Use semi-sync, and refuse a source that has no semi-sync.
-        #[serde(default = "default_true")]
-        pub semi_sync: bool,
-        /// Where an empty log starts in the source's binlog: `current`, `oldest`, or `FILE:POSITION`.
-        #[serde(default)]
-        pub start: StartConfig,
-        /// Interval of the source's heartbeats, in milliseconds. A stream counts as broken after a silence of
-        /// eight intervals, or of 2 s if that is shorter, but never before three intervals.
-        #[serde(default = "default_heartbeat_ms")]
-        pub heartbeat_ms: u64,
-        /// Interval of the checks of the source's semi-sync settings, in milliseconds. The old spelling is
-        /// `watch_ms`.
-        #[serde(default = "default_semi_sync_check_ms", alias = "watch_ms")]
-        pub semi_sync_check_ms: u64,
-    }
-}
-
-/// `source.start`
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum StartConfig {
-    /// At the start of the binlog file that the source writes now.
-    #[default]
-    Current,
-    /// At the start of the source's oldest binlog file.
-    Oldest,
-    /// At an offset in a binlog file of the source.
-    Position {
-        /// The binlog file's name.
-        file: String,
-        /// The offset of an event in the file, in bytes.
-        position: u64,
-    },
-}
-
-impl<'de> Deserialize<'de> for StartConfig {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let wrong = || {
-            serde::de::Error::custom(format!("start = {text:?}: give `current`, `oldest` or `FILE:POSITION`"))
-        };
-        match text.as_str() {
-            "current" => Ok(Self::Current),
-            "oldest" => Ok(Self::Oldest),
-            _ => {
-                let (file, position) = text.rsplit_once(':').ok_or_else(wrong)?;
-                let position = position.parse().ok().filter(|position| *position >= 4).ok_or_else(wrong)?;
-                if file.is_empty() {
-                    return Err(wrong());
-                }
-                Ok(Self::Position { file: file.into(), position })
-            }
-        }
-    }
-}
-
-fn default_true() -> bool {
-    true
-}
-
-fn default_preallocate_bytes() -> u64 {
-    16 << 20
-}
-
-fn default_archive_interval_ms() -> u64 {
-    10_000
-}
-
-fn default_heartbeat_ms() -> u64 {
-    250
-}
-
-fn default_semi_sync_check_ms() -> u64 {
-    1_000
 }
 
 /// An error in a configuration file.
@@ -440,103 +272,6 @@ fn read_document(path: &Path) -> Result<toml::Table, ConfigError> {
 fn read_document_of(path: &Path, text: &str) -> Result<toml::Table, ConfigError> {
     let error = |message| ConfigError { code: "TW-CFG-0002", path: path.into(), message };
     parse_toml(text).map_err(error)
-}
-
-impl SourceConfig {
-    fn check(&self) -> Result<(), String> {
-        let name = &self.name;
-        let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-        if name.is_empty() || name.len() > 64 || !name.chars().all(legal) || name.starts_with('.') {
-            return Err(format!(
-                "source.name = {name:?}: a name has 1 to 64 characters of a-z, A-Z, 0-9, `_`, `-`, `.`, no leading dot"
-            ));
-        }
-        if let Some(clash) = own_file(name) {
-            return Err(format!(
-                "source.name = {name:?}: Tailwater itself uses that name for {clash} in the log's folder; choose another name"
-            ));
-        }
-        if self.server_id == 0 {
-            return Err(format!("source {name:?}: server_id must not be 0"));
-        }
-        self.server().check().map_err(|reason| format!("source {name:?}: {reason}"))?;
-        if self.heartbeat_ms < 100 || self.semi_sync_check_ms < 100 {
-            return Err(format!("source {name:?}: heartbeat_ms and semi_sync_check_ms must be at least 100"));
-        }
-        Ok(())
-    }
-}
-
-impl LogConfig {
-    fn check(&self) -> Result<(), String> {
-        if self.archive_interval_ms < 100 {
-            return Err("log.archive_interval_ms must be at least 100".into());
-        }
-        let details = [
-            ("archive_endpoint", self.archive_endpoint.is_some()),
-            ("archive_region", self.archive_region.is_some()),
-            ("archive_path_style", self.archive_path_style.is_some()),
-            ("archive_allow_http", self.archive_allow_http.is_some()),
-            ("archive_retention_hours_max", self.archive_retention_hours_max.is_some()),
-        ];
-        if let Some((key, _)) = details.iter().find(|(_, given)| *given && self.archive.is_none()) {
-            return Err(format!("log.{key} is given without log.archive"));
-        }
-        for (key, url) in [("archive", &self.archive), ("archive_endpoint", &self.archive_endpoint)] {
-            if url.as_ref().is_some_and(|url| has_login(url)) {
-                return Err(format!(
-                    "log.{key} must not contain a login; give it in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-                ));
-            }
-        }
-        if self.preallocate_bytes < 64 << 10 {
-            return Err("log.preallocate_bytes must be at least 65536".into());
-        }
-        Ok(())
-    }
-}
-
-/// The name of the control socket in the log's folder.
-pub const CONTROL_SOCKET: &str = "control.sock";
-
-/// The name of the file in the log's folder that one daemon locks. The file remains when the daemon ends,
-/// because only the lock counts.
-pub const DAEMON_LOCK: &str = "daemon.lock";
-
-/// The name of the file in the log's folder that lists the jobs.
-pub const JOBS_FILE: &str = "jobs.json";
-
-/// The name of the file in the log's folder with the figures for charts.
-pub const HISTORY_FILE: &str = "history.ring";
-
-/// The name of the audit log in the log's folder.
-pub const AUDIT_FILE: &str = "audit.log";
-
-/// The name of the earlier part of the audit log.
-pub const EARLIER_AUDIT_FILE: &str = "audit.log.1";
-
-/// Names of the daemon's files in the log's folder. No source may have one of these names.
-const OWN_NAMES: [&str; 8] = [
-    CONTROL_SOCKET,
-    DAEMON_LOCK,
-    JOBS_FILE,
-    HISTORY_FILE,
-    AUDIT_FILE,
-    EARLIER_AUDIT_FILE,
-    "manager",
-    "rejoin",
-];
-
-/// Returns what kind of file Tailwater itself keeps under this name in the log's folder, if any. A source
-/// cannot have such a name.
-fn own_file(name: &str) -> Option<&'static str> {
-    /// Suffixes of the files in `manager/` that belong to a source's cluster.
-    const ENDINGS: [&str; 4] = [".guard", ".seen", ".lease", ".lock"];
-    let lower = name.to_ascii_lowercase();
-    if OWN_NAMES.contains(&lower.as_str()) {
-        return Some("a file or folder");
-    }
-    ENDINGS.iter().any(|ending| lower.ends_with(ending)).then_some("a file of the manager")
 }
 
 #[cfg(test)]

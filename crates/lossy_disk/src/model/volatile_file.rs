@@ -92,7 +92,7 @@ impl VolatileFile {
         for change in self.unsynced.drain(..) {
             match change.kind {
                 // A later change of the same bytes copies the pages again, so the final pages are right
-                // whatever stands between.
+                // whatever the changes between them are.
                 ContentChangeKind::Write { offset, bytes } => {
                     self.durable.share_pages(&self.current, offset, bytes.len() as u64);
                 }
