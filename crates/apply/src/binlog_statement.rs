@@ -28,7 +28,7 @@
 //! - If a table has no key, MySQL looks up all rows of an event at once, so no row may occur twice in an
 //!   event.
 
-mod long_row;
+mod long_row_writer;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -42,7 +42,7 @@ use tailwater_wire::{Flavour, ServerId, WireError};
 use crate::batch::{PlannedRow, RowGroup};
 use crate::error::ApplyError;
 use crate::source_to_target_table::MappedTable;
-pub use long_row::{LongBinlogStatement, LongRow};
+pub use long_row_writer::{LongBinlogStatement, LongRow};
 
 /// The start of a `BINLOG` statement: the text before the base64 text.
 const OPENING: &[u8] = b"BINLOG '";

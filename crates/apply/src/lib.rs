@@ -17,7 +17,7 @@
 //!   `BINLOG` statements; [`dml_statement`] writes them as SQL where the target's table differs.
 //! - [`applied_transactions`]: the set of transactions that a target has applied.
 //! - [`channel`]: reads the log, runs the other modules, writes to the target, and stores progress there.
-//! - [`span_record`]: spans of finished work, for traces.
+//! - [`trace_span_record`]: spans of finished work, for traces.
 //! - [`error`]: errors with stable codes.
 
 // The server model of the tests uses this crate's name in its paths, because the crate `rejoin` includes the
@@ -39,9 +39,9 @@ pub mod scheduler;
 pub mod source_table_columns;
 pub mod source_to_target_table;
 pub mod source_transaction;
-pub mod span_record;
 pub mod table_definition_cache;
 pub mod target_table;
+pub mod trace_span_record;
 pub mod transaction_decoder;
 pub mod writeset;
 

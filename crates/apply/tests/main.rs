@@ -15,7 +15,7 @@ mod channel_under_test;
 mod collation_key_conflicts;
 mod column_type_boundary_values;
 mod column_type_round_trip;
-mod commit_order;
+mod commit_order_seen_by_readers;
 mod commit_orders_and_gtid_modes;
 mod documented_error_codes;
 mod documented_tests_exist;

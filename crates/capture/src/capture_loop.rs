@@ -20,11 +20,11 @@ use tracing::{Instrument, debug, error, info, warn};
 use crate::binlog_stream_ingest::StreamIngest;
 use crate::binlog_stream_position::{StreamKind, StreamTracker};
 use crate::binlog_stream_request::is_refusal;
+use crate::capture_handle_for_manager::OrderRequest;
 use crate::capture_start_and_stop::CaptureOptions;
 use crate::capture_status::{CaptureState, CaptureStatus};
 use crate::error::{CaptureError, CaptureRetry, ServerIdHolder};
 use crate::failure_report_limiter::FailureLog;
-use crate::manager_order_sender::OrderRequest;
 use crate::periodic_source_checks::{
     CapturedServer, SemiSyncHistory, check_source_periodically, purge_periodically, update_source_clock,
 };

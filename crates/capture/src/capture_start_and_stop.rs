@@ -19,10 +19,10 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, info_span};
 
+use crate::capture_handle_for_manager::{self, CaptureAcker};
 use crate::capture_loop::CaptureDriver;
 use crate::capture_status::{CaptureState, CaptureStatus};
 use crate::error::CaptureError;
-use crate::manager_order_sender::{self, CaptureAcker};
 use crate::persisted_manager_orders::PersistedOrders;
 use crate::resume_position::StartPolicy;
 
@@ -98,7 +98,7 @@ impl OpenCapture {
         }
         status.set_orders(ordered);
         let stop = CancellationToken::new();
-        let (order_sender, orders) = manager_order_sender::order_channel();
+        let (order_sender, orders) = capture_handle_for_manager::order_channel();
         let acker = CaptureAcker::new(&options, order_sender, log.clone(), status.clone());
         let span = info_span!("capture", source = %options.name);
         let driver = CaptureDriver::new(options, status.clone(), stop.clone(), writer);

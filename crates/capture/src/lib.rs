@@ -11,8 +11,8 @@
 //! - `capture_loop`: runs one capture: connects, reconnects, executes orders. `binlog_stream_request`:
 //!   requests the stream, and handles refusals. `periodic_source_checks`: periodic checks.
 //!   `failure_report_limiter`: decides which failures to log.
-//! - [`persisted_manager_orders`]: the orders of a capture, which survive restarts. `manager_order_sender`:
-//!   sends orders to a running capture.
+//! - [`persisted_manager_orders`]: the orders of a capture, which survive restarts.
+//!   `capture_handle_for_manager`: sends orders to a running capture.
 //! - `binlog_stream_ingest`: one open stream: append, sync, acknowledge. `fsync_pacer`: when to sync bytes
 //!   for which the source requested no ACK.
 //! - [`binlog_stream_position`]: what to do with each event of the stream (append, compare, drop, start a
@@ -28,13 +28,13 @@
 mod binlog_stream_ingest;
 pub mod binlog_stream_position;
 mod binlog_stream_request;
+mod capture_handle_for_manager;
 mod capture_loop;
 pub mod capture_start_and_stop;
 pub mod capture_status;
 mod error;
 mod failure_report_limiter;
 mod fsync_pacer;
-mod manager_order_sender;
 mod periodic_source_checks;
 pub mod persisted_manager_orders;
 pub mod resume_position;
@@ -42,7 +42,7 @@ pub mod semi_sync_monitor;
 pub mod source_clock;
 pub mod source_queries;
 
+pub use capture_handle_for_manager::CaptureAcker;
 pub use capture_start_and_stop::{Capture, CaptureOptions, OpenCapture};
 pub use capture_status::{CaptureState, CaptureStatus, StatusSnapshot};
 pub use error::{CaptureError, CaptureRetry, ServerIdHolder};
-pub use manager_order_sender::CaptureAcker;

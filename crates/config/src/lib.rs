@@ -13,7 +13,7 @@ mod default_config;
 mod http;
 mod log_folder;
 mod manager;
-mod messages;
+mod message_level_and_format;
 mod overrides;
 mod relay;
 mod setting_names;
@@ -28,7 +28,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use tailwater_object_storage::archive::ArchiveAddress;
+use tailwater_object_storage::segment_archive::ArchiveAddress;
 
 pub use backup_and_drift_check::{BackupConfig, DriftCheckConfig};
 pub use binlog_server::{OneOrMany, ServeConfig, ServeTlsConfig, UserConfig};
@@ -41,7 +41,7 @@ pub use default_config::DEFAULT_CONFIG;
 pub use http::{AnonymousRequests, HttpConfig, HttpRole, HttpTokenConfig};
 pub use log_folder::{AckConfig, LogConfig};
 pub use manager::{HookConfig, LeaseConfig, ManagerConfig, ServiceUrl};
-pub use messages::{MessageFormat, MessagesConfig};
+pub use message_level_and_format::{MessageFormat, MessagesConfig};
 pub use overrides::{Overrides, SettingOrigin};
 pub use relay::RelayConfig;
 pub use server_connection::{ServerAddress, TlsConfig};

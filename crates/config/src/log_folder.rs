@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use tailwater_wire::url_login::has_login;
+use tailwater_wire::url_credentials::has_login;
 
 use crate::SourceConfig;
 

@@ -9,7 +9,7 @@ use tailwater_manager::actions::hook_command::HookArguments;
 use tailwater_manager::cluster_watch::ProbeIntervals;
 use tailwater_manager::lossless_rules::PRIMARY_STATE_MAX_AGE_MS;
 use tailwater_topology::failure_analysis::AnalysisSettings;
-use tailwater_wire::url_login::without_login;
+use tailwater_wire::url_credentials::without_login;
 
 /// The smallest `unanimous_detect_after_ms`, in milliseconds. A manager cannot notice a shorter stall of its
 /// own process.

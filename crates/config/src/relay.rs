@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use tailwater_wire::url_login::has_login;
+use tailwater_wire::url_credentials::has_login;
 
 /// `[[relay]]`
 #[derive(Debug, Clone, Deserialize)]

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 use std::path::Path;
 
 use serde::Serialize;
-use tailwater_wire::url_login::without_login;
+use tailwater_wire::url_credentials::without_login;
 use toml::{Table, Value};
 
 use super::default_config::{ListedKey, OLD_SPELLINGS, listed_keys};

@@ -16,7 +16,7 @@ use tailwater_chart_history::{HistoryPeriod, HistoryPoint, RingFile};
 use tokio::time::MissedTickBehavior;
 
 use crate::control_api::Control;
-use crate::file_faults::DaemonFile;
+use crate::unwritable_files::DaemonFile;
 
 /// The figures of the last hour and day, in a file that survives restarts.
 #[derive(Debug)]

@@ -2,10 +2,10 @@
 //! HTTP API. Only processes that may write in the log's folder may connect.
 //!
 //! - [`socket_client`]: sends commands and returns the daemon's answers.
-//! - [`command_requests`]: converts commands to HTTP requests, and responses to answers.
+//! - [`command_to_http_request`]: converts commands to HTTP requests, and responses to answers.
 //! - `directory_lock`: makes sure that only one daemon uses the folder.
 
-pub mod command_requests;
+pub mod command_to_http_request;
 mod directory_lock;
 pub mod socket_client;
 

@@ -23,14 +23,14 @@ use crate::cluster_prober::ClusterObserver;
 use crate::configuration_reload::{ConfigurationReload, ReloadSource};
 use crate::control_api::{ChangeCounter, Control, DaemonState, SourceHandle};
 use crate::control_socket::DirectoryLock;
-use crate::file_faults::FileFaults;
 use crate::jobs::job_service::JobService;
 use crate::manager::manager_startup::LocalCapture;
 use crate::manager::promotable_channel_targets::{ApplyChannelControl, ChannelControls};
 use crate::monitoring::Monitor;
 use crate::options_from_config::{ConfigurationRefused, ResolvedConfig};
 use crate::segment_archiver::{self, ArchiveStatus};
-use crate::service_manager::ServiceManager;
+use crate::systemd_notifications::ServiceManager;
+use crate::unwritable_files::FileFaults;
 use crate::{manager, options_from_config};
 use tailwater_config::{Config, HISTORY_FILE, LoadedConfig};
 

@@ -11,13 +11,13 @@
 //! - [`cluster_prober`]: probes the servers and relays of a cluster once for all readers.
 //!   [`server_role_check`]: checks whether a server is the primary or a usable replica.
 //! - [`chart_history`]: the figures of the last hour and day.
-//! - [`file_faults`]: which of the daemon's own files cannot be written at present.
+//! - [`unwritable_files`]: which of the daemon's own files cannot be written at present.
 //! - `status`: what is wrong and what to do, for `tailwater status`. `monitoring`: reads what only metrics
 //!   and the status show.
 //! - [`jobs`]: long work of the daemon and of command lines.
 //! - [`manager`]: watches each source's cluster and runs failovers, switchovers and rejoins.
 //! - `segment_archiver`: uploads sealed segments to the archive.
-//! - [`service_manager`]: reports readiness, status and watchdog to systemd.
+//! - [`systemd_notifications`]: reports readiness, status and watchdog to systemd.
 //! - [`error_chain`]: formats errors with their causes.
 
 pub mod api;
@@ -29,12 +29,12 @@ pub mod control_api;
 pub mod control_socket;
 pub mod daemon_lifecycle;
 pub mod error_chain;
-pub mod file_faults;
 pub mod jobs;
 pub mod manager;
 mod monitoring;
 pub mod options_from_config;
 mod segment_archiver;
 pub mod server_role_check;
-pub mod service_manager;
 mod status;
+pub mod systemd_notifications;
+pub mod unwritable_files;

@@ -19,7 +19,7 @@ use tailwater_binlog_server::{BinlogServer, ServeOptions};
 use tailwater_capture::resume_position::StartPolicy;
 use tailwater_capture::{CaptureError, CaptureOptions};
 use tailwater_log::{AckMode, Archive, ArchiveStore, LogError, LogOptions, Retention};
-use tailwater_object_storage::archive::{ArchiveAddress, ObjectArchive};
+use tailwater_object_storage::segment_archive::{ArchiveAddress, ObjectArchive};
 use tailwater_session::option_file::{ClientOptions, OptionSources};
 use tailwater_session::{ConnectOptions, Endpoint, TlsMode};
 

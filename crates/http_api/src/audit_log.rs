@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tailwater_config::{AUDIT_FILE, EARLIER_AUDIT_FILE};
-use tailwater_daemon::file_faults::{DaemonFile, FileFaults};
+use tailwater_daemon::unwritable_files::{DaemonFile, FileFaults};
 
 /// When the file is larger than this, it becomes `audit.log.1`, and a new file begins.
 const FILE_BYTES_MAX: u64 = 16 << 20;

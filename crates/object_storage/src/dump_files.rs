@@ -16,7 +16,7 @@ use tailwater_files::file_store::{FileStore, NewFile};
 use tailwater_log::archive::ArchiveStore;
 use tokio::task::JoinHandle;
 
-use crate::archive::{ArchiveAddress, ObjectArchive};
+use crate::segment_archive::{ArchiveAddress, ObjectArchive};
 
 /// Size of the first parts of an upload, in bytes. S3 accepts at most 10,000 parts, so later parts are
 /// larger. With these sizes, a file can have up to 300 GB.

@@ -19,13 +19,13 @@
 //! If a repair is impossible, `server_wipe` prepares the server for a copy.
 //!
 //! The modules `unreplicated_binlog_tail`, `reapply_range` and `common_gtids` plan the repair.
-//! `commits_flushed_by_ddl` decides what a DDL statement proves about earlier commits. `row_change_decoder`
+//! `ddl_durability_rules` decides what a DDL statement proves about earlier commits. `row_change_decoder`
 //! decodes transactions, and `undo_and_reapply_rows` computes the row changes. `server_quiesce` prepares the
 //! server, and `stored_rejoin_state` stores the completed steps. All steps before the undo can be repeated.
 //! The undo and the record of its completion commit in one transaction. All later steps can be repeated too.
 
-mod commits_flushed_by_ddl;
 pub mod common_gtids;
+mod ddl_durability_rules;
 mod error;
 pub mod reapply_range;
 mod row_change_decoder;

@@ -12,8 +12,8 @@ use tailwater_wire::binlog_event::{
 };
 use tailwater_wire::gtid::{Gtid, GtidSet};
 
-use crate::commits_flushed_by_ddl::{DdlEvidence, classify};
 use crate::common_gtids::Identity;
+use crate::ddl_durability_rules::{DdlEvidence, classify};
 use crate::error::RejoinError;
 use tailwater_apply::source_transaction::{ApplyStep, Transaction, TransactionContent};
 use tailwater_apply::transaction_decoder::statement_classifier::defines;

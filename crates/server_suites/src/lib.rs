@@ -4,8 +4,8 @@
 //!
 //! Modules:
 //! - [`arguments`]: the arguments of the command. [`test_file_runner`]: the loop over the files.
-//! - [`test_files`]: the files of the suites, and which of them are skipped. [`mysqltest_statements`] and
-//!   [`random_statement_mix`]: statements taken from files.
+//! - [`test_file_selection`]: the files of the suites, and which of them are skipped.
+//!   [`mysqltest_statements`] and [`random_statement_mix`]: statements taken from files.
 //! - [`random_settings`]: the settings of a file. [`test_servers`]: the servers and the daemon.
 //! - [`mysqltest_client`]: runs a file with the suites' own client, through the [`statement_proxy`].
 //! - [`replica_catch_up_wait`]: waits for the native replica and the channel. [`server_contents`] reads a
@@ -23,7 +23,7 @@ mod server_contents;
 mod statement_proxy;
 mod target_comparison;
 mod test_file_runner;
-mod test_files;
+mod test_file_selection;
 mod test_servers;
 mod trial_report;
 
@@ -104,7 +104,7 @@ fn plan(args: &SuitesArgs, suites: Option<&TestSuites>) -> anyhow::Result<Vec<Wo
     let Some(suites) = suites else {
         return Ok(args.script.iter().cloned().map(WorkItem::Script).collect());
     };
-    let mut files = test_files::files(args.server, &suites.folder())?;
+    let mut files = test_file_selection::files(args.server, &suites.folder())?;
     anyhow::ensure!(!files.is_empty(), "no test files in {}", suites.folder().display());
     if let Some(mixes) = args.mixes {
         files.retain(|file| file.skipped.is_none());
@@ -128,7 +128,7 @@ fn plan(args: &SuitesArgs, suites: Option<&TestSuites>) -> anyhow::Result<Vec<Wo
         args.only
     );
     if let Some(slice) = &args.slice {
-        files = test_files::slice(files, slice)?;
+        files = test_file_selection::slice(files, slice)?;
         anyhow::ensure!(!files.is_empty(), "--slice {slice} contains no test file");
     }
     Ok(files.into_iter().map(WorkItem::File).collect())

@@ -18,7 +18,7 @@ use super::replica_catch_up_wait::{ApplyStop, CatchUpFailure, CatchUpReport, Sto
 use super::server_contents::{ServerContents, ignore_refusal};
 use super::statement_proxy::{StatementAction, StatementProxy, classify};
 use super::target_comparison::{ContentDifference, differences, tables_with_other_definitions};
-use super::test_files::{self, KnownRefusal, TestFile};
+use super::test_file_selection::{self, KnownRefusal, TestFile};
 use super::test_servers::TestServers;
 use super::trial_report::FileReport;
 use super::{mysqltest_statements, random_statement_mix};
@@ -122,7 +122,7 @@ impl Runner {
     ) -> anyhow::Result<(FileReport, NumberedStatements)> {
         let started = Instant::now();
         let name = work.name();
-        let mut progress = FileProgress { limits: test_files::limits()?, ..FileProgress::default() };
+        let mut progress = FileProgress { limits: test_file_selection::limits()?, ..FileProgress::default() };
         progress.report.server = self.kind.name();
         progress.report.seed = self.seed;
         if let WorkItem::File(TestFile { skipped: Some(reason), .. }) = work {

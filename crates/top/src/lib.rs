@@ -9,8 +9,8 @@
 
 pub mod daemon_answer;
 mod daemon_poller;
-#[cfg(test)]
-mod fixtures;
 pub mod model;
 pub mod terminal_session;
+#[cfg(test)]
+mod test_daemon_states;
 pub mod view;

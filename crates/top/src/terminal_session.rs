@@ -15,7 +15,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use crate::daemon_answer::DaemonAnswer;
 use crate::daemon_poller::{self, Clocks, PollerMessage};
 use crate::model::{AnswerHistory, AnswerState, Moment};
-use crate::view::frame::{Picture, page_lines};
+use crate::view::screen_layout::{Picture, page_lines};
 use crate::view::terminal_style::TerminalStyle;
 use crate::view::{KeyEffect, Screen, TopView};
 

@@ -12,7 +12,7 @@
 //! - [`event_printer`]: prints events as text like `mysqlbinlog -vv`, as JSON lines, and as SQL.
 //! - [`gtid`]: GTIDs and GTID sets of both flavours.
 //! - [`sql_redaction`]: removes secrets and row values from statements and error texts.
-//! - [`url_login`]: removes logins from URLs.
+//! - [`url_credentials`]: removes logins from URLs.
 //! - [`sql_quote`]: identifiers and literals in SQL text.
 //! - [`server_version`]: version texts, and the features of server versions.
 //! - [`transaction_boundary`]: transaction boundaries in a stream of events.
@@ -32,7 +32,7 @@ pub mod server_version;
 pub mod sql_quote;
 pub mod sql_redaction;
 pub mod transaction_boundary;
-pub mod url_login;
+pub mod url_credentials;
 
 pub use display_escape::printable;
 pub use error::WireError;

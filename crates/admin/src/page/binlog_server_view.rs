@@ -4,7 +4,7 @@ use askama::Template;
 use tailwater_daemon::api::daemon_status::{BinlogServerStatus, DaemonStatus};
 
 use super::display_format::UNKNOWN;
-use super::frame::PageFrame;
+use super::page_layout::PageFrame;
 
 /// All binlog servers.
 #[derive(Debug, Template)]

@@ -11,7 +11,7 @@ use tailwater_daemon::jobs::job_text::counted;
 
 use super::chart_data::{ChartFigure, source_charts};
 use super::display_format::{UNKNOWN, behind, local_time, path_segment, since_ms};
-use super::frame::{Health, PageFrame};
+use super::page_layout::{Health, PageFrame};
 
 /// How many segments the view lists at most, the newest ones.
 const SEGMENTS_MAX: usize = 50;

@@ -9,10 +9,10 @@ use tailwater_daemon::api::channels::{ChannelEdit, ChannelSnapshot};
 use tailwater_daemon::api::daemon_requests::ControlCommand;
 
 use super::PageState;
+use super::action_dialog::{Dialog, DialogField, DialogInput, done};
+use super::action_dialog_input::{Entered, chosen, confirmed, failure_text, parsed, refilled, text};
 use super::channel_view::filters_text;
-use super::dialog::{Dialog, DialogField, DialogInput, done};
 use super::display_format::path_segment;
-use super::entered_fields::{Entered, chosen, confirmed, failure_text, parsed, refilled, text};
 use super::page_error::PageError;
 
 pub(super) fn routes() -> Router<PageState> {

@@ -6,7 +6,7 @@ use tailwater_daemon::api::channels::{ChannelSnapshot, ChannelState, ChannelStat
 
 use super::chart_data::{ChartFigure, channel_charts, channels_lag_chart};
 use super::display_format::{lag, path_segment, rate};
-use super::frame::{Health, PageFrame};
+use super::page_layout::{Health, PageFrame};
 
 /// Beyond this lag, in seconds, a channel is degraded.
 const LAG_SECONDS_MAX: f64 = 10.0;

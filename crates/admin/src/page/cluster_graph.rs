@@ -7,7 +7,7 @@ use tailwater_daemon::api::clusters::ClusterSnapshot;
 use tailwater_topology::{NodeRole, ProblemCode, TopologyNode};
 
 use super::display_format::{behind, element_id, lag, shortened};
-use super::frame::Health;
+use super::page_layout::Health;
 
 const NODE_WIDTH: u32 = 200;
 const NODE_HEIGHT: u32 = 62;

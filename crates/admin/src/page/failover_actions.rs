@@ -14,9 +14,9 @@ use tailwater_daemon::api::manager_requests::{
 use tailwater_topology::NodeRole;
 
 use super::PageState;
-use super::dialog::{Dialog, DialogField, DialogInput, done, go_to};
+use super::action_dialog::{Dialog, DialogField, DialogInput, done, go_to};
+use super::action_dialog_input::{Entered, confirmed, failure_text, parsed, refilled, text};
 use super::display_format::path_segment;
-use super::entered_fields::{Entered, confirmed, failure_text, parsed, refilled, text};
 use super::failover_view::run_path;
 use super::page_error::PageError;
 

@@ -8,8 +8,8 @@ use tailwater_topology::failure_analysis::{Downtime, FailureCode};
 
 use super::channel_view::ActionButton;
 use super::display_format::{UNKNOWN, local_time, millis, path_segment, run_time};
-use super::frame::{Health, PageFrame};
 use super::overview_view::{ClusterPanel, cluster_panel};
+use super::page_layout::{Health, PageFrame};
 
 /// All clusters.
 #[derive(Debug, Template)]

@@ -8,12 +8,12 @@ use tailwater_daemon::api::daemon_requests::{ControlAnswer, ControlCommand};
 use tailwater_daemon::api::jobs::{Job, JobAnswer, JobDetails, JobRequest};
 
 use super::PageState;
-use super::dialog::{Dialog, done};
-use super::entered_fields::{Entered, failure_text, refilled};
+use super::action_dialog::{Dialog, done};
+use super::action_dialog_input::{Entered, failure_text, refilled};
+use super::failover_timeline_view::capitalised;
 use super::jobs_view::{job_name, job_path};
 use super::page_error::PageError;
-use super::run_view::capitalised;
-use super::visitor::Visitor;
+use super::page_user_role::Visitor;
 
 pub(super) fn routes() -> Router<PageState> {
     Router::new().route("/jobs/{id}/cancel", get(dialog).post(cancel))

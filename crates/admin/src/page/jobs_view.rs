@@ -10,7 +10,7 @@ use tailwater_daemon::jobs::job_text::{
 
 use super::channel_view::ActionButton;
 use super::display_format::{UNKNOWN, local_time};
-use super::frame::{Health, PageFrame};
+use super::page_layout::{Health, PageFrame};
 
 /// All jobs.
 #[derive(Debug, Template)]
@@ -170,7 +170,7 @@ mod tests {
         JobCancellation, JobFindings, JobKind, JobLogLine, JobOrigin, JobProcess, JobProgress,
     };
 
-    use super::super::visitor::Visitor;
+    use super::super::page_user_role::Visitor;
     use super::*;
 
     fn job() -> Job {

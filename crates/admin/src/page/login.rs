@@ -50,7 +50,7 @@ async fn log_out(State(state): State<PageState>, headers: HeaderMap) -> Response
         state.access.sessions().end(id);
     }
     let ended = HeaderValue::from_str(&cookie(&state, "", 0));
-    let mut response = super::dialog::go_to("/login");
+    let mut response = super::action_dialog::go_to("/login");
     if let Ok(ended) = ended {
         response.headers_mut().insert(SET_COOKIE, ended);
     }

@@ -1,16 +1,18 @@
 //! The page of the daemon: server-rendered HTML with actions for operators.
 //!
 //! - [`router`]: the routes. The middleware of the HTTP API checks the caller of each request before.
-//! - `visitor`: who looks at the page, and what they may do. `login`: the form for the token.
-//! - `frame`: what all views share. `overview_view`, `cluster_graph`, `captured_log_view`, `channel_view`,
-//!   `failover_view`, `run_view`, `jobs_view`, `binlog_server_view`, `settings_view`, `transactions_view`:
-//!   what each view shows, from the types of the daemon. Pure.
+//! - `page_user_role`: who looks at the page, and what they may do. `login`: the form for the token.
+//! - `page_layout`: what all views share. `overview_view`, `cluster_graph`, `captured_log_view`,
+//!   `channel_view`, `failover_view`, `failover_timeline_view`, `jobs_view`, `binlog_server_view`,
+//!   `settings_view`, `large_transactions_view`: what each view shows, from the types of the daemon. Pure.
 //! - `view_routes`: the requests for views. `channel_actions`, `failover_actions`, `job_actions`: dialogs,
-//!   and what they do. `dialog`: their form.
+//!   and what they do. `action_dialog`: their form.
 //! - `chart_data`: the figures of charts.
 //! - `assets`: scripts and styles. `security_headers`: what browsers may load.
 //! - `display_format`: values as text.
 
+mod action_dialog;
+mod action_dialog_input;
 mod assets;
 mod binlog_server_view;
 mod captured_log_view;
@@ -18,23 +20,21 @@ mod channel_actions;
 mod channel_view;
 mod chart_data;
 mod cluster_graph;
-mod dialog;
 mod display_format;
-mod entered_fields;
 mod failover_actions;
+mod failover_timeline_view;
 mod failover_view;
-mod frame;
 mod job_actions;
 mod jobs_view;
+mod large_transactions_view;
 mod login;
 mod overview_view;
 mod page_error;
-mod run_view;
+mod page_layout;
+mod page_user_role;
 mod security_headers;
 mod settings_view;
-mod transactions_view;
 mod view_routes;
-mod visitor;
 
 use std::sync::Arc;
 

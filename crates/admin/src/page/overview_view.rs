@@ -16,7 +16,7 @@ use super::cluster_graph::{
     ClusterGraph, is_in_downtime, node_health, role_label, row_id, tall_graph, wide_graph,
 };
 use super::display_format::{UNKNOWN, behind, lag, path_segment, uptime};
-use super::frame::{Health, PageFrame};
+use super::page_layout::{Health, PageFrame};
 
 /// How many running jobs the overview names.
 const JOBS_NAMED_MAX: usize = 4;

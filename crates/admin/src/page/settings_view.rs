@@ -3,7 +3,7 @@
 use askama::Template;
 use tailwater_config::{SectionInForce, SettingInForce, SettingOrigin};
 
-use super::frame::PageFrame;
+use super::page_layout::PageFrame;
 
 /// All settings.
 #[derive(Debug, Template)]

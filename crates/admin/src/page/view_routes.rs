@@ -21,16 +21,16 @@ use super::binlog_server_view::BinlogServerList;
 use super::captured_log_view::{LogDetail, LogList, SourceRow};
 use super::channel_view::{ChannelDetail, ChannelList};
 use super::display_format::path_segment;
+use super::failover_timeline_view::RunDetail;
 use super::failover_view::{ClusterDetail, ClusterList, ClusterRow, run_path};
-use super::frame::PageFrame;
 use super::job_actions::details;
 use super::jobs_view::{JobDetail, JobList, job_name, job_path};
+use super::large_transactions_view::TransactionsPart;
 use super::overview_view::Overview;
 use super::page_error::PageError;
-use super::run_view::RunDetail;
+use super::page_layout::PageFrame;
+use super::page_user_role::Visitor;
 use super::settings_view::SettingsList;
-use super::transactions_view::TransactionsPart;
-use super::visitor::Visitor;
 
 /// How many failovers and switchovers the history lists at most.
 const RUNS_MAX: usize = 50;

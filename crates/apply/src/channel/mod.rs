@@ -44,7 +44,7 @@ mod repeatable_statement;
 mod row_writer;
 mod scheduled_event_status;
 mod shared_channel_state;
-mod slow_batch_span;
+mod slow_batch_trace_span;
 pub mod source_clock;
 mod source_statement_session;
 mod sql_log_bin_off_connection;

@@ -20,7 +20,7 @@ use super::multi_statement_packets::Packets;
 use super::progress_store::STATEMENTS_ROW;
 use super::row_writer::RowWriter;
 use super::shared_channel_state::ChannelShared;
-use super::slow_batch_span;
+use super::slow_batch_trace_span;
 use super::statement_runner::StatementRunner;
 use super::worker_activity::{BatchWait, WorkerActivity};
 use super::worker_progress_row::ProgressRow;
@@ -127,7 +127,7 @@ impl ApplyWorker {
     ) -> Result<BatchOutcome, ApplyError> {
         let committed = self.commit(batch).await?;
         if let BatchOutcome::Committed(timing) | BatchOutcome::FirstCommitted(timing) = committed {
-            slow_batch_span::export(&self.shared.options.name, self.number, batch, timing);
+            slow_batch_trace_span::export(&self.shared.options.name, self.number, batch, timing);
         }
         match committed {
             // The worker itself announces the commit, because the next batch waits for this commit. An

@@ -7,7 +7,7 @@ use super::channels::ChannelSnapshot;
 use super::clusters::ClusterSnapshot;
 use super::disk_backup_and_drift_snapshots::{BackupSnapshot, DriftCheckSnapshot, LogDiskSnapshot};
 use super::jobs::Job;
-use crate::file_faults::FileFault;
+use crate::unwritable_files::FileFault;
 
 /// The state of the daemon at one time. Reading the state queries no server.
 #[derive(Debug, Clone, Default, Serialize)]

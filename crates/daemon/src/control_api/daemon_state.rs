@@ -22,11 +22,11 @@ use crate::api::captures::{
 use crate::api::channels::ChannelSnapshot;
 use crate::api::clusters::ManagerSnapshot;
 use crate::chart_history::ChartHistory;
-use crate::file_faults::FileFaults;
 use crate::jobs::job_service::JobService;
 use crate::manager::client_requests::Manager;
 use crate::monitoring::Monitor;
 use crate::segment_archiver::ArchiveStatus;
+use crate::unwritable_files::FileFaults;
 
 /// How long a daemon that stops waits for a channel to commit its running transactions.
 const PAUSE_MAX: Duration = Duration::from_secs(10);

@@ -10,7 +10,7 @@ use reqwest::{Client, RequestBuilder, Response};
 use serde::de::DeserializeOwned;
 use tailwater_apply::channel::ChannelStatus;
 
-use super::command_requests::ApiRequest;
+use super::command_to_http_request::ApiRequest;
 use super::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
 use crate::api::daemon_requests::{ControlAnswer, ControlCommand};
 

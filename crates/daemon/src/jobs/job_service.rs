@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tailwater_apply::span_record;
+use tailwater_apply::trace_span_record;
 use tailwater_config::JOBS_FILE;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -14,14 +14,14 @@ use tracing::{info, warn};
 
 use super::daemon_job::DaemonJob;
 use super::job_registry::{JobError, JobRegistry, JobTime, NewJob};
-use super::{job_file, job_span, process_check};
+use super::{job_file, job_process_check, job_trace_span};
 use crate::api::daemon_requests::{CommandError, CommandErrorKind};
 use crate::api::jobs::{
     Job, JobAnswer, JobCaller, JobDetails, JobEnd, JobKind, JobOrigin, JobRegistration, JobReport,
     JobRequest, RegisteredJob,
 };
 use crate::control_api::ChangeCounter;
-use crate::file_faults::{DaemonFile, FileFaults};
+use crate::unwritable_files::{DaemonFile, FileFaults};
 
 /// Interval of the search for lost jobs.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -173,7 +173,7 @@ impl JobService {
         let details = self.0.registry.lock().end(id, end, self.0.now())?;
         self.0.tokens.lock().remove(&id);
         let job = &details.job;
-        span_record::export(|| job_span::of(job));
+        trace_span_record::export(|| job_trace_span::of(job));
         info!(job = id, "the {} has ended: {}: {}", job.kind.name(), job.state.name(), job.subject);
         self.0.changed(true);
         Ok(details)
@@ -186,7 +186,7 @@ impl JobService {
             subject,
             origin: JobOrigin::CommandLine,
             user: caller.user,
-            process: caller.pid.map(process_check::identify),
+            process: caller.pid.map(job_process_check::identify),
             can_cancel,
         };
         let id = self.0.registry.lock().start(new, self.0.now())?;
@@ -235,7 +235,7 @@ async fn find_lost(service: Weak<JobServiceState>) {
         tokio::time::sleep(SEARCH_INTERVAL).await;
         let Some(service) = service.upgrade() else { return };
         let now = service.now();
-        let lost = service.registry.lock().find_lost(now, process_check::is_running);
+        let lost = service.registry.lock().find_lost(now, job_process_check::is_running);
         for id in &lost {
             warn!(job = id, "the job is lost: its command no longer sends reports");
         }

@@ -2,19 +2,19 @@
 //!
 //! - `job_registry`: the list of jobs and its rules. Has no side effects and reads no clock.
 //! - `job_file`: stores the list in the log's folder.
-//! - `process_check`: whether the process of a job still runs.
+//! - `job_process_check`: whether the process of a job still runs.
 //! - [`job_service`]: joins them, for the front ends. [`daemon_job`]: jobs of the daemon itself.
 //! - [`job_results`]: what finished work has done and found. [`job_text`]: jobs as text. Both have no side
 //!   effects.
 
 pub mod daemon_job;
 mod job_file;
+mod job_process_check;
 mod job_registry;
 pub mod job_results;
 pub mod job_service;
-mod job_span;
 pub mod job_text;
-mod process_check;
+mod job_trace_span;
 
 use tailwater_tables::progress_counters::BulkProgress;
 

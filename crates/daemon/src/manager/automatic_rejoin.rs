@@ -17,10 +17,10 @@ use tailwater_topology::server_probe::ProbeTarget;
 use tailwater_topology::server_state::ReplicaChannel;
 use tracing::{debug, error, info, warn};
 
+use super::failover_run_id::run_time;
 use super::former_primary_rejoin::{FormerPrimary, RejoinReport, RejoinRequest};
 use super::managed_cluster::ManagedCluster;
 use super::rejoin_jobs::RejoinJobs;
-use super::run_id::run_time;
 use crate::error_chain::ErrorChain;
 use crate::jobs::job_service::JobService;
 use crate::options_from_config;
@@ -307,7 +307,7 @@ mod tests {
     use serde_json::json;
     use tailwater_manager::failover_driver::AuditStore;
 
-    use super::super::run_id::new_run_id;
+    use super::super::failover_run_id::new_run_id;
     use super::*;
 
     #[test]

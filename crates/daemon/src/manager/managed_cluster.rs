@@ -4,18 +4,18 @@
 //! - `failover_runs`: starts failovers and switchovers, and handles their ends.
 //!   `interrupted_failover_recovery`: undoes or finishes incomplete failovers and switchovers.
 //! - `relay_repoint`: repoints relays that do not follow the primary. `lease_term_check`: finds relays that
-//!   refuse this manager. `shared_records_check`: whether a failover could store its record in etcd.
+//!   refuse this manager. `etcd_audit_storage_check`: whether a failover could store its record in etcd.
 //! - `automatic_failover`: starts failovers without an operator.
 //! - `cluster_report`: the report for clients. `failover_rehearsal`: whether a failover would succeed.
 
 mod automatic_failover;
 mod cluster_report;
+mod etcd_audit_storage_check;
 mod failover_rehearsal;
 mod failover_runs;
 pub(super) mod interrupted_failover_recovery;
 mod lease_term_check;
 mod relay_repoint;
-mod shared_records_check;
 #[cfg(test)]
 mod tests;
 

@@ -14,13 +14,15 @@
 //! - [`automatic_rejoin`]: rejoins former primaries without an operator. [`former_primary_rejoin`]: makes a
 //!   former primary a replica again. `rejoin_jobs`: lists automatic rejoins as jobs.
 //! - [`watch_checkpoint_file`]: a file with what a manager process knows, for the next manager process.
-//! - [`etcd_audit_records`]: audit records in etcd, for all managers. `run_span`: an audit record as a span,
-//!   for traces.
+//! - [`etcd_audit_records`]: audit records in etcd, for all managers. `failover_trace_span`: an audit record
+//!   as a span, for traces.
 
 pub mod automatic_rejoin;
 pub mod client_requests;
 pub mod etcd_audit_records;
 pub mod failover_request_builder;
+pub mod failover_run_id;
+mod failover_trace_span;
 pub mod former_primary_rejoin;
 pub mod lease_from_config;
 pub mod local_relay_acker;
@@ -31,6 +33,4 @@ pub mod promotable_channel_targets;
 mod rejoin_jobs;
 pub mod relay_probes;
 pub mod remote_relay_acker;
-pub mod run_id;
-mod run_span;
 pub mod watch_checkpoint_file;

@@ -7,8 +7,8 @@ use super::status_problems::problem;
 use crate::api::captures::LogArchiveSnapshot;
 use crate::api::daemon_status::{DiskSpace, LogDiskStatus, StatusProblem};
 use crate::api::disk_backup_and_drift_snapshots::{BackupSnapshot, DriftCheckSnapshot};
-use crate::file_faults::FileFault;
 use crate::jobs::job_text::counted;
+use crate::unwritable_files::FileFault;
 
 /// The disk of the log is reported as a problem if it has less free space than this, in bytes. On a small
 /// disk the limit is a twentieth of its size.

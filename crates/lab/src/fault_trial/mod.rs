@@ -1,7 +1,7 @@
 //! A trial: a real primary, a relay process that captures its binlog, a workload whose clients record each
 //! acknowledged commit in a ledger, and faults. The demo, the benchmarks and the fault tests use it.
 
-mod loss_check;
+mod lost_commit_check;
 pub mod managed_cluster;
 pub mod primary_failure;
 
@@ -20,7 +20,7 @@ use tailwater_sandbox::{
 use tailwater_session::{ConnectOptions, Endpoint, TlsMode, TlsOptions};
 use tailwater_wire::Flavour;
 
-pub use loss_check::{Proof, compare_with_source, prove};
+pub use lost_commit_check::{Proof, compare_with_source, prove};
 
 /// The name of the only source in a trial's configuration, and of its folder in the log.
 pub const SOURCE_NAME: &str = "primary";

@@ -1,7 +1,7 @@
 //! The state of the disk: files, folders, their names, and which changes are not durable. It does no I/O and
 //! reads no clock.
 
-mod name_table;
+mod directory_entries;
 mod power_cut;
 mod sparse_contents;
 mod volatile_file;
@@ -14,7 +14,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rustix::io::Errno;
 
-use name_table::NameTable;
+use directory_entries::NameTable;
 use power_cut::CutDecision;
 pub use power_cut::{CutReport, PowerCut, UnsyncedLoss};
 use volatile_file::VolatileFile;

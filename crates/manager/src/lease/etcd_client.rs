@@ -8,7 +8,7 @@ use std::time::Duration;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{Certificate, Client, ClientBuilder, StatusCode};
 use serde_json::{Value, json};
-use tailwater_wire::url_login::without_login;
+use tailwater_wire::url_credentials::without_login;
 
 use crate::ManagerError;
 

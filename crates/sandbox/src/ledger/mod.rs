@@ -1,9 +1,9 @@
 //! The ledger: the outcome of each transaction as the clients know it. Checks compare a log or a server with
 //! it.
 
-mod comparison_with_binlog;
+mod binlog_file_comparison;
+mod captured_log_comparison;
 mod ledger_file;
-mod log_comparison;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,9 +13,9 @@ use std::path::Path;
 use parking_lot::{Mutex, MutexGuard};
 use tailwater_session::{ConnectOptions, Connection, SessionError};
 
-pub use comparison_with_binlog::{BinlogCheck, BinlogCheckError};
+pub use binlog_file_comparison::{BinlogCheck, BinlogCheckError};
+pub use captured_log_comparison::{LedgerCheck, LedgerReport, LoggedTransaction};
 use ledger_file::LedgerFile;
-pub use log_comparison::{LedgerCheck, LedgerReport, LoggedTransaction};
 
 /// Identifies a transaction by the worker that ran it and the worker's sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

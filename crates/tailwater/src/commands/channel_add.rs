@@ -14,8 +14,8 @@ use tailwater_wire::sql_quote::string_literal;
 
 use super::channel::{print, send};
 use super::copy::{options, print_report, run};
-use super::copy_binary::{clone_options, clone_server};
 use super::job_report_to_daemon::JobSocket;
+use super::physical_server_copy::{clone_options, clone_server};
 use crate::arguments::{ChannelAdd, JobDaemon, Output};
 use crate::exit_codes::Exit;
 use tailwater_config::{ChannelConfig, Config, ServerAddress};

@@ -17,9 +17,9 @@ use tailwater_tables::BulkError;
 use tailwater_wire::printable;
 
 use super::client_connection_options::connect_options;
+use super::command_run_as_job::JobRun;
 use super::dump::selection;
 use super::job_report_to_daemon::JobSocket;
-use super::job_run::JobRun;
 use super::progress_display::SCHEMA_VERSION;
 use super::throttle_options::throttle;
 use crate::arguments::{CheckArgs, CompareArgs, DigestsArg, Output, WaitArg};

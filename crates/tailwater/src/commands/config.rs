@@ -106,7 +106,7 @@ fn show(file: &ConfigFile, output: Output) -> anyhow::Result<Exit> {
 /// Checks the configuration, and prints the sources or the error.
 fn check(file: &ConfigFile, output: Output) -> anyhow::Result<Exit> {
     let config = file.load()?;
-    super::daemon_messages::check(&config)?;
+    super::stderr_and_journal_output::check(&config)?;
     let wired = ResolvedConfig::of(&config)?;
     let not_asked = super::on_runtime(ask_sources(&wired.captures))?;
     match output {

@@ -16,11 +16,11 @@ use tailwater_tables::schema::Selection;
 use tailwater_wire::printable;
 
 use super::client_connection_options::connect_options;
-use super::copy_binary::copy_binary;
+use super::command_run_as_job::JobRun;
 use super::dump::{left_out_json, print_plan, selection};
 use super::job_report_to_daemon::JobSocket;
-use super::job_run::JobRun;
 use super::load::is_refusal;
+use super::physical_server_copy::copy_binary;
 use super::progress_display::SCHEMA_VERSION;
 use super::throttle_options::throttle;
 use crate::arguments::{CopyArgs, CopyHowArgs, Output};

@@ -18,9 +18,9 @@ use tailwater_wire::printable;
 
 use super::channel_pause_during_snapshot::PausedChannels;
 use super::client_connection_options::connect_options;
+use super::command_run_as_job::JobRun;
 use super::dump_location::{open_dump, shown_place};
 use super::job_report_to_daemon::JobSocket;
-use super::job_run::JobRun;
 use super::progress_display::SCHEMA_VERSION;
 use super::throttle_options::throttle;
 use crate::arguments::{CompressionArg, DumpArgs, FormatArg, Output};

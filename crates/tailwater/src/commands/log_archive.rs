@@ -11,7 +11,7 @@ use tailwater_log::{Archive, LogDir};
 use super::log_location::{archive_error, logs_in, source_name};
 use crate::arguments::{ArchiveArgs, Output};
 use crate::exit_codes::Exit;
-use tailwater_object_storage::archive::{ArchiveAddress, ObjectArchive};
+use tailwater_object_storage::segment_archive::{ArchiveAddress, ObjectArchive};
 
 /// Runs `tailwater log archive`: copies the sealed segments that the archive does not have yet to it.
 ///

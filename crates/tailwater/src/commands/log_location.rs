@@ -7,7 +7,7 @@ use anyhow::Context;
 use tailwater_log::{Archive, ArchiveStore, LogDir, LogError};
 
 use crate::arguments::LogSource;
-use tailwater_object_storage::archive::{ArchiveAddress, ObjectArchive};
+use tailwater_object_storage::segment_archive::{ArchiveAddress, ObjectArchive};
 
 /// Returns the logs at a path: a log folder, or each log in a folder with several of them. If an archive is
 /// given, each log includes its archived segments.

@@ -10,7 +10,7 @@ use tailwater_log::{Archive, LogDir, LogError, LogOptions, LogWriter, Purge, Pur
 use super::log_location::{archive_error, source_name};
 use crate::arguments::{Output, PurgeArgs};
 use crate::exit_codes::Exit;
-use tailwater_object_storage::archive::{ArchiveAddress, ObjectArchive};
+use tailwater_object_storage::segment_archive::{ArchiveAddress, ObjectArchive};
 
 /// Runs `tailwater log purge`: prints which segments would be purged; with `--yes` purges them.
 ///

@@ -9,8 +9,8 @@ use tailwater_daemon::api::jobs::JobKind;
 use tailwater_daemon::jobs::job_results::JobResult;
 use tailwater_rejoin::{EngineState, RejoinError, RejoinPlan};
 
+use super::command_run_as_job::JobRun;
 use super::job_report_to_daemon::JobSocket;
-use super::job_run::JobRun;
 use crate::arguments::{Output, RejoinArgs};
 use crate::exit_codes::Exit;
 use tailwater_daemon::manager::former_primary_rejoin::{FormerPrimary, RejoinReport, RejoinRequest};

@@ -11,8 +11,8 @@ use tailwater_daemon::jobs::job_results::JobResult;
 use tailwater_wire::printable;
 
 use super::check;
+use super::command_run_as_job::JobRun;
 use super::job_report_to_daemon::JobSocket;
-use super::job_run::JobRun;
 use super::progress_display::SCHEMA_VERSION;
 use super::throttle_options::throttle;
 use crate::arguments::{Output, RepairArgs};

@@ -6,7 +6,7 @@ use tailwater_daemon::configuration_reload::ReloadSource;
 use tailwater_daemon::options_from_config::ConfigurationRefused;
 use tailwater_http_api::HttpFrontEnd;
 
-use super::daemon_messages;
+use super::stderr_and_journal_output;
 use crate::arguments::ConfigFile;
 use crate::exit_codes::Exit;
 
@@ -22,7 +22,7 @@ pub fn run(file: &ConfigFile) -> anyhow::Result<Exit> {
     let (path, overrides) = (std::path::absolute(&file.config)?, file.overrides());
     let load = move || LoadedConfig::load(&path, &overrides);
     let loaded = LoadedConfig::load(&file.config, &file.overrides()).context(ConfigurationRefused)?;
-    let messages = daemon_messages::init(&loaded.config).context(ConfigurationRefused)?;
+    let messages = stderr_and_journal_output::init(&loaded.config).context(ConfigurationRefused)?;
     let mut front_end = HttpFrontEnd::with_page(tailwater_admin::page::router);
     let reload = ReloadSource { load: Box::new(load), set_message_level: messages.set_level };
     tailwater_daemon::daemon_lifecycle::run(loaded, reload, &mut front_end)?;

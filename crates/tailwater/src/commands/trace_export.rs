@@ -1,5 +1,5 @@
 //! Traces: sends the spans of finished work to a receiver of OpenTelemetry. The crates `apply` and `daemon`
-//! report the spans as events of `tracing` ([`tailwater_apply::span_record`]).
+//! report the spans as events of `tracing` ([`tailwater_apply::trace_span_record`]).
 
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +9,7 @@ use opentelemetry::{Context, KeyValue, Value};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
-use tailwater_apply::span_record::{SPAN_FIELD, SPAN_TARGET, SpanRecord};
+use tailwater_apply::trace_span_record::{SPAN_FIELD, SPAN_TARGET, SpanRecord};
 use tailwater_config::Config;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};

@@ -12,8 +12,8 @@ use tailwater_log::AckMode;
 use tailwater_sandbox::{ServerKind, require};
 
 use crate::cli::http_listener::follower;
-use crate::notify_socket::Notifications;
 use crate::shell_session::{PROGRAM, Shell};
+use crate::systemd_notify_socket::Notifications;
 
 /// Time limit of each wait. A passing test never reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -9,8 +9,8 @@ use anyhow::{Context, Result, ensure};
 use tailwater_sandbox::{ServerKind, require};
 
 use crate::cli::http_listener::{Http, daemon};
-use crate::notify_socket::Notifications;
 use crate::shell_session::Shell;
+use crate::systemd_notify_socket::Notifications;
 
 /// The time after which the service manager would kill the daemon.
 const WATCHDOG: Duration = Duration::from_millis(200);

@@ -2,6 +2,6 @@
 //! everything that a user can name is documented.
 
 mod completeness;
-mod first_hour;
+mod first_hour_tutorial;
 pub mod markdown;
 mod table_of_contents_and_links;

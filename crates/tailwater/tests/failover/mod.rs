@@ -1,6 +1,5 @@
 //! Clusters under the manager: failover, switchover, rejoin.
 
-mod alerts_of_faults;
 mod automatic_failover;
 mod channel_target_failover;
 mod fencing_race;
@@ -8,6 +7,7 @@ mod former_primary_rejoin;
 mod haproxy_routing;
 mod manager_and_primary_on_dead_host;
 mod manager_killed_mid_failover;
+mod prometheus_alerts;
 mod random_faults;
 mod recreated_etcd;
 mod relay_down_during_failover;

@@ -11,8 +11,8 @@ use tailwater_sandbox::{Cache, ChildProcess};
 use tempfile::TempDir;
 
 use crate::documentation::markdown::workspace;
-use crate::notify_socket::Notifications;
 use crate::shell_session::{EARLIER_BUILD, PROGRAM};
+use crate::systemd_notify_socket::Notifications;
 
 /// Environment variable with the path of the package to test. If it is not set, the test makes a package of
 /// the program under test.

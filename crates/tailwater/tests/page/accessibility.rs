@@ -6,7 +6,7 @@ use serde_json::json;
 use tailwater_sandbox::ServerKind;
 
 use super::browser::Browser;
-use super::page_daemon::{OPERATOR, PageDaemon};
+use super::daemon_with_page::{OPERATOR, PageDaemon};
 
 /// Maximum size of everything that a browser loads with the first page, in bytes.
 const PAGE_BYTES_MAX: u64 = 200 << 10;

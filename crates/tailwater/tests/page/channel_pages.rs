@@ -5,7 +5,7 @@ use serde_json::json;
 use tailwater_sandbox::ServerKind;
 
 use super::browser::Browser;
-use super::page_daemon::{OPERATOR, PageDaemon, READER};
+use super::daemon_with_page::{OPERATOR, PageDaemon, READER};
 
 #[tokio::test]
 async fn an_operator_sees_everything_and_controls_a_channel_mariadb() -> Result<()> {

@@ -5,7 +5,7 @@ use fantoccini::key::Key;
 use tailwater_sandbox::ServerKind;
 
 use super::browser::Browser;
-use super::page_daemon::{OPERATOR, PageDaemon};
+use super::daemon_with_page::{OPERATOR, PageDaemon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_is_managed_from_the_page_mariadb() -> Result<()> {

@@ -7,7 +7,7 @@ use fantoccini::key::Key;
 use serde_json::json;
 use tailwater_sandbox::ServerKind;
 
-use super::page_daemon::{OPERATOR, PageDaemon, READER};
+use super::daemon_with_page::{OPERATOR, PageDaemon, READER};
 use crate::shell_session::PROGRAM;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,5 +4,5 @@ mod accessibility;
 mod browser;
 mod channel_pages;
 mod cluster_pages;
+mod daemon_with_page;
 mod job_pages;
-mod page_daemon;

@@ -3,10 +3,10 @@
 mod check_and_repair;
 mod check_of_channel_target;
 mod copy;
-mod copy_binary;
 mod dump;
 mod dump_to_s3;
 mod grants;
 mod load;
 mod memory_use_with_many_rows;
+mod physical_server_copy;
 mod throttle;

@@ -1,9 +1,9 @@
 //! The answers of the last minutes, and what follows from them: rates, trends, and whether the daemon still
 //! answers.
 
-mod series;
 #[cfg(test)]
 mod tests;
+mod value_history;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 use tailwater_daemon::api::channels::{ChannelStatus, WorkerStatus};
 
-pub use self::series::{Series, SeriesKind};
+pub use self::value_history::{Series, SeriesKind};
 use crate::daemon_answer::DaemonAnswer;
 
 /// A point in time, by two clocks.

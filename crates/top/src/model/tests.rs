@@ -9,7 +9,7 @@ use tailwater_daemon::api::daemon_snapshot::DaemonSnapshot;
 
 use super::*;
 use crate::daemon_answer::DaemonCounters;
-use crate::fixtures::{at, healthy};
+use crate::test_daemon_states::{at, healthy};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -4,11 +4,11 @@ use ratatui::text::Line;
 use tailwater_daemon::api::channels::{ChannelState, ChannelStatus, WorkerState, WorkerStatus};
 
 use super::channel_list::{rate, reasons, sorted_channels};
-use super::frame::{Body, Picture};
+use super::number_with_unit::{self, UNKNOWN, or_unknown};
 use super::problem_list::wrapped;
+use super::screen_layout::{Body, Picture};
 use super::terminal_style::Tone;
 use super::text_table::{Column, ColumnKind, TableCell, table};
-use super::units::{self, UNKNOWN, or_unknown};
 
 /// The width of the names of values.
 const LABEL: usize = 14;
@@ -43,18 +43,18 @@ fn values(picture: &Picture<'_>, channel: &ChannelStatus) -> Vec<(&'static str, 
     };
     let delay = match channel.delay_seconds {
         0 => String::new(),
-        delay => format!(", of which {} are the configured delay", units::seconds(delay as f64)),
+        delay => format!(", of which {} are the configured delay", number_with_unit::seconds(delay as f64)),
     };
     let rates = picture.model.channel_rates(&channel.name);
     let mut values = vec![
         ("state", format!("{state}, applies the log of {source}")),
-        ("lag", or_unknown(channel.lag_seconds, units::seconds) + &delay),
+        ("lag", or_unknown(channel.lag_seconds, number_with_unit::seconds) + &delay),
         (
             "rate",
             format!(
                 "{} transactions/s, {} rows/s",
-                or_unknown(rate(picture.model, channel), units::count),
-                or_unknown(rates.rows, units::count)
+                or_unknown(rate(picture.model, channel), number_with_unit::count),
+                or_unknown(rates.rows, number_with_unit::count)
             ),
         ),
         (
@@ -69,7 +69,7 @@ fn values(picture: &Picture<'_>, channel: &ChannelStatus) -> Vec<(&'static str, 
             format!(
                 "{} transactions, {} in memory",
                 channel.waiting_transactions,
-                units::bytes(channel.buffered_bytes as f64)
+                number_with_unit::bytes(channel.buffered_bytes as f64)
             ),
         ),
         (
@@ -143,7 +143,7 @@ fn worker_row(
         TableCell::from((number + 1).to_string()),
         TableCell::new(tone, state),
         TableCell::from(of_batch(worker.batch_transactions.to_string())),
-        TableCell::from(of_batch(units::seconds(worker.batch_seconds))),
+        TableCell::from(of_batch(number_with_unit::seconds(worker.batch_seconds))),
         TableCell::from(or_unknown(busy, |share| format!("{:.0} %", share * 100.0))),
         TableCell::from(worker.transactions_total.to_string()),
         TableCell::from(worker.conflicts_total.to_string()),

@@ -3,11 +3,11 @@
 use ratatui::text::Line;
 use tailwater_daemon::api::channels::{ChannelState, ChannelStatus, WorkerState};
 
-use super::frame::{Body, Picture};
+use super::number_with_unit::{self, or_unknown};
 use super::problem_list::wrapped;
+use super::screen_layout::{Body, Picture};
 use super::terminal_style::Tone;
 use super::text_table::{Column, ColumnKind, TableCell, table};
-use super::units::{self, or_unknown};
 use super::{ChannelSort, TopView};
 use crate::model::AnswerHistory;
 
@@ -103,17 +103,17 @@ fn row(picture: &Picture<'_>, channel: &ChannelStatus, is_selected: bool) -> Vec
     let source = picture.model.state().map_or("", |state| state.source_of_channel(&channel.name));
     let busy = channel.worker_states.iter().filter(|worker| worker.state != WorkerState::Idle).count();
     let is_running = channel.state == ChannelState::Running;
-    let if_running = |text: String| if is_running { text } else { units::UNKNOWN.to_owned() };
+    let if_running = |text: String| if is_running { text } else { number_with_unit::UNKNOWN.to_owned() };
     vec![
         TableCell::from(format!("{} {}", if is_selected { '>' } else { ' ' }, channel.name)),
         TableCell::from(source),
         state_cell(channel),
-        TableCell::from(or_unknown(channel.lag_seconds, units::seconds)),
-        TableCell::from(or_unknown(rate(picture.model, channel), units::count)),
-        TableCell::from(or_unknown(picture.model.channel_rates(&channel.name).rows, units::count)),
+        TableCell::from(or_unknown(channel.lag_seconds, number_with_unit::seconds)),
+        TableCell::from(or_unknown(rate(picture.model, channel), number_with_unit::count)),
+        TableCell::from(or_unknown(picture.model.channel_rates(&channel.name).rows, number_with_unit::count)),
         TableCell::from(if_running(format!("{busy} of {}", channel.workers))),
-        TableCell::from(if_running(units::count(channel.waiting_transactions as f64))),
-        TableCell::from(units::bytes(channel.buffered_bytes as f64)),
+        TableCell::from(if_running(number_with_unit::count(channel.waiting_transactions as f64))),
+        TableCell::from(number_with_unit::bytes(channel.buffered_bytes as f64)),
         TableCell::new(Tone::Bad, channel.fault.as_ref().map_or("", |fault| &fault.code)),
     ]
 }

@@ -4,11 +4,11 @@ use ratatui::text::Line;
 use tailwater_daemon::api::clusters::ManagerSnapshot;
 use tailwater_daemon::api::daemon_status::{ClusterServer, ClusterStatus, StatusProblem};
 
-use super::frame::{Body, Picture};
+use super::number_with_unit::{self, UNKNOWN, or_unknown};
 use super::problem_list::{problem, wrapped};
+use super::screen_layout::{Body, Picture};
 use super::terminal_style::Tone;
 use super::text_table::{Column, ColumnKind, TableCell, table};
-use super::units::{self, UNKNOWN, or_unknown};
 use crate::daemon_answer::DaemonAnswer;
 
 pub(super) fn body(picture: &Picture<'_>, width: usize) -> Body {
@@ -63,7 +63,7 @@ fn manager_texts(cluster: &ClusterStatus) -> Vec<String> {
     ];
     let downtimes = report.guard.downtimes().iter().filter(|downtime| downtime.until_ms > report.now_ms);
     texts.extend(downtimes.map(|downtime| {
-        let left = units::seconds((downtime.until_ms - report.now_ms) as f64 / 1e3);
+        let left = number_with_unit::seconds((downtime.until_ms - report.now_ms) as f64 / 1e3);
         let server = downtime.server.as_deref().unwrap_or("the whole cluster");
         format!("downtime of {server} for another {left}: no automatic failover ({})", downtime.reason)
     }));
@@ -73,7 +73,7 @@ fn manager_texts(cluster: &ClusterStatus) -> Vec<String> {
         (Some(run), Some(end)) => format!("last failover: {run}: {}", end.trim_end().replace('\n', "; ")),
     });
     for finding in &report.findings {
-        let age = units::seconds(report.now_ms.saturating_sub(finding.since_ms) as f64 / 1e3);
+        let age = number_with_unit::seconds(report.now_ms.saturating_sub(finding.since_ms) as f64 / 1e3);
         texts.push(format!(
             "{} of {} for {age}: the manager: {}",
             finding.code, finding.server, finding.action
@@ -127,8 +127,10 @@ fn server_row(server: &ClusterServer, problems: &[&StatusProblem]) -> Vec<TableC
         TableCell::from(&server.name),
         TableCell::from(&server.role),
         TableCell::from(server.reads_from.as_deref().unwrap_or(UNKNOWN)),
-        TableCell::from(or_unknown(server.lag_seconds, units::seconds)),
-        TableCell::from(or_unknown(server.behind_transactions, |count| units::count(count as f64))),
+        TableCell::from(or_unknown(server.lag_seconds, number_with_unit::seconds)),
+        TableCell::from(or_unknown(server.behind_transactions, |count| {
+            number_with_unit::count(count as f64)
+        })),
         TableCell::from(writes),
         health,
         TableCell::from(&server.address),

@@ -7,11 +7,11 @@ use tailwater_daemon::jobs::job_text::{
 };
 
 use super::TopView;
-use super::frame::{Body, Picture};
+use super::number_with_unit::{self, or_unknown};
 use super::problem_list::wrapped;
+use super::screen_layout::{Body, Picture};
 use super::terminal_style::Tone;
 use super::text_table::{Column, ColumnKind, TableCell, cut, table};
-use super::units::{self, or_unknown};
 
 /// The lines below the table that describe the selected job.
 const SELECTED_LINES_MAX: usize = 7;
@@ -101,7 +101,7 @@ fn row(picture: &Picture<'_>, job: &Job, is_selected: bool) -> Vec<TableCell> {
     let left_ms = job.progress.eta_ms.filter(|_| job.state == JobState::Running);
     let mark = if is_selected { '>' } else { ' ' };
     let now_ms = u64::try_from(picture.shown_at.wall.timestamp_millis()).unwrap_or(0);
-    let seconds = |ms: u64| units::seconds(ms as f64 / 1e3);
+    let seconds = |ms: u64| number_with_unit::seconds(ms as f64 / 1e3);
     vec![
         TableCell::from(format!("{mark} {} {}", job.kind.name(), job.id)),
         TableCell::new(tone, cut(&state, 12)),

@@ -1,25 +1,25 @@
 //! What is shown: the present screen and selection, what keys do, and the text of each screen.
 //!
-//! - [`terminal_style`]: styles and characters. [`units`]: numbers as text. [`text_table`]: columns in a
-//!   given width.
-//! - [`frame`]: the lines that all screens have, and the whole picture.
+//! - [`terminal_style`]: styles and characters. [`number_with_unit`]: numbers as text. [`text_table`]:
+//!   columns in a given width.
+//! - [`screen_layout`]: the lines that all screens have, and the whole picture.
 //!   `overview`, `channel_list`, `channel_detail`, `clusters`, `trends`, `job_list`, `problem_list`,
 //!   `key_help`: its parts.
 
 mod channel_detail;
 mod channel_list;
 mod clusters;
-pub mod frame;
 mod job_list;
 mod key_help;
+pub mod number_with_unit;
 mod overview;
 mod problem_list;
+pub mod screen_layout;
 pub mod terminal_style;
 #[cfg(test)]
 mod tests;
 pub mod text_table;
 mod trends;
-pub mod units;
 
 use std::time::Duration;
 

@@ -4,12 +4,12 @@ use ratatui::text::Line;
 use tailwater_daemon::api::captures::LogArchiveSnapshot;
 use tailwater_daemon::api::daemon_status::{ReaderStatus, SourceStatus};
 
-use super::frame::{Body, Picture};
 use super::job_list;
+use super::number_with_unit::{self, UNKNOWN, or_unknown};
 use super::problem_list::{problem, wrapped};
+use super::screen_layout::{Body, Picture};
 use super::terminal_style::Tone;
 use super::text_table::{Column, ColumnKind, TableCell, table};
-use super::units::{self, UNKNOWN, or_unknown};
 use crate::daemon_answer::DaemonAnswer;
 
 /// The lines of a cause or a remedy on this screen. The list of all problems has the whole text.
@@ -100,11 +100,15 @@ fn source_row(picture: &Picture<'_>, state: &DaemonAnswer, source: &SourceStatus
         TableCell::from(&source.server),
         capture,
         TableCell::from(&source.durable),
-        TableCell::from(or_unknown(rates.bytes, units::bytes)),
-        TableCell::from(or_unknown(rates.transactions, units::count)),
-        TableCell::from(or_unknown(source.behind_transactions, |count| units::count(count as f64))),
+        TableCell::from(or_unknown(rates.bytes, number_with_unit::bytes)),
+        TableCell::from(or_unknown(rates.transactions, number_with_unit::count)),
+        TableCell::from(or_unknown(source.behind_transactions, |count| {
+            number_with_unit::count(count as f64)
+        })),
         TableCell::from(
-            source.heard_ago_ms.map_or_else(|| "never".to_owned(), |ms| units::seconds(ms as f64 / 1e3)),
+            source
+                .heard_ago_ms
+                .map_or_else(|| "never".to_owned(), |ms| number_with_unit::seconds(ms as f64 / 1e3)),
         ),
         semi_sync,
         TableCell::from(or_unknown(ackers, |ackers| format!("{} of {}", ackers.connected, ackers.needed))),
@@ -160,9 +164,9 @@ fn reader_row(state: &DaemonAnswer, source: &str, reader: &ReaderStatus) -> Vec<
         TableCell::from(source),
         TableCell::from(&reader.peer),
         TableCell::from(&reader.sent),
-        TableCell::from(or_unknown(unread, |bytes| units::bytes(bytes as f64))),
-        TableCell::from(or_unknown(lag, units::seconds)),
-        TableCell::from(or_unknown(behind, |count| units::count(count as f64))),
+        TableCell::from(or_unknown(unread, |bytes| number_with_unit::bytes(bytes as f64))),
+        TableCell::from(or_unknown(lag, number_with_unit::seconds)),
+        TableCell::from(or_unknown(behind, |count| number_with_unit::count(count as f64))),
     ]
 }
 
@@ -173,10 +177,10 @@ fn disk(picture: &Picture<'_>, state: &DaemonAnswer, width: usize) -> Vec<Line<'
             let full = state.counters.log_disk.full_in_seconds;
             format!(
                 "log {}, {} of {} free{}; in {}",
-                units::bytes(space.log_bytes as f64),
-                units::bytes(space.free_bytes as f64),
-                units::bytes(space.total_bytes as f64),
-                full.map(|full| format!(", full in {}", units::seconds(full))).unwrap_or_default(),
+                number_with_unit::bytes(space.log_bytes as f64),
+                number_with_unit::bytes(space.free_bytes as f64),
+                number_with_unit::bytes(space.total_bytes as f64),
+                full.map(|full| format!(", full in {}", number_with_unit::seconds(full))).unwrap_or_default(),
                 disk.directory
             )
         }
@@ -189,7 +193,11 @@ fn disk(picture: &Picture<'_>, state: &DaemonAnswer, width: usize) -> Vec<Line<'
 fn archive_text(archive: &LogArchiveSnapshot) -> String {
     let waiting = match archive.waiting {
         Some(waiting) if waiting.segments > 0 => {
-            format!("{} of segments wait ({})", units::bytes(waiting.bytes as f64), waiting.segments)
+            format!(
+                "{} of segments wait ({})",
+                number_with_unit::bytes(waiting.bytes as f64),
+                waiting.segments
+            )
         }
         Some(_) => "complete".to_owned(),
         None => "not known yet".to_owned(),

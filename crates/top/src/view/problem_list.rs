@@ -4,7 +4,7 @@ use ratatui::text::Line;
 use tailwater_daemon::api::daemon_status::StatusProblem;
 use tailwater_wire::printable;
 
-use super::frame::Picture;
+use super::screen_layout::Picture;
 use super::terminal_style::{TerminalStyle, Tone};
 
 /// Returns the lines of a problem: the cause and the remedy, each cut after `lines_max` lines.

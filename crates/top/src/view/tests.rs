@@ -4,14 +4,14 @@ use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Color, Modifier};
 
-use super::frame::{Picture, page_lines};
+use super::screen_layout::{Picture, page_lines};
 use super::terminal_style::TerminalStyle;
 use super::*;
 use tailwater_daemon::api::captures::LogArchiveSnapshot;
 
 use crate::daemon_answer::DaemonAnswer;
-use crate::fixtures::{at, crowded, healthy, job};
 use crate::model::AnswerState;
+use crate::test_daemon_states::{at, crowded, healthy, job};
 
 const PLAIN: TerminalStyle = TerminalStyle { colours: false, ascii: true };
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use ratatui::text::Line;
 
-use super::frame::{Body, Picture};
+use super::number_with_unit::{self, or_unknown};
+use super::screen_layout::{Body, Picture};
 use super::terminal_style::{TerminalStyle, Tone};
 use super::text_table::cut;
-use super::units::{self, or_unknown};
 use crate::model::{Series, SeriesKind};
 
 /// The width of the label beside the bars.
@@ -52,12 +52,16 @@ fn label(kind: SeriesKind) -> (&'static str, fn(f64) -> String) {
         text + "/s"
     }
     match kind {
-        SeriesKind::SourceBytes => ("written", |value| per_second(units::bytes(value))),
-        SeriesKind::SourceTransactions => ("captured trx", |value| per_second(units::count(value))),
-        SeriesKind::ChannelTransactions => ("applied trx", |value| per_second(units::count(value))),
-        SeriesKind::ChannelRows => ("applied rows", |value| per_second(units::count(value))),
-        SeriesKind::ChannelLag => ("channel lag", units::seconds),
-        SeriesKind::ServerLag => ("replica lag", units::seconds),
+        SeriesKind::SourceBytes => ("written", |value| per_second(number_with_unit::bytes(value))),
+        SeriesKind::SourceTransactions => {
+            ("captured trx", |value| per_second(number_with_unit::count(value)))
+        }
+        SeriesKind::ChannelTransactions => {
+            ("applied trx", |value| per_second(number_with_unit::count(value)))
+        }
+        SeriesKind::ChannelRows => ("applied rows", |value| per_second(number_with_unit::count(value))),
+        SeriesKind::ChannelLag => ("channel lag", number_with_unit::seconds),
+        SeriesKind::ServerLag => ("replica lag", number_with_unit::seconds),
     }
 }
 

@@ -115,7 +115,7 @@ pub(super) fn put_payload_head(out: &mut Vec<u8>, payload: &TransactionPayload<'
 }
 
 /// Returns whether the statement depends on its default database, so that a `use` must come before it.
-pub(super) fn changes_database(header: &EventHeader, query: &QueryEvent<'_>) -> bool {
+pub(super) fn needs_use_statement(header: &EventHeader, query: &QueryEvent<'_>) -> bool {
     !header.has(FLAG_SUPPRESS_USE) && !query.database.is_empty()
 }
 

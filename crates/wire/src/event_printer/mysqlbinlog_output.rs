@@ -102,7 +102,7 @@ impl TextPrinter {
             _ => {
                 let mut use_line = Vec::new();
                 if let EventBody::Query(query) = &event.body
-                    && event_text::changes_database(&event.header, query)
+                    && event_text::needs_use_statement(&event.header, query)
                     && query.database != self.database
                 {
                     self.database = query.database.to_vec();

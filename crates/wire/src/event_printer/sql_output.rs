@@ -172,7 +172,7 @@ impl SqlPrinter {
             );
             return Err(refused("a statement", &reason));
         }
-        if event_text::changes_database(header, query) && query.database != self.database {
+        if event_text::needs_use_statement(header, query) && query.database != self.database {
             self.database = query.database.to_vec();
             text.extend_from_slice(b"USE ");
             put_name(text, query.database, "the name of a database")?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use tailwater_apply::span_record;
+use tailwater_apply::trace_span_record;
 use tailwater_manager::action_executor::ActionExecutor;
 use tailwater_manager::cluster_watch::{ClusterState, ClusterWatch, FailoverTrigger, FailureConfirmation};
 use tailwater_manager::failover::Failover;
@@ -20,8 +20,8 @@ use tracing::{error, info, warn};
 
 use super::super::etcd_audit_records::AuditRecords;
 use super::super::failover_request_builder;
-use super::super::run_id::new_run_id;
-use super::super::run_span;
+use super::super::failover_run_id::new_run_id;
+use super::super::failover_trace_span;
 use super::{ManagedCluster, interrupted_failover_recovery, named_servers};
 use crate::api::manager_requests::{FailoverOptions, SwitchoverOptions};
 use crate::error_chain::ErrorChain;
@@ -201,7 +201,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             }
             let started = SystemTime::now();
             let audit = driver.drive(&mut machine, &sender).await;
-            span_record::export(|| run_span::of(&audit, &cluster.parts.source, started));
+            trace_span_record::export(|| failover_trace_span::of(&audit, &cluster.parts.source, started));
             cluster.handle_outcome(&audit, &watch).await;
             if let Some(RunOutcome::Promoted { left, .. }) = &audit.outcome {
                 let (run, left) = ((audit.id.clone(), machine.token()), left.clone());

@@ -16,7 +16,7 @@ use tracing::{error, info, warn};
 
 use super::super::etcd_audit_records::SharedAudits;
 use super::super::failover_request_builder;
-use super::super::run_id::run_time;
+use super::super::failover_run_id::run_time;
 use super::{ClusterParts, ManagedCluster, PreparedRun};
 use crate::error_chain::ErrorChain;
 

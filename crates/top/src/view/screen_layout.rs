@@ -10,8 +10,8 @@ use super::problem_list::wrapped;
 use super::terminal_style::{TerminalStyle, Tone};
 use super::text_table::{cut, text_width};
 use super::{
-    Screen, TopView, channel_detail, channel_list, clusters, job_list, key_help, overview, problem_list,
-    trends, units,
+    Screen, TopView, channel_detail, channel_list, clusters, job_list, key_help, number_with_unit, overview,
+    problem_list, trends,
 };
 use crate::model::{AnswerHistory, AnswerState, Moment};
 
@@ -134,7 +134,7 @@ impl Picture<'_> {
                 "Tailwater {} on {}, up {}",
                 state.status.version,
                 self.machine,
-                units::seconds(state.status.uptime_seconds as f64)
+                number_with_unit::seconds(state.status.uptime_seconds as f64)
             ),
             None => format!("Tailwater on {}", self.machine),
         };
@@ -167,7 +167,7 @@ impl Picture<'_> {
     fn state_text(&self) -> (Tone, String) {
         let (tone, text) = match (self.answer_state, self.model.state()) {
             (AnswerState::Silent { since, .. }, _) => {
-                let silent = units::duration(self.now.elapsed.saturating_sub(since.elapsed));
+                let silent = number_with_unit::duration(self.now.elapsed.saturating_sub(since.elapsed));
                 (Tone::Bad, format!("NO ANSWER for {silent}"))
             }
             (_, None) => (Tone::Warning, "connecting".to_owned()),

@@ -8,7 +8,7 @@ use tailwater_manager::model::{Audit, AuditEntry, AuditEvent};
 
 use super::display_format::{millis, path_segment, run_time, shortened};
 use super::failover_view::{kind_text, outcome_health, run_path};
-use super::frame::{Health, PageFrame};
+use super::page_layout::{Health, PageFrame};
 
 const BAR_HEIGHT: u32 = 16;
 const ROW_HEIGHT: u32 = 24;

@@ -3,7 +3,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tailwater_apply::span_record::SpanRecord;
+use tailwater_apply::trace_span_record::SpanRecord;
 use tailwater_manager::model::{Audit, AuditEntry, AuditEvent, RunOutcome};
 
 /// Returns the span of a run that began at `started`.

@@ -15,8 +15,8 @@ use tailwater_tables::BulkError;
 use tailwater_wire::printable;
 
 use super::client_connection_options::connect_options;
+use super::command_run_as_job::JobRun;
 use super::job_report_to_daemon::JobSocket;
-use super::job_run::JobRun;
 use super::load::is_refusal;
 use super::progress_display::SCHEMA_VERSION;
 use crate::arguments::{CloneArgs, CopyArgs, Output};

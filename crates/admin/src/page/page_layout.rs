@@ -1,6 +1,6 @@
 //! What all views share: title, navigation, visitor.
 
-use super::visitor::Visitor;
+use super::page_user_role::Visitor;
 
 /// A link of the navigation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::de::DeserializeOwned;
 use tailwater_daemon::api::daemon_requests::CommandError;
 
-use super::dialog::Dialog;
+use super::action_dialog::Dialog;
 
 /// What the visitor entered, by the name of the field.
 pub(super) type Entered = BTreeMap<String, String>;

@@ -1,6 +1,6 @@
 //! A job as a span, for traces. Pure.
 
-use tailwater_apply::span_record::SpanRecord;
+use tailwater_apply::trace_span_record::SpanRecord;
 
 use crate::api::jobs::{Job, JobState};
 

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::log_reader::BudgetedTransaction;
 use crate::scheduler::{BatchTiming, TransactionBatch};
-use crate::span_record::{self, SpanRecord};
+use crate::trace_span_record::{self, SpanRecord};
 
 /// A batch that takes at least this long is exported.
 const SLOW: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ pub(super) fn export(
     if u128::from(took_us) < SLOW.as_micros() {
         return;
     }
-    span_record::export(|| {
+    trace_span_record::export(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let start_us = u64::try_from(now.as_micros()).unwrap_or(u64::MAX).saturating_sub(took_us);
         let transactions = batch.first.len() + batch.rest.len();
