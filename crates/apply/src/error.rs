@@ -23,11 +23,13 @@ pub enum ApplyError {
     #[error(transparent)]
     Log(#[from] LogError),
     /// The bytes of a binlog event are malformed.
-    #[error("transaction {gtid} at {position} of the log: {error}")]
+    #[error("{}: {error}", event_subject(.gtid, .position))]
     Event {
-        /// The GTID of the transaction that contains the event.
+        /// The GTID of the transaction that contains the event; empty if the event is outside of transactions,
+        /// or its transaction is not known.
         gtid: String,
-        /// The start of the transaction in the log.
+        /// The start of the transaction in the log, or of the event if it is outside of transactions. The
+        /// segment is 0 if the position is not known, or the event is not in the log.
         position: LogPosition,
         /// What is malformed in the event.
         error: WireError,
@@ -328,6 +330,18 @@ pub enum ApplyError {
         /// The value that has no exact SQL form.
         error: Box<PrintError>,
     },
+}
+
+/// Returns which event is malformed: its transaction and its position in the log, as far as they are known.
+fn event_subject(gtid: &str, position: &LogPosition) -> String {
+    let subject = match gtid {
+        "" => "a binlog event".to_owned(),
+        gtid => format!("transaction {gtid}"),
+    };
+    match position.segment {
+        0 => subject,
+        _ => format!("{subject} at {position} of the log"),
+    }
 }
 
 /// Returns the consequence and the remedy for rows that the target did not change.

@@ -50,6 +50,15 @@ impl RejoinError {
         Self::Apply(ApplyError::Event { gtid: String::new(), position: LogPosition::ZERO, error })
     }
 
+    /// Returns the error for a malformed event in the server's own binlog.
+    pub(crate) fn own_binlog(error: WireError) -> Self {
+        Self::Impossible {
+            reason: format!(
+                "an event of the server's own binlog is malformed: {error}; copy the server from scratch (--copy)"
+            ),
+        }
+    }
+
     /// Returns the stable code of this error; see docs/reference/errors.md.
     pub fn code(&self) -> &'static str {
         match self {

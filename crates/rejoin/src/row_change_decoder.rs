@@ -65,14 +65,14 @@ impl RejoinRowReader {
     /// Sets the format description event for the next transactions.
     pub(crate) fn format(&mut self, event: &[u8], entry: &LogEntry) -> Result<(), RejoinError> {
         self.decoder.format_description(event).map_err(|error| {
-            let gtid = "before any transaction".to_owned();
-            ApplyError::Event { gtid, position: entry.position, error }.into()
+            // A format description event belongs to no transaction.
+            ApplyError::Event { gtid: String::new(), position: entry.position, error }.into()
         })
     }
 
     /// Sets the format description event for the transactions of the server's binlog tail.
     pub(crate) fn format_of_tail(&mut self, event: &[u8]) -> Result<(), RejoinError> {
-        self.decoder.format_description(event).map_err(RejoinError::rows)
+        self.decoder.format_description(event).map_err(RejoinError::own_binlog)
     }
 
     /// Decodes the transaction that `entry` describes, from its `events`.

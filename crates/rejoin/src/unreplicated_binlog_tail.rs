@@ -8,15 +8,13 @@ use bytes::{Bytes, BytesMut};
 use tailwater_log::{EntryFlags, EntryKind, LogEntry, LogPosition};
 use tailwater_session::binlog_dump::{DumpRequest, DumpStart};
 use tailwater_session::{ConnectOptions, Connection};
+use tailwater_wire::Flavour;
 use tailwater_wire::binlog_event::event_header::BINLOG_MAGIC;
 use tailwater_wire::binlog_event::{
     ChecksumAlgorithm, EVENT_HEADER_BYTES, EventHeader, EventType, FormatDescription,
 };
 use tailwater_wire::gtid::GtidSet;
 use tailwater_wire::transaction_boundary::{TransactionStep, TransactionTracker};
-use tailwater_wire::{Flavour, WireError};
-
-use tailwater_apply::ApplyError;
 
 use crate::error::RejoinError;
 
@@ -75,26 +73,18 @@ impl TailReader {
     /// Adds the next event of the stream.
     ///
     /// # Errors
-    /// [`ApplyError::Event`] for malformed bytes; [`RejoinError::Impossible`] if the limit is exceeded.
+    /// [`RejoinError::Impossible`] for malformed bytes, or if the limit is exceeded.
     pub fn event(&mut self, event: &[u8]) -> Result<(), RejoinError> {
-        let wrong = |offset: u64| {
-            move |error: WireError| ApplyError::Event {
-                gtid: "of the server's own binlog".to_owned(),
-                position: LogPosition { segment: 0, offset },
-                error,
-            }
-        };
-        let at = wrong(self.offset);
-        let header = EventHeader::parse(event).map_err(wrong(self.offset))?;
+        let header = EventHeader::parse(event).map_err(RejoinError::own_binlog)?;
         let body = event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
         if header.event_type == EventType::FORMAT_DESCRIPTION {
-            self.format = FormatDescription::parse(body).map_err(wrong(self.offset))?;
+            self.format = FormatDescription::parse(body).map_err(RejoinError::own_binlog)?;
             if self.description.is_empty() {
                 self.description = Bytes::copy_from_slice(event);
             }
         }
         let prefix = body.get(..body.len().min(TransactionTracker::PREFIX_BYTES)).unwrap_or(body);
-        match self.tracker.observe(&header, prefix, &self.format).map_err(at)? {
+        match self.tracker.observe(&header, prefix, &self.format).map_err(RejoinError::own_binlog)? {
             TransactionStep::Outside => return Ok(()),
             TransactionStep::Abandoned => {
                 self.open = None;

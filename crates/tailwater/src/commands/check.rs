@@ -13,6 +13,7 @@ use tailwater_check::table_check::{
 };
 use tailwater_daemon::api::jobs::JobKind;
 use tailwater_daemon::jobs::job_results::JobResult;
+use tailwater_daemon::jobs::job_text::counted;
 use tailwater_tables::BulkError;
 use tailwater_wire::printable;
 
@@ -238,10 +239,10 @@ fn print_table(out: &mut impl Write, report: &CheckReport, show_values: bool) ->
     let verdict = match (differences.len(), report.is_equal()) {
         (_, true) => "all the same".to_owned(),
         (0, false) => "rows that could be compared are the same".to_owned(),
-        (1, _) => "1 difference".to_owned(),
-        (count, _) => format!("{count} differences"),
+        (count, _) => counted(count as u64, "difference"),
     };
-    writeln!(out, "compared {rows} rows of {tables} tables in {:.1} s: {verdict}", elapsed.as_secs_f64())
+    let (rows, tables) = (counted(*rows, "row"), counted(*tables, "table"));
+    writeln!(out, "compared {rows} of {tables} in {:.1} s: {verdict}", elapsed.as_secs_f64())
 }
 
 fn key_text(difference: &RowDifference) -> String {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use tailwater_daemon::jobs::job_text::counted;
 use tailwater_preflight::connection_check::{CheckLevel, CheckLine, ConnectionReport};
 use tailwater_wire::printable;
 
@@ -61,18 +62,14 @@ fn line_text(line: &CheckLine, style: TextStyle) -> String {
 }
 
 fn summary(report: &ConnectionReport, style: TextStyle) -> String {
-    let counted = |count: usize, what: &str| match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
-    };
-    let checks = counted(report.checks.len(), "check");
+    let checks = counted(report.checks.len() as u64, "check");
     let line = match (report.problems, report.warnings) {
         (0, 0) => style.green(&format!("all is well: {checks}")),
-        (0, warnings) => format!("no problem, {}, {checks}", counted(warnings, "warning")),
+        (0, warnings) => format!("no problem, {}, {checks}", counted(warnings as u64, "warning")),
         (problems, warnings) => style.red(&format!(
             "{}, {}, {checks}",
-            counted(problems, "problem"),
-            counted(warnings, "warning")
+            counted(problems as u64, "problem"),
+            counted(warnings as u64, "warning")
         )),
     };
     format!("{line}\n")

@@ -135,8 +135,10 @@ pub(super) fn print_report(report: &CopyReport, output: Output) -> io::Result<()
     }
     writeln!(
         out,
-        "copied {} rows of {} tables in {seconds:.1} s ({} chunks)",
-        load.rows, load.tables, load.chunks_loaded
+        "copied {} of {} in {seconds:.1} s ({})",
+        counted(load.rows, "row"),
+        counted(load.tables as u64, "table"),
+        counted(load.chunks_loaded, "chunk")
     )?;
     writeln!(out, "snapshot by {method}; writers waited {:.1} ms", stall.as_secs_f64() * 1000.0)?;
     let gtids = point.gtid_set.as_deref().unwrap_or("none");
@@ -146,7 +148,8 @@ pub(super) fn print_report(report: &CopyReport, output: Output) -> io::Result<()
     if *tables_before > 0 {
         writeln!(
             out,
-            "{tables_before} tables were copied before the interruption, from another snapshot than the rest"
+            "copied before the interruption, from another snapshot than the rest: {}",
+            counted(*tables_before, "table")
         )?;
     }
     if let Some(set) = &load.gtid_set {

@@ -176,7 +176,7 @@ pub(super) fn print_plan(workers: usize, plan: &DumpPlan, output: Output) -> any
             for way in &plan.ways {
                 write!(out, "\n{way}")?;
             }
-            writeln!(out, "\n{} tables, in this order:", plan.tables.len())?;
+            writeln!(out, "\n{}, in this order:", counted(plan.tables.len() as u64, "table"))?;
             for table in &plan.tables {
                 let key = table.key.as_ref().map_or("as a single chunk (no key)".to_owned(), |key| {
                     format!("in chunks along key {key}")
@@ -186,8 +186,8 @@ pub(super) fn print_plan(workers: usize, plan: &DumpPlan, output: Output) -> any
                 } else {
                     ", not part of the snapshot: its storage engine has no snapshots"
                 };
-                let (rows, bytes) = (table.rows_estimate, table.bytes_estimate);
-                writeln!(out, "  {}: about {rows} rows, {bytes} bytes, {key}{outside}", table.name)?;
+                let (rows, bytes) = (counted(table.rows_estimate, "row"), table.bytes_estimate);
+                writeln!(out, "  {}: about {rows}, {bytes} bytes, {key}{outside}", table.name)?;
             }
         }
     }
@@ -232,8 +232,10 @@ fn print_report(report: &DumpReport, output: Output, out: &mut dyn Write) -> io:
     }
     writeln!(
         out,
-        "dumped {rows} rows of {} tables in {seconds:.1} s: {bytes} bytes, {file_bytes} in {chunks} files",
-        manifest.tables.len()
+        "dumped {} of {} in {seconds:.1} s: {bytes} bytes, {file_bytes} in {}",
+        counted(rows, "row"),
+        counted(manifest.tables.len() as u64, "table"),
+        counted(chunks as u64, "file")
     )?;
     writeln!(out, "snapshot by {method}; writers waited {:.1} ms", stall.as_secs_f64() * 1000.0)?;
     for point in &points {

@@ -101,13 +101,16 @@ fn write_report(report: &LoadReport, seconds: f64, output: Output) -> io::Result
     let chunks = report.chunks_loaded + report.chunks_before;
     writeln!(
         out,
-        "loaded {} rows of {} tables in {seconds:.1} s ({chunks} files{before})",
-        report.rows, report.tables
+        "loaded {} of {} in {seconds:.1} s ({}{before})",
+        counted(report.rows, "row"),
+        counted(report.tables as u64, "table"),
+        counted(chunks, "file")
     )?;
     if let Some(AccountsReport { made, kept }) = &report.accounts {
         writeln!(
             out,
-            "{made} accounts created; {} existed and were left unchanged: {}",
+            "{} created; {} already on the server and left unchanged: {}",
+            counted(*made as u64, "account"),
             kept.len(),
             kept.join(", ")
         )?;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use tailwater_daemon::jobs::job_text::counted;
 use tailwater_log::archive::{ArchiveOptions, ArchiveProgress, ArchiveReport, ArchiveStep};
 use tailwater_log::{Archive, LogDir};
 
@@ -84,9 +85,9 @@ fn report(folder: &Path, archive: &Archive, archived: &ArchiveReport, output: Ou
     match output {
         Output::Text => writeln!(
             out,
-            "{}: {} segments archived in {}, {bytes} bytes as {compressed_bytes}; {segments_before} were archived before",
+            "{}: {} archived in {}, {bytes} bytes as {compressed_bytes}; {segments_before} archived earlier",
             folder.display(),
-            segments.len(),
+            counted(segments.len() as u64, "segment"),
             archive.url().display(),
         ),
         Output::Json => {

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use tailwater_daemon::jobs::job_text::counted;
 use tailwater_log::{LogDir, LogEntry, LogPosition, LogReader};
 use tailwater_wire::Flavour;
 use tailwater_wire::binlog_event::{BINLOG_MAGIC, EVENT_HEADER_BYTES, EventType, FormatDescription};
@@ -184,9 +185,8 @@ impl<'a> LogPrinter<'a> {
             (_, 0) => Ok(Exit::Done),
             (_, left_out) => {
                 self.out.flush()?;
-                eprintln!(
-                    "{left_out} events could not be printed; the output names each event and the reason"
-                );
+                let events = counted(left_out, "event");
+                eprintln!("{events} could not be printed; the output names each event and the reason");
                 Ok(Exit::ProblemsFound)
             }
         }

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use tailwater_daemon::jobs::job_text::counted;
 use tailwater_log::{LogDir, LogError, LogProblem, Verification};
 use tailwater_wire::Flavour;
 use tailwater_wire::binlog_event::{
@@ -113,14 +114,16 @@ fn report(path: &Path, found: &Verification, output: Output) -> anyhow::Result<E
             };
             let verdict = match problems {
                 0 => "nothing is wrong".to_owned(),
-                1 => "1 problem".to_owned(),
-                count => format!("{count} problems{left_out}"),
+                count => format!("{}{left_out}", counted(count, "problem")),
             };
             let Verification { segments, transactions, events, bytes, .. } = found;
             writeln!(
                 out,
-                "{}: {verdict}: {segments} segments, {transactions} transactions, {events} events, {bytes} bytes",
-                path.display()
+                "{}: {verdict}: {}, {}, {}, {bytes} bytes",
+                path.display(),
+                counted(*segments, "segment"),
+                counted(*transactions, "transaction"),
+                counted(*events, "event")
             )?;
         }
         Output::Json => {

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use serde_json::json;
+use tailwater_binlog_stats::number_format::grouped;
 use tailwater_daemon::api::jobs::JobKind;
 use tailwater_daemon::jobs::job_results::JobResult;
+use tailwater_daemon::jobs::job_text::counted;
 use tailwater_rejoin::{EngineState, RejoinError, RejoinPlan};
 
 use super::command_run_as_job::JobRun;
@@ -113,7 +115,8 @@ fn print_plan(server: &str, plan: &RejoinPlan, output: Output) -> io::Result<()>
         count => {
             writeln!(
                 out,
-                "{count} transactions that only this server has would be undone: {}",
+                "{} that only this server has would be undone: {}",
+                counted(count as u64, "transaction"),
                 gtid_list(&own)
             )?;
         }
@@ -144,8 +147,9 @@ fn print_report(report: &RejoinReport, output: Output) -> io::Result<()> {
         if let (count @ 1.., Some(file)) = (repair.undone.len(), &repair.tail_file) {
             writeln!(
                 out,
-                "undone: {count} transactions that only this server had, {} rows: {}; they are saved in {}",
-                repair.rows_undone,
+                "undone: {} that only this server had, {}: {}; they are saved in {}",
+                counted(count as u64, "transaction"),
+                counted(repair.rows_undone, "row"),
                 gtid_list(&repair.undone),
                 file.display()
             )?;
@@ -153,23 +157,26 @@ fn print_report(report: &RejoinReport, output: Output) -> io::Result<()> {
         if repair.transactions_again > 0 {
             writeln!(
                 out,
-                "applied again: {} transactions of the log; the server had lost at least {} of them",
-                repair.transactions_again, repair.transactions_lost
+                "applied again: {} of the log; the server had lost at least {} of them",
+                counted(repair.transactions_again, "transaction"),
+                grouped(repair.transactions_lost)
             )?;
         }
     }
     if let Some(rows) = report.rows_copied {
-        writeln!(out, "copied {rows} rows of {}", report.primary)?;
+        writeln!(out, "copied {} of {}", counted(rows, "row"), report.primary)?;
     }
     if let Some(compared) = &report.compared {
         let verdict = match compared.differences {
             0 => "all the same".to_owned(),
-            count => format!("{count} differences, in {}", gtid_list(&compared.in_tables)),
+            count => format!("{}, in {}", counted(count, "difference"), gtid_list(&compared.in_tables)),
         };
         writeln!(
             out,
-            "compared {} rows of {} tables with {}: {verdict}",
-            compared.rows, compared.tables, report.primary
+            "compared {} of {} with {}: {verdict}",
+            counted(compared.rows, "row"),
+            counted(compared.tables, "table"),
+            report.primary
         )?;
     }
     match &report.reads_from {

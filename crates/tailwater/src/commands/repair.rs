@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tailwater_check::row_repair::{self, RepairOptions, RepairOutcome, RepairReport};
 use tailwater_daemon::api::jobs::JobKind;
 use tailwater_daemon::jobs::job_results::JobResult;
+use tailwater_daemon::jobs::job_text::counted;
 use tailwater_wire::printable;
 
 use super::check;
@@ -113,5 +114,6 @@ fn print(report: &RepairReport, dry_run: bool, output: Output) -> io::Result<()>
         )?;
     }
     let what = if dry_run { "to be repaired" } else { "repaired" };
-    writeln!(out, "{done} rows {what}, {same} were the same already, {remain} remain, in {seconds:.1} s")
+    let rows = counted(done as u64, "row");
+    writeln!(out, "{rows} {what}, {same} already the same, {remain} remaining, in {seconds:.1} s")
 }

@@ -1,5 +1,6 @@
 //! Formats a cluster as a tree of text lines.
 
+use tailwater_daemon::jobs::job_text::counted;
 use tailwater_manager::FailoverReadiness;
 use tailwater_topology::failure_analysis::{ClusterFinding, FailureCode};
 use tailwater_topology::{Cluster, NodeRole, Promotion, TopologyNode};
@@ -109,8 +110,7 @@ fn facts(node: &TopologyNode) -> Vec<String> {
     if let Some(state) = &node.gtid_state {
         facts.push(match state.behind {
             0 => "in step".to_owned(),
-            1 => "1 transaction behind".to_owned(),
-            count => format!("{count} transactions behind"),
+            count => format!("{} behind", counted(count, "transaction")),
         });
     }
     if let Some(semi_sync) = node.semi_sync.as_ref().filter(|_| node.role == NodeRole::Primary) {

@@ -110,7 +110,7 @@ async fn a_former_primary_without_an_audit_record_keeps_its_extra_transactions()
         old.sql("SELECT @@GLOBAL.read_only").await? == ["0"],
         "the refused rejoin has made the server read-only"
     );
-    shell.run("rejoin -c tailwater.toml primary db1")?.exits(0).says(&["undone: 1 transactions"]);
+    shell.run("rejoin -c tailwater.toml primary db1")?.exits(0).says(&["undone: 1 transaction that"]);
     follows(&new, old, "first").await?;
     trial.stop_relay().await
 }
@@ -290,7 +290,7 @@ async fn former_primary_rejoins(kind: ServerKind) -> Result<()> {
     // A row differs, so the server is not made a replica.
     old.sql("SET sql_log_bin=0; SET GLOBAL read_only=0; UPDATE shop.t SET v = 9 WHERE id = 1").await?;
     let ran = shell.run("rejoin -c tailwater.toml primary db1")?.exits(3);
-    ran.says(&["1 differences, in shop.t", "db1 was not joined", "--copy"]);
+    ran.says(&["1 difference, in shop.t", "db1 was not joined", "--copy"]);
     let status = match kind.flavour() {
         Flavour::MySql => "SHOW REPLICA STATUS",
         Flavour::MariaDb => "SHOW ALL SLAVES STATUS",

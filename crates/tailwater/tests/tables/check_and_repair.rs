@@ -48,7 +48,7 @@ async fn killed_check_resumes_and_its_state_is_repaired(kind: ServerKind) -> Res
         format!("--{side}-host 127.0.0.1 --{side}-port {} --{side}-user root", server.port())
     };
     let both = format!("{} {} --database shop", server("source", &source), server("target", &target));
-    shell.run(&format!("check {both}"))?.exits(0).says(&["compared 10010 rows of 2 tables", "all the same"]);
+    shell.run(&format!("check {both}"))?.exits(0).says(&["compared 10,010 rows of 2 tables", "all the same"]);
     target.sql(PLANTED).await?;
 
     // The check compares one chunk at a time, so that there is time to kill it.
@@ -101,13 +101,13 @@ async fn killed_check_resumes_and_its_state_is_repaired(kind: ServerKind) -> Res
     drop(shown);
 
     let others = format!("{repair} --exclude-table shop.orders");
-    shell.run(&others)?.exits(0).says(&["0 rows repaired, 0 were the same already, 0 remain"]);
+    shell.run(&others)?.exits(0).says(&["0 rows repaired, 0 already the same, 0 remaining"]);
     shell
         .run(&format!("{repair} --dry-run"))?
         .exits(3)
         .says(&["would insert shop.orders (4000)", "would delete"]);
-    shell.run(&repair)?.exits(0).says(&["4 rows repaired", "0 remain"]);
-    shell.run(&repair)?.exits(0).says(&["0 rows repaired, 4 were the same already"]);
+    shell.run(&repair)?.exits(0).says(&["4 rows repaired", "0 remaining"]);
+    shell.run(&repair)?.exits(0).says(&["0 rows repaired, 4 already the same"]);
     shell.run(&format!("check {both}"))?.exits(0).says(&["all the same"]);
 
     source.sql("CREATE TABLE shop.keyless (a INT)").await?;
@@ -121,7 +121,7 @@ async fn killed_check_resumes_and_its_state_is_repaired(kind: ServerKind) -> Res
     shell
         .run(&format!("repair {both}"))?
         .exits(3)
-        .says(&["the table has no unique key that identifies the row", "1 remain"]);
+        .says(&["the table has no unique key that identifies the row", "1 remaining"]);
     let same = format!("{} {}", server("source", &source), server("target", &source));
     shell.run(&format!("check {same}"))?.exits(4).stderr_has(&["TW-BULK-0045"]);
 
@@ -151,7 +151,7 @@ async fn output_of_check_escapes_control_characters() -> Result<()> {
             Flavour::MariaDb => ServerSpec::new(kind),
         };
         let (source, target) = tokio::try_join!(Server::start(spec()), Server::start(spec()))?;
-        let forged = "CREATE DATABASE shop; CREATE TABLE shop.`a\ncompared 1 rows: all the same\u{202e}b` (id INT PRIMARY KEY)";
+        let forged = "CREATE DATABASE shop; CREATE TABLE shop.`a\ncompared 1 row: all the same\u{202e}b` (id INT PRIMARY KEY)";
         source.sql(forged).await?;
         target.sql("CREATE DATABASE shop").await?;
         let shell = Shell::new()?;
@@ -182,7 +182,7 @@ async fn output_of_check_escapes_control_characters() -> Result<()> {
         }
         let ran = shell.run(&format!("{check} --wait none"))?.exits(3);
         ensure!(
-            ran.text().contains("shop.a\\ncompared 1 rows: all the same\\u{202e}b: the target"),
+            ran.text().contains("shop.a\\ncompared 1 row: all the same\\u{202e}b: the target"),
             "the control characters in the name are not escaped: {}",
             ran.text()
         );

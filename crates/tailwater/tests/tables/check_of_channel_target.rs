@@ -101,7 +101,7 @@ async fn out_of_order_mark_is_not_trusted(kind: ServerKind) -> Result<()> {
 
     target.sql("UPDATE shop.t SET n = 99 WHERE id = 2").await?;
     shell.run(&format!("check {both} --wait-max-s 60"))?.exits(3).says(&["1 difference"]);
-    shell.run(&format!("repair {both} --wait-max-s 60"))?.exits(0).says(&["1 rows repaired", "0 remain"]);
+    shell.run(&format!("repair {both} --wait-max-s 60"))?.exits(0).says(&["1 row repaired", "0 remaining"]);
     shell.run(&format!("check {both} --wait-max-s 60"))?.exits(0).says(&["all the same"]);
     trial.stop_relay().await
 }

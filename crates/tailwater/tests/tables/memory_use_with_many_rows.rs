@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use tailwater_daemon::jobs::job_text::counted;
 use tailwater_sandbox::{ChildProcess, Server, ServerKind, ServerSpec, require};
 
 use crate::shell_session::PROGRAM;
@@ -134,7 +135,7 @@ async fn many_rows_take_bounded_memory(kind: ServerKind) -> Result<()> {
     let check = format!("{check} --database many");
     run(folder, &check, 0).await?;
     let message = std::fs::read_to_string(folder.join("output"))?;
-    let all = format!("compared {} rows of 3 tables", rows.keyed + rows.paired + rows.keyless);
+    let all = format!("compared {} of 3 tables", counted(rows.keyed + rows.paired + rows.keyless, "row"));
     ensure!(
         message.contains(&all) && message.contains("all the same"),
         "the check does not report that all rows are the same: {message}"
