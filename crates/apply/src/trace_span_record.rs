@@ -18,9 +18,9 @@ pub struct SpanRecord {
     pub name: String,
     /// When the work began, in microseconds since 1970.
     pub start_us: u64,
-    /// How long it took, in microseconds.
+    /// How long the work took, in microseconds.
     pub duration_us: u64,
-    /// Why it failed.
+    /// Why the work failed.
     pub error: Option<String>,
     /// Further facts: texts, numbers and booleans.
     pub attributes: Map<String, Value>,

@@ -297,8 +297,8 @@ async fn rows_of_dropped_tables_are_applied() -> Result<()> {
     Ok(())
 }
 
-/// If the numbers of digits are not verified, the values are the same as with native replication, whether
-/// right or wrong.
+/// If the numbers of fractional digits are not verified, the channel writes the same values as native
+/// replication, whether right or wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unverified_digits_give_the_values_of_native_replication() -> Result<()> {
     let Some(rig) = begin(ServerKind::Mariadb1011).await? else { return Ok(()) };

@@ -464,12 +464,15 @@ fn tracker(
 fn log_order(order: &CaptureOrder, term: u64) {
     match order {
         CaptureOrder::Stop => {
-            warn!(term, "the capture was ordered to stop: it reads and acknowledges nothing more")
+            warn!(
+                term,
+                "the manager ordered the capture to stop: the capture reads and acknowledges nothing more"
+            )
         }
-        CaptureOrder::Start => info!(term, "the capture was ordered to start"),
-        CaptureOrder::Follow(None) => info!(term, "the capture was ordered to follow its own source"),
+        CaptureOrder::Start => info!(term, "the manager ordered the capture to start"),
+        CaptureOrder::Follow(None) => info!(term, "the manager ordered the capture to follow its own source"),
         CaptureOrder::Follow(Some(server)) => {
-            info!(term, server, "the capture was ordered to follow another server")
+            info!(term, server, "the manager ordered the capture to follow another server")
         }
     }
 }

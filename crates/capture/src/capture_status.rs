@@ -28,8 +28,8 @@ pub enum CaptureState {
     Waiting(String),
     /// The capture stopped permanently, or until a new order. The text has the cause and the remedy.
     Refused(String),
-    /// An order of a manager stopped the capture, until an order to start or to follow a server. A restart
-    /// does not start it: see [`crate::persisted_manager_orders`].
+    /// A manager ordered the capture to stop. Only an order to start or to follow a server starts the capture
+    /// again; a restart of the process does not. See [`crate::persisted_manager_orders`].
     StoppedByOrder(StopOrder),
     /// [`Capture::stop`](crate::Capture::stop) stopped the capture.
     Stopped,

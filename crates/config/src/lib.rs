@@ -119,7 +119,7 @@ impl ConfigError {
     /// The error for a channel whose target is its own source.
     pub fn onto_itself(channel: &str, source: &str, endpoint: &str) -> Self {
         let message = format!(
-            "its target, {endpoint}, is the server that source {source} captures: every change would be captured and applied again; name another target"
+            "the channel's target, {endpoint}, is the server that source {source} captures: every change would be captured and applied again; name another target"
         );
         Self { code: "TW-CFG-0011", path: format!("channel {channel}").into(), message }
     }

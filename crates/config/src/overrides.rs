@@ -184,16 +184,16 @@ fn no_setting<'a>(
 fn set(document: &mut Table, path: &SettingPath, text: &str) -> Result<(), String> {
     let value = match &path.example {
         Some(Value::Integer(_)) => {
-            Value::Integer(text.trim().parse().map_err(|_| "its value is not a whole number")?)
+            Value::Integer(text.trim().parse().map_err(|_| "the value is not a whole number")?)
         }
         Some(Value::Boolean(_)) => {
-            Value::Boolean(text.trim().parse().map_err(|_| "its value is not true or false")?)
+            Value::Boolean(text.trim().parse().map_err(|_| "the value is not true or false")?)
         }
         Some(Value::String(_)) => Value::String(text.to_owned()),
         Some(Value::Array(_)) => {
             let list = toml::from_str::<Table>(&format!("list = {text}")).ok();
             let list = list.and_then(|mut table| table.remove("list")).filter(Value::is_array);
-            list.ok_or("its value is not a list in TOML, for example [\"a\", \"b\"]")?
+            list.ok_or("the value is not a list in TOML, for example [\"a\", \"b\"]")?
         }
         _ => return Err("set the key in the file".to_owned()),
     };

@@ -37,7 +37,8 @@ use tailwater_config::{Config, HISTORY_FILE, LoadedConfig};
 /// A running capture: the source's name, the capture, and the token that is cancelled when the capture ends.
 type RunningCapture = (String, Capture, CancellationToken);
 
-/// What clients of the daemon connect to. The functions are called once, within a runtime, in this order.
+/// What clients of the daemon connect to. The daemon calls each function once, within a tokio runtime: first
+/// `bind`, then `serve`.
 pub trait FrontEnd {
     /// Binds the addresses and sockets, so that an address in use ends the daemon before it captures.
     ///
@@ -207,7 +208,8 @@ fn start_channel(
 ) -> anyhow::Result<Arc<Channel>> {
     let name = options.name.clone();
     let is_primary = observers.iter().any(|observer| observer.wiring().is_target_primary(&name));
-    let conflict = is_primary.then(|| "its target is the primary that the log follows now".to_owned());
+    let conflict =
+        is_primary.then(|| "the channel's target is the primary that the log follows now".to_owned());
     if let Some(conflict) = &conflict {
         warn!(channel = name, "the channel stays stopped: {conflict}");
     }

@@ -84,7 +84,7 @@ impl AuditLog {
         loop {
             tokio::time::sleep(RETRY_INTERVAL).await;
             let audit_log = self.clone();
-            // Not on the runtime: the disk may be slow.
+            // Do not write on the runtime's own threads, because the disk may be slow.
             let _ = tokio::task::spawn_blocking(move || audit_log.write_waiting()).await;
         }
     }
@@ -105,7 +105,7 @@ impl AuditLog {
         }
         let written = state.write(&self.0.path);
         if written.is_err() {
-            // It is opened again, so that the next entry is written at its end.
+            // The next write opens the file again, so that it starts at the end of the file.
             state.file = None;
         }
         self.0.faults.record(DaemonFile::AuditLog, &written);

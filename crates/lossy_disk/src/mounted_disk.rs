@@ -20,8 +20,8 @@ const SOURCE_PREFIX: &str = "tailwater-lossy-disk-";
 /// Number of threads that answer requests.
 const THREADS: usize = 4;
 
-/// A mounted disk. It is unmounted when this value is dropped, also while processes use it: their calls fail
-/// then, so that they can end.
+/// A mounted disk. Dropping this value unmounts the disk, even while processes use it. The calls of such
+/// processes then fail, so that the processes can end.
 pub struct LossyDisk {
     state: Arc<Mutex<PoweredDisk>>,
     replies: DelayedReplies,

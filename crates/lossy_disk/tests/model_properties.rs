@@ -1,4 +1,5 @@
-//! Properties of the model: a synced byte never goes, an unsynced one can; names change completely or not.
+//! Properties of the model: a synced byte is never lost, and an unsynced byte may be lost. A change of a file
+//! name takes effect completely or not at all.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

@@ -391,7 +391,7 @@ fn the_state_that_a_refused_query_would_show_is_unknown() {
 #[test]
 fn a_stopped_channel_has_no_lag() {
     let mut plan = plan(&[]);
-    let because = "its target is the primary that the log follows now";
+    let because = "the channel's target is the primary that the log follows now";
     let state = TargetState {
         doing: "stopped".into(),
         lag_seconds: None,

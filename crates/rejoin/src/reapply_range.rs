@@ -153,7 +153,7 @@ pub fn find(
             if seen.blocks_redo() {
                 return Err(RejoinError::Irreversible {
                     gtid: gtid.map_or_else(|| "without GTID".to_owned(), Gtid::to_string),
-                    reason: "it is a DDL statement in the range of the log to reapply, and it is unknown how much of the statement the server has executed"
+                    reason: "the transaction is a DDL statement in the range of the log to reapply, and it is unknown how much of the statement the server has executed"
                         .to_owned(),
                 });
             }

@@ -114,12 +114,16 @@ fn rows_of(transaction: &Transaction) -> Result<&[RowChanges], RejoinError> {
                 ApplyStep::Rows(_) => None,
             });
             let statement = statement.unwrap_or_default();
-            refused(&format!("it contains a statement, for which no before image is logged: {statement}"))
+            refused(&format!(
+                "the transaction contains a statement, for which the binlog has no before image: {statement}"
+            ))
         }
         TransactionContent::XaPrepare { .. }
         | TransactionContent::XaCommit { .. }
-        | TransactionContent::XaRollback { .. } => refused("it is a part of an XA transaction"),
-        TransactionContent::Streamed { bytes } => refused(&format!("it is too large: {bytes} bytes")),
+        | TransactionContent::XaRollback { .. } => refused("the transaction is part of an XA transaction"),
+        TransactionContent::Streamed { bytes } => {
+            refused(&format!("the transaction is too large: {bytes} bytes"))
+        }
     }
 }
 

@@ -44,8 +44,8 @@ fn replica_settings(flavour: Flavour) -> (&'static str, Vec<SemiSyncSetting>) {
     }
 }
 
-/// Returns the file name of the semi-sync plugin. In MySQL each side is a plugin; in MariaDB both are built
-/// in.
+/// Returns the file name of a semi-sync plugin. MySQL has one plugin for the source and one for the replica;
+/// in MariaDB both are built in.
 fn plugin_file(prefix: &str) -> Option<&'static str> {
     match prefix {
         "rpl_semi_sync_source" => Some("semisync_source.so"),

@@ -23,7 +23,7 @@ const STOPS_OF_ONE_MAX: usize = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StoppedFollower {
-    /// Both followers, which is not a difference.
+    /// Both followers stopped, which is not a difference between them.
     Both,
     /// Only the native replica.
     Native,

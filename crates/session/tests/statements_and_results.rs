@@ -470,7 +470,7 @@ async fn binary_rows_equal_text_rows(kind: ServerKind) -> Result<()> {
     let row = batch.iter().next().context("the batch has no row")?;
     let values = row.values().collect::<Result<Vec<_>, _>>()?;
     let long = values[2].map(<[u8]>::len);
-    ensure!(long == Some((16 << 20) + 9), "the long value has the length {long:?}");
+    ensure!(long == Some((16 << 20) + 9), "the long value has the wrong length: {long:?}");
     ensure!([values[0], values[1], values[3]] == [Some(&b"7"[..]), Some(b"0.1"), Some(b"1.5")]);
     ensure!(stream.next_batch().await?.is_none());
     // Values without a column type arrive as text.

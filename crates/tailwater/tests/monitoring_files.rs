@@ -126,7 +126,7 @@ const fn case(alert: &'static str, series: &'static [(&'static str, &'static str
     Case { alert, series }
 }
 
-/// One or more cases for each rule. During the fault of a case, only the rule of the case fires.
+/// One or more cases for each alert rule. During the fault of a case, only the alert of the case fires.
 const CASES: &[Case] = &[
     case("TailwaterDown", &[("up{job=\"tailwater\"}", "1", "0")]),
     case("TailwaterNoLeader", &[("tailwater_manager_leader{cluster=\"c\"}", "1", "0")]),

@@ -42,7 +42,7 @@ pub(super) struct GraphNode {
     pub(super) health: Health,
     /// The id of its row in the table.
     pub(super) row: String,
-    /// Its whole name, its health and its problems.
+    /// The server's whole name, its health and its problems.
     pub(super) description: String,
 }
 

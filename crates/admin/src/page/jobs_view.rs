@@ -31,7 +31,7 @@ pub(super) struct JobDetail {
     pub(super) facts: Vec<(&'static str, String)>,
     /// Why the job waits, and who has cancelled it.
     pub(super) notes: Vec<String>,
-    /// How it has ended, with the code of the error.
+    /// How the job has ended, with the code of the error.
     pub(super) end: Option<(String, String)>,
     /// The time and text of each line, the newest first.
     pub(super) log: Vec<(String, String)>,

@@ -40,7 +40,7 @@ pub(super) struct ProblemCard {
     pub(super) object: String,
     pub(super) code: String,
     pub(super) text: String,
-    /// Its parts in turn: text, code, text, ...
+    /// The parts of the remedy in turn: text, code, text, ...
     pub(super) remedy: Vec<String>,
     /// The view of the object.
     pub(super) path: String,

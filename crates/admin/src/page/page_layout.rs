@@ -59,13 +59,13 @@ impl PageFrame {
 /// How well an object is, by shape and colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Health {
-    /// Nothing is wrong.
+    /// Nothing is wrong with the object.
     Well,
-    /// Not known, or not in use on purpose.
+    /// The health is not known, or the object is not in use on purpose.
     Unknown,
-    /// It works, and something is wrong.
+    /// The object works, but something is wrong.
     Degraded,
-    /// It does not do its work.
+    /// The object does not do its work.
     Failed,
 }
 

@@ -26,7 +26,7 @@ pub(super) struct SettingRow {
     pub(super) key: String,
     pub(super) value: String,
     pub(super) origin: String,
-    /// Whether the configuration sets it.
+    /// Whether the configuration sets the value.
     pub(super) is_set: bool,
     pub(super) variable: String,
 }

@@ -178,7 +178,7 @@ async fn run(
             let frame = PageFrame::new(format!("Failover {id}"), "/failovers", path, visitor);
             html(&RunDetail::new(frame, &source, &audit))
         }
-        // It has begun, and its first step is not recorded yet.
+        // The failover or switchover has begun, and its first step is not recorded yet.
         ControlAnswer::Manager(ManagerAnswer::Audit(None)) if is_present_run(&state, &source, &id) => {
             let audit = Audit::new(&id, RunKind::default(), &source);
             let frame =

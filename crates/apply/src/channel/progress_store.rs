@@ -393,8 +393,9 @@ impl ChannelStore {
             // comes first: if the progress is missing after a crash, a new channel starts again from the
             // origin. A seek that is interrupted between these two transactions must be repeated.
             self.connection.execute(&origin).await?;
-            // Run CREATE TABLE even if the tables exist, because MySQL logs the statement in that case too.
-            // MariaDB does not log it, so replicas of a MariaDB target must be copies of the target.
+            // Run CREATE TABLE IF NOT EXISTS even if the tables exist: MySQL writes the statement to its
+            // binlog in that case too, so that its replicas create the tables. MariaDB writes nothing, so
+            // replicas of a MariaDB target must be copies of the target.
             set_logging(&mut self.connection, true).await?;
             create(&mut self.connection, REPLICATED_TABLES).await?;
             if !std::mem::replace(&mut self.has_progress, true) {

@@ -91,7 +91,7 @@ fn is_system(group: &batch::RowGroup<'_>) -> bool {
 }
 
 impl RowWriter {
-    /// Connects, and sets the session up for rows as events and for rows as SQL.
+    /// Connects, and prepares the session for `BINLOG` statements and for row changes as SQL.
     ///
     /// # Errors
     /// [`ApplyError::Session`].

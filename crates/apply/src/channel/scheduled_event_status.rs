@@ -75,7 +75,7 @@ fn definer(invoker: &Invoker<'_>) -> Vec<u8> {
 struct EventClausePlaces {
     /// Where to insert the definer; `None` if the statement names one.
     definer: Option<usize>,
-    /// Where the status is, or where to insert it.
+    /// The range of the status clause; empty, at the place to insert one, if the statement has none.
     status: Range<usize>,
 }
 

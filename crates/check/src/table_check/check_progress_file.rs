@@ -235,7 +235,7 @@ impl CheckState {
                     return Err(other(format!("the check compared {source} with {target}")));
                 }
             }
-            Some(_) => return Err(other("its first line is not that of a check state".into())),
+            Some(_) => return Err(other("the first line of the file is not that of a check state".into())),
         }
         for entry in entries {
             let sound = match &entry {
@@ -244,7 +244,7 @@ impl CheckState {
                 _ => true,
             };
             if !sound {
-                let reason = "it has a key that is not a literal".to_owned();
+                let reason = "the file has a key that is not a literal".to_owned();
                 return Err(BulkError::Damaged { path: path.to_owned(), reason });
             }
             self.absorb(entry);
@@ -290,7 +290,7 @@ fn read(file: &mut File, path: &Path) -> Result<(Vec<StateEntry>, usize), BulkEr
     // content is not a check state and must not be overwritten.
     let is_torn = bytes.starts_with(BEGINNING) || BEGINNING.starts_with(&bytes);
     if entries.is_empty() && (bytes.contains(&b'\n') || !is_torn) {
-        return Err(damaged("its first line is damaged".to_owned()));
+        return Err(damaged("the first line of the file is damaged".to_owned()));
     }
     Ok((entries, good_bytes))
 }

@@ -42,7 +42,7 @@ impl CheckResult {
         }
         result.differences = result.differences.saturating_add(whole_tables);
         if number == 0 {
-            return Err(damaged("it has no complete line".to_owned()));
+            return Err(damaged("the file has no complete line".to_owned()));
         }
         Ok(result)
     }

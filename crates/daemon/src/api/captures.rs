@@ -137,9 +137,9 @@ pub struct LogArchiveSnapshot {
 /// Segments that wait to be archived.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingSegments {
-    /// Their number. The one that is archived now is one of them.
+    /// Number of the waiting segments, including the segment that is being archived.
     pub segments: u64,
-    /// Their size, in bytes.
+    /// Total size of the waiting segments, in bytes.
     pub bytes: u64,
 }
 

@@ -242,9 +242,9 @@ pub fn remote_relay_state(status: &RelayStatus, wiring: &ClusterWiring) -> Relay
         doing: match (is_streaming, acker.stopped_since_ms) {
             (true, _) => "reading the source's stream".to_owned(),
             (false, Some(_)) => "stopped by order of the manager".to_owned(),
-            (false, None) if status.is_streaming => format!("it follows {follows}"),
+            (false, None) if status.is_streaming => format!("the relay follows {follows}"),
             (false, None) => {
-                "it is not reading the source's stream; `tailwater topology` on its machine shows the reason"
+                "the relay is not reading the source's stream; `tailwater topology` on the relay's machine shows the reason"
                     .to_owned()
             }
         },

@@ -38,12 +38,12 @@ pub(super) fn may_back_up(tool: &str, version: &str) -> Result<(), String> {
     // Example: "mariadb-backup based on MariaDB server 10.11.18-MariaDB debian-linux-gnu (x86_64)".
     let of_tool = tool.split_once("MariaDB server ").and_then(|(_, version)| series(version));
     let Some(of_tool) = of_tool else {
-        return Err(format!("its output names no server version: {:?}", tool.trim()));
+        return Err(format!("the output of mariadb-backup names no server version: {:?}", tool.trim()));
     };
     match series(version) {
         Some(of_server) if (of_server.0, of_server.1) == (of_tool.0, of_tool.1) => Ok(()),
         _ => Err(format!(
-            "it is for {}.{}, but the server is {version}; use the program of the server's release series",
+            "mariadb-backup is for {}.{}, but the server is {version}; use the program of the server's release series",
             of_tool.0, of_tool.1
         )),
     }

@@ -68,7 +68,7 @@ impl DumpTable {
             unfinished.map(|(chunk, number)| DumpChunk { number, range: chunk.range.clone() }).collect();
         pending.reverse();
         let next_number =
-            u32::try_from(entry.chunks.len()).map_err(|_| "it has too many chunks".to_owned())?;
+            u32::try_from(entry.chunks.len()).map_err(|_| "the table has too many chunks".to_owned())?;
         let chunk_state =
             Mutex::new(DumpTableState { chunker, pending, next_number, in_progress: 0, finished: false });
         Ok(Self { name, expressions, as_values, rows, bytes_estimate, chunk_state })

@@ -254,10 +254,10 @@ fn open_folder(options: &DumpOptions, origin: DumpedServer) -> Result<DumpFolder
         let Manifest { server, compression, rows, .. } = folder.manifest();
         source_identity::check_server(server, &origin).map_err(resume_error)?;
         if *compression != options.compression {
-            return Err(resume_error("its files have another compression".into()));
+            return Err(resume_error("the files of the interrupted dump have another compression".into()));
         }
         if *rows != options.rows {
-            return Err(resume_error("its files have another row format".into()));
+            return Err(resume_error("the files of the interrupted dump have another row format".into()));
         }
         return Ok(folder);
     }
@@ -293,10 +293,10 @@ fn asked(options: &DumpOptions, manifest: &Manifest) -> Result<DumpSelection, St
         return Ok(DumpSelection { accounts: now.accounts || !manifest.accounts.is_empty(), ..now });
     };
     if now.selection != Selection::default() && now.selection != before.selection {
-        return Err("it was started with another selection of databases and tables".into());
+        return Err("the interrupted dump was started with another selection of databases and tables".into());
     }
     if now.accounts && !before.accounts {
-        return Err("it was started without --users".into());
+        return Err("the interrupted dump was started without --users".into());
     }
     Ok(before.clone())
 }
@@ -412,7 +412,7 @@ impl DefinitionWriter<'_> {
             let name = TableName::new(&entry.schema, &entry.table);
             if !entry.finished && !left.contains(&name) {
                 let reason =
-                    "it was partly dumped, but does not exist on the server any more or is not selected"
+                    "the table was partly dumped, but does not exist on the server any more or is not selected"
                         .into();
                 return Err(BulkError::ResumeImpossible { what: format!("table {name}"), reason });
             }
@@ -438,7 +438,7 @@ impl DefinitionWriter<'_> {
             Some(entry) if !entry.chunks.is_empty() => {
                 let before = document(self.folder.files().as_ref(), &file)?;
                 if without_auto_increment(&before) != without_auto_increment(&definition) {
-                    let reason = "its definition has changed since the dump began".into();
+                    let reason = "the definition of the table has changed since the dump began".into();
                     return Err(BulkError::ResumeImpossible { what: format!("table {name}"), reason });
                 }
             }

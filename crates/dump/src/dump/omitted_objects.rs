@@ -43,10 +43,10 @@ impl OmissionKind {
     pub fn words(self) -> &'static str {
         match self {
             Self::Rows => {
-                "its rows are stored in other tables, on this server or another: only its definition is dumped"
+                "the rows, which are stored in other tables on this server or another: only the definition is dumped"
             }
             Self::History => {
-                "its history rows (system versioning): the loaded table starts with an empty history"
+                "the history rows (system versioning): the loaded table starts with an empty history"
             }
             Self::Library => {
                 "the library itself: create it manually on the target for the functions that use it"

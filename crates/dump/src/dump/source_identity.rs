@@ -34,18 +34,18 @@ pub(super) async fn of(connection: &mut Connection) -> Result<DumpedServer, Bulk
 /// The reason why it may not resume.
 pub(super) fn check_server(started: &DumpedServer, now: &DumpedServer) -> Result<(), String> {
     if started.flavour != now.flavour {
-        return Err("it comes from a server of the other flavour (MySQL or MariaDB)".into());
+        return Err("the dump comes from a server of the other flavour (MySQL or MariaDB)".into());
     }
     match (&started.identity, &now.identity) {
         (Some(started), Some(now)) if started != now => {
-            return Err(format!("it comes from the server {started}, but this server is {now}"));
+            return Err(format!("the dump comes from the server {started}, but this server is {now}"));
         }
         (Some(_), Some(_)) => return Ok(()),
         _ => {}
     }
     match (started.server_id, now.server_id) {
         (Some(started), Some(now)) if started != now => Err(format!(
-            "it comes from the server with server_id {started}, but this server has server_id {now}"
+            "the dump comes from the server with server_id {started}, but this server has server_id {now}"
         )),
         _ => Ok(()),
     }
@@ -67,7 +67,7 @@ pub(super) fn check_history(manifest: &Manifest, now: &SnapshotPoint) -> Result<
         let before = manifest.snapshots.get(number).and_then(|point| point.gtid_set.as_deref());
         if set(before).is_some_and(|before| !before.is_subset_of(&has)) {
             return Err(format!(
-                "its rows were dumped at {}, which is not in the server's history any more: the server is at {}",
+                "rows of the dump were read at {}, which is not in the server's history any more: the server is at {}",
                 before.unwrap_or_default(),
                 now.gtid_set.as_deref().unwrap_or("no GTIDs")
             ));

@@ -202,14 +202,14 @@ impl TableEntry {
             let Some(written) = chunk.written else {
                 if self.finished {
                     return Err(format!(
-                        "it is recorded as finished, but its chunk {} is not written",
+                        "the table is recorded as finished, but the chunk {} is not written",
                         chunk.file
                     ));
                 }
                 continue;
             };
             rows =
-                rows.checked_add(written.rows).ok_or("the total number of rows of its chunks overflows")?;
+                rows.checked_add(written.rows).ok_or("the total number of rows of the chunks overflows")?;
             if written.snapshot >= snapshots {
                 let (file, number) = (&chunk.file, written.snapshot);
                 return Err(format!(
@@ -226,7 +226,7 @@ impl TableEntry {
         }
         match rows == self.rows {
             true => Ok(()),
-            false => Err(format!("it records {} rows, but its chunks have {rows}", self.rows)),
+            false => Err(format!("the table entry records {} rows, but the chunks have {rows}", self.rows)),
         }
     }
 }

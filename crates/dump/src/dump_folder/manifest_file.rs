@@ -163,7 +163,7 @@ mod tests {
                 r#""rows": 2,
 "#,
                 "\"rows\": 3,\n",
-                "it records 3 rows, but its chunks have 2",
+                "the table entry records 3 rows, but the chunks have 2",
             ),
             (r#""rows": 0"#, r#""rows": 0, "extra": 1"#, "extra"),
             (r#""table": "b""#, r#""table": "a""#, "is listed twice"),

@@ -51,7 +51,7 @@ pub fn send(files: &dyn FileStore, chunk: &LoadChunk, to: &mpsc::Sender<LoadPiec
         // A small compressed file may expand to any size, so the reader stops at the size that the dump has
         // recorded.
         if let Some(wanted) = chunk.bytes.filter(|&wanted| bytes > wanted) {
-            let reason = format!("its contents are longer than the expected {wanted} bytes");
+            let reason = format!("the contents of the file are longer than the expected {wanted} bytes");
             return Err(BulkError::Damaged { path: chunk.path.clone(), reason });
         }
         checksum.update(&piece);
@@ -60,10 +60,12 @@ pub fn send(files: &dyn FileStore, chunk: &LoadChunk, to: &mpsc::Sender<LoadPiec
         }
     }
     let differs = match (chunk.bytes, chunk.crc32) {
-        (Some(wanted), _) if wanted != bytes => Some(format!("it has {bytes} bytes instead of {wanted}")),
+        (Some(wanted), _) if wanted != bytes => {
+            Some(format!("the file has {bytes} bytes instead of {wanted}"))
+        }
         (_, Some(wanted)) if wanted != checksum.clone().finalize() => {
             let found = checksum.finalize();
-            Some(format!("its CRC32 is {found:08x} instead of {wanted:08x}"))
+            Some(format!("the CRC32 of the file is {found:08x} instead of {wanted:08x}"))
         }
         _ => None,
     };

@@ -165,7 +165,7 @@ pub(super) fn read(files: &dyn FileStore, definition: &DefinitionScript) -> Resu
     let read = opened.and_then(|script| script.take(SCRIPT_BYTES_MAX + 1).read_to_end(&mut bytes));
     read.map_err(file_error("read", &definition.path))?;
     if bytes.len() as u64 > SCRIPT_BYTES_MAX {
-        let reason = format!("it is larger than {SCRIPT_BYTES_MAX} bytes");
+        let reason = format!("the script is larger than {SCRIPT_BYTES_MAX} bytes");
         return Err(BulkError::Damaged { path: definition.path.clone(), reason });
     }
     Ok(bytes)

@@ -220,7 +220,7 @@ impl ShellDumpReader<'_> {
                 path: self.files.path(file),
                 tool: "MySQL Shell",
                 reason:
-                    "it belongs to no table that the JSON files of the dump name; the JSON files were edited or damaged"
+                    "the file belongs to no table that the JSON files of the dump name; the JSON files were edited or damaged"
                         .into(),
             }),
         }
@@ -367,7 +367,7 @@ impl ShellTable {
             Some("zstd") => Ok(FileCompression::Zstd),
             Some("gzip") => Ok(FileCompression::Gzip),
             None => Ok(FileCompression::of(&self.extension)),
-            Some(other) => Err(format!("its rows have the unsupported compression {other}")),
+            Some(other) => Err(format!("the rows have the unsupported compression {other}")),
         }
     }
 

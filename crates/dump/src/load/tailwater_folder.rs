@@ -129,7 +129,8 @@ fn inside(folder: &Path, file: &str) -> Result<PathBuf, BulkError> {
     match (components.next(), components.next()) {
         (Some(Component::Normal(name)), None) => Ok(folder.join(name)),
         _ => {
-            let reason = format!("it names the file {file:?}, which is outside of its folder");
+            let reason =
+                format!("the manifest names the file {file:?}, which is outside of the dump's folder");
             Err(BulkError::Damaged { path: folder.join(MANIFEST), reason })
         }
     }

@@ -148,5 +148,5 @@ impl NativeReplicas {
 
 /// Describes the state of a replica, for messages.
 pub(super) fn replica_words(status: Option<&ReplicaStatus>) -> String {
-    status.map_or_else(|| "it is not a replica".to_owned(), ToString::to_string)
+    status.map_or_else(|| "the server is not a replica".to_owned(), ToString::to_string)
 }

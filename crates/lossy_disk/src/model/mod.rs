@@ -88,11 +88,11 @@ pub struct AttributeChange {
 /// What happens to an existing file with the new name of a rename.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenameMode {
-    /// It is replaced.
+    /// The existing file is replaced.
     Replace,
     /// The rename fails.
     KeepExisting,
-    /// Both names are exchanged.
+    /// The two files exchange their names.
     Exchange,
 }
 

@@ -6,12 +6,12 @@ use rand::{Rng, SeedableRng};
 /// Which unsynced changes are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnsyncedLoss {
-    /// All of them: nothing reaches the disk before a sync.
+    /// All unsynced changes: nothing reaches the disk before a sync.
     Everything,
-    /// Those after a random moment, on the whole disk. The write at that moment is torn.
+    /// All unsynced changes after a random moment, on the whole disk. The write at that moment is torn.
     AfterMoment,
-    /// Any: the disk has written the sectors of files in any order. Names of files survive in order, because
-    /// file systems write them through a journal.
+    /// Any unsynced sectors: the disk has written the sectors of files in any order. Names of files survive in
+    /// order, because file systems write them through a journal.
     AnySectors,
 }
 

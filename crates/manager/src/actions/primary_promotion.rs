@@ -234,7 +234,9 @@ async fn unchanged(connection: &mut Connection, ready: &PromotionState) -> Resul
         return Ok(());
     }
     let more = now.subtract(&ready.executed).map(|more| more.to_string()).unwrap_or_default();
-    let reason = format!("the server has executed {more} since its drain: a client writes to the server");
+    let reason = format!(
+        "the server has executed {more} since it applied all transactions that it had received: a client writes to the server"
+    );
     Err(failed(connection, PROMOTING, reason))
 }
 

@@ -80,7 +80,7 @@ impl Credential {
         }
         match (text.len(), base64_key(text)) {
             (43, Some(key)) => Ok(Self(CredentialKind::Ed25519(key))),
-            _ => Err("it is not a hash of mysql_native_password (*...), caching_sha2_password ($A$... or 0x2441...) or \
+            _ => Err("the text is not a hash of mysql_native_password (*...), caching_sha2_password ($A$... or 0x2441...) or \
                       ed25519 (43 characters of base64)"
                 .to_owned()),
         }
@@ -266,8 +266,8 @@ impl PasswordProof {
 #[derive(Debug, Clone)]
 pub(super) struct ClaimedAccount {
     pub(super) proofs: Arc<LoginVerifiers>,
-    /// Whether there is no account of this name. Every answer of the client is then wrong, and the login must
-    /// look like a login with a wrong password.
+    /// Whether no account has this name. The server then refuses every password, and the login must look like
+    /// a login with a wrong password.
     pub(super) decoy: bool,
 }
 

@@ -27,7 +27,7 @@ const ANSWERING: &str = "answering a client";
 /// The size of each write of a result, in bytes.
 const SEND_BYTES: usize = 64 << 10;
 
-/// The memory of a command with more bytes than this is freed after the command.
+/// After a command with more bytes than this, the session frees the memory that held the command.
 const LONG_COMMAND_BYTES: usize = 64 << 10;
 
 const TYPE_LONGLONG: u8 = 8;

@@ -154,7 +154,7 @@ impl Chunker {
             Some(name) if chunker.plan.partitions.contains(name) => {
                 chunker.plan.partitions.iter().position(|partition| partition == name).unwrap_or(0)
             }
-            _ => return Err("its partitions have changed".to_owned()),
+            _ => return Err("the partitions of the table have changed".to_owned()),
         };
         let key = chunker.plan.key.as_ref();
         let integer = key.is_some_and(ChunkKey::is_integer);
@@ -173,7 +173,7 @@ impl Chunker {
             {
                 PartitionPosition::Keys { after: Some(to.clone()) }
             }
-            _ => return Err("its key has changed".to_owned()),
+            _ => return Err("the key of the table has changed".to_owned()),
         };
         Ok(chunker)
     }

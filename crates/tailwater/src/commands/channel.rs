@@ -62,7 +62,7 @@ pub(super) fn channels_of(answer: ControlAnswer) -> anyhow::Result<Vec<ChannelSt
         ControlAnswer::Failed { code, message } => {
             bail!("{}{message}", code.map(|code| format!("{code}: ")).unwrap_or_default())
         }
-        _ => bail!("unexpected answer; the daemon may run another version of Tailwater"),
+        _ => bail!("unexpected answer of the daemon, which may run another version of Tailwater"),
     }
 }
 

@@ -64,7 +64,7 @@ fn reload(file: &ConfigFile, output: Output) -> anyhow::Result<Exit> {
         ControlAnswer::Failed { code, message } => {
             bail!("{}{message}", code.map(|code| format!("{code}: ")).unwrap_or_default())
         }
-        _ => bail!("unexpected answer from the daemon; it may be of another version"),
+        _ => bail!("unexpected answer of the daemon, which may run another version of Tailwater"),
     };
     let text = match output {
         Output::Json => format!("{}\n", serde_json::to_string(&report)?),

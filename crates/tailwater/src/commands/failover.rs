@@ -31,7 +31,7 @@ pub fn failover(arguments: FailoverArgs, output: Output) -> anyhow::Result<Exit>
     };
     let begin = ManagerRequest::FailOver { source: source.clone(), options };
     let ManagerAnswer::Begun { id } = send(&config, begin)? else {
-        bail!("unexpected answer; the daemon may run another version of Tailwater");
+        bail!("unexpected answer of the daemon, which may run another version of Tailwater");
     };
     follow(&config, &source, &id, output)
 }
@@ -49,7 +49,7 @@ pub(super) fn follow(config: &Config, source: &str, id: &str, output: Output) ->
             format!("if the daemon still runs, it continues the failover or switchover {id}")
         })?;
         let ManagerAnswer::Audit(audit) = answer else {
-            bail!("unexpected answer; the daemon may run another version of Tailwater")
+            bail!("unexpected answer of the daemon, which may run another version of Tailwater")
         };
         if let Some(audit) = audit {
             if output == Output::Text {

@@ -38,7 +38,7 @@ pub(super) fn job(command: JobCommand, output: Output) -> anyhow::Result<Exit> {
         }
         (JobAnswer::Details(details), Output::Text) => details_text(&details),
         (JobAnswer::Registered(_) | JobAnswer::Reported(_), _) => {
-            bail!("unexpected answer; the daemon may run another version of Tailwater")
+            bail!("unexpected answer of the daemon, which may run another version of Tailwater")
         }
     };
     super::write_stdout(text.as_bytes())?;
@@ -52,6 +52,6 @@ fn send(file: &ConfigFile, request: JobRequest) -> anyhow::Result<JobAnswer> {
         ControlAnswer::Failed { code, message } => {
             bail!("{}{message}", code.map(|code| format!("{code}: ")).unwrap_or_default())
         }
-        _ => bail!("unexpected answer; the daemon may run another version of Tailwater"),
+        _ => bail!("unexpected answer of the daemon, which may run another version of Tailwater"),
     }
 }

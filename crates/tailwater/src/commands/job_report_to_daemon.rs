@@ -236,7 +236,7 @@ impl ReportLoop {
                 }
                 code.map(|code| format!("{code}: {message}")).unwrap_or(message)
             }
-            Ok(_) => "unexpected answer of the daemon: it may run another version of Tailwater".to_owned(),
+            Ok(_) => "unexpected answer of the daemon, which may run another version of Tailwater".to_owned(),
             Err(error) => {
                 let is_absent = matches!(error.downcast_ref(), Some(ControlError::NoDaemon { .. }));
                 if is_absent && !self.socket.is_named && self.id.is_none() {

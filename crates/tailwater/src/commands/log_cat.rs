@@ -320,7 +320,7 @@ impl<'a> LogPrinter<'a> {
                 self.print(short, offset)?;
             }
             let Some((format, tracker)) = &mut stream else {
-                bail!("{}: the file does not start with a format description", place())
+                bail!("{}: the file does not start with a format description event", place())
             };
             let body = self.event.get(EVENT_HEADER_BYTES..).unwrap_or_default();
             let step = tracker.observe(&header, body, format).with_context(place)?;

@@ -43,7 +43,7 @@ pub fn manager(command: ManagerCommand, output: Output) -> anyhow::Result<Exit> 
     };
     let config = file.load()?;
     let ManagerAnswer::Clusters(clusters) = send(&config, request)? else {
-        anyhow::bail!("unexpected answer; the daemon may run another version of Tailwater");
+        anyhow::bail!("unexpected answer of the daemon, which may run another version of Tailwater");
     };
     match output {
         Output::Json => println!("{}", serde_json::json!({ "clusters": clusters })),
@@ -61,7 +61,7 @@ pub(super) fn send(config: &Config, request: ManagerRequest) -> anyhow::Result<M
         ControlAnswer::Manager(answer) => Ok(answer),
         ControlAnswer::Failed { code: Some(code), message } => anyhow::bail!("{code}: {message}"),
         ControlAnswer::Failed { code: None, message } => anyhow::bail!("{message}"),
-        _ => anyhow::bail!("unexpected answer; the daemon may run another version of Tailwater"),
+        _ => anyhow::bail!("unexpected answer of the daemon, which may run another version of Tailwater"),
     }
 }
 

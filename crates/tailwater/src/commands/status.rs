@@ -32,6 +32,6 @@ fn read(config: &Config) -> anyhow::Result<DaemonStatus> {
         ControlAnswer::Failed { code, message } => {
             bail!("{}{message}", code.map(|code| format!("{code}: ")).unwrap_or_default())
         }
-        _ => bail!("unexpected answer; the daemon may run another version of Tailwater"),
+        _ => bail!("unexpected answer of the daemon, which may run another version of Tailwater"),
     }
 }

@@ -23,7 +23,7 @@ pub fn switchover(arguments: SwitchoverArgs, output: Output) -> anyhow::Result<E
     };
     let begin = ManagerRequest::SwitchOver { source: source.clone(), options };
     let ManagerAnswer::Begun { id } = send(&config, begin)? else {
-        bail!("unexpected answer; the daemon may run another version of Tailwater");
+        bail!("unexpected answer of the daemon, which may run another version of Tailwater");
     };
     follow(&config, &source, &id, output)
 }

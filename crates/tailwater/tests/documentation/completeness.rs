@@ -121,7 +121,7 @@ fn missing_paths() -> Result<Vec<String>> {
         let methods = methods.as_object().context("a path of the OpenAPI document has no methods")?;
         requests.extend(methods.keys().map(|method| format!("{} {path}", method.to_uppercase())));
     }
-    ensure!(requests.len() > 20, "only {} requests were found", requests.len());
+    ensure!(requests.len() > 20, "the OpenAPI document has only {} requests", requests.len());
     let mut missing: Vec<_> =
         requests.into_iter().filter(|request| !documented.contains(request.as_str())).collect();
 

@@ -109,7 +109,7 @@ fn channel_stays_stopped(shell: &Shell) -> Result<()> {
     // No operator has stopped the channel. It is stopped because its target is the primary.
     let because = channels[0]["stopped_because"].as_str().unwrap_or_default();
     ensure!(
-        because.contains("its target"),
+        because.contains("the channel's target"),
         "the reason for the channel's stop does not name its target: {channels:#?}"
     );
     Ok(())

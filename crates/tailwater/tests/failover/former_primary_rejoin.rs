@@ -342,7 +342,10 @@ async fn a_cancelled_rejoin_is_continued_by_the_same_command() -> Result<()> {
     until("the job to end", async || Ok(jobs()?.iter().all(|job| job["state"] != "running"))).await?;
     let ended = shell.run("job show 1 -c tailwater.toml")?.exits(0);
     ended.says(&["cancelled", "by user 0", "the same command continues the rejoin of db1"]);
-    ensure!(rejoin.wait(PATIENCE).await?.code() == Some(1), "the rejoin did not end as after Ctrl-C");
+    ensure!(
+        rejoin.wait(PATIENCE).await?.code() == Some(1),
+        "the cancelled rejoin did not end with exit code 1"
+    );
     let old = &trial.primary;
     ensure!(old.sql("SELECT @@GLOBAL.read_only").await? == ["1"], "the server accepts writes");
     ensure!(shell.path().join("log/rejoin/db1.half-way").exists(), "the server counts as rejoined");

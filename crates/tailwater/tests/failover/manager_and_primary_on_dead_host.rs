@@ -69,7 +69,7 @@ async fn a_manager_on_another_machine_replaces_a_primary_that_died_with_its_mana
     prepare(&trial.primary.connect_options()).await?;
     let watched = |status: &serde_json::Value| status["lossless"] == "1 of tailwater must acknowledge";
     let status = until(&shell, "the other manager to observe the cluster", watched).await?;
-    ensure!(!has_lease(&status), "the second manager acts too: {status:#}");
+    ensure!(!has_lease(&status), "the second manager holds the lease too: {status:#}");
     let ledger = Arc::<Ledger>::default();
     let load = Workload::start(trial.primary.connect_options(), &WorkloadSpec::new(2), Arc::clone(&ledger));
     more_commits(&load, 50).await?;

@@ -75,8 +75,10 @@ async fn package_is_installed_started_upgraded_removed_and_purged() -> Result<()
 fn install_as_in_first_hour(root: &CleanRoot, package: &Path) -> Result<()> {
     let page = std::fs::read_to_string(workspace().join("docs/first-hour.md"))?;
     let blocks = code_blocks(&page);
-    let block =
-        blocks.iter().find(|block| block.labels == ["package"]).context("no block installs the package")?;
+    let block = blocks
+        .iter()
+        .find(|block| block.labels == ["package"])
+        .context("no code block of docs/first-hour.md installs the package")?;
     std::fs::create_dir(root.path("/srv/download"))?;
     std::fs::copy(package, root.path(&format!("/srv/download/tailwater_{EARLIER}_amd64.deb")))?;
     root.run(&format!("cd /srv/download && {}", block.text))?;

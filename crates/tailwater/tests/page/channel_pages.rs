@@ -251,7 +251,7 @@ async fn a_reader_changes_nothing() -> Result<()> {
             .client
             .execute("return document.querySelectorAll('.actions button').length", Vec::new())
             .await?;
-        ensure!(buttons == 0, "{path} has {buttons} buttons for a reader");
+        ensure!(buttons == 0, "{path} shows {buttons} action buttons to a user who may only read");
     }
     let script = "const done = arguments[arguments.length - 1]; \
         const headers = JSON.parse(document.body.getAttribute('hx-headers:inherited')); \

@@ -53,8 +53,8 @@ struct Plan {
 }
 
 impl Plan {
-    /// Tests all settings with `cuts_long` power cuts each with `TAILWATER_LONG=1`, and otherwise `settings`
-    /// random settings with one cut each.
+    /// With `TAILWATER_LONG=1`, plans `cuts_long` power cuts for each of all settings. Otherwise, plans one
+    /// power cut for each of `settings` random settings.
     fn new(settings: usize, cuts_long: u32) -> Self {
         let seed = std::env::var("TAILWATER_SEED").ok().and_then(|text| text.parse().ok());
         let seed = seed.unwrap_or_else(rand::random);

@@ -43,15 +43,15 @@ async fn a_channel_continues_exactly_once_after_power_cuts_of_its_target_mariadb
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum NativeResult {
     Equal,
-    /// It states that it has executed everything, but the data differ.
+    /// The replica states that it has executed everything, but its data differ from the source.
     Different,
-    /// It stopped with this error of the server.
+    /// Replication stopped with this error number of the server.
     Stopped(u64),
     /// The server started, but not replication, without an error in the status. The error log has the cause.
     NotReplicating,
     /// The server lost the settings of its source.
     NotAReplica,
-    /// It neither stops nor executes everything.
+    /// The replica neither stops nor executes everything.
     NoProgress,
     NotStarted,
 }

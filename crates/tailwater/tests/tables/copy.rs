@@ -223,7 +223,7 @@ async fn a_channel_starts_exactly_after_a_clone() -> Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
-    ensure!(status.success(), "the command ended with {status}");
+    ensure!(status.success(), "the physical copy ended with {status}");
     tokio::time::sleep(Duration::from_millis(500)).await;
     stop.cancel();
     for writer in writers {

@@ -71,7 +71,7 @@ async fn printed_grants_suffice_for_dump_and_load() -> Result<()> {
 
         // A dump of one server cannot be resumed with rows of another server.
         let refused = shell.run(&format!("dump dumped {} --resume", at(&target)))?;
-        refused.exits(1).stderr_has(&["TW-BULK-0012", "it comes from the server"]);
+        refused.exits(1).stderr_has(&["TW-BULK-0012", "the dump comes from the server"]);
     }
     Ok(())
 }

@@ -78,7 +78,7 @@ impl Screen {
 pub enum ChannelSort {
     /// By name.
     Name,
-    /// Those that do not run come first, then the greatest lag.
+    /// Channels that do not run come first. The others are sorted by lag, with the greatest lag first.
     Lag,
     /// The greatest number of transactions per second comes first.
     Rate,

@@ -45,9 +45,11 @@ impl ObserverReports {
 /// dead.
 #[derive(Clone, Copy)]
 pub(super) enum SilenceThreshold {
-    /// A stream must be silent for `detect_after_ms`. Every lost stream shows that the primary is dead.
+    /// A stream counts as lost after a silence of `detect_after_ms`. Every lost stream is evidence that the
+    /// primary is dead.
     Full,
-    /// A stream must be silent for this many milliseconds, or longer if its heartbeats are too rare for that.
+    /// A stream counts as lost after a silence of this many milliseconds, or later if its heartbeats are
+    /// rarer.
     /// A stream that was lost well before the primary became silent shows nothing about the primary.
     Short(u64),
 }

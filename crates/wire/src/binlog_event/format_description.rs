@@ -275,7 +275,7 @@ mod tests {
             changed[at] = value;
             assert!(
                 matches!(FormatDescription::parse(&changed), Err(WireError::Unsupported { .. })),
-                "a changed byte at {at} was accepted"
+                "an event with a changed byte at offset {at} was accepted"
             );
         }
         for length in 0..body.len().min(61) {

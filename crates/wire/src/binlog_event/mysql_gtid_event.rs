@@ -290,7 +290,7 @@ mod tests {
             changed[at] = value;
             assert!(
                 matches!(GtidEvent::parse_tagged(&changed), Err(WireError::Malformed { .. })),
-                "a changed byte at {at} was accepted"
+                "an event with a changed byte at offset {at} was accepted"
             );
         }
     }

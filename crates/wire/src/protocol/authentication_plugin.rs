@@ -153,7 +153,7 @@ impl AuthSwitchRequest {
         let mut cursor = ByteCursor::new("authentication switch request", payload);
         let first = cursor.u8()?;
         if first != SWITCH_REQUEST {
-            let reason = format!("the request begins with {first:#04x}");
+            let reason = format!("the request begins with the byte {first:#04x}");
             return Err(WireError::malformed("authentication switch request", reason));
         }
         if cursor.is_empty() {

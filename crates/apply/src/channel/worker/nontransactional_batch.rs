@@ -131,7 +131,7 @@ impl ApplyWorker {
                 return Err(not_exactly_once(
                     batch,
                     some,
-                    "its rows need several statements, but have one GTID",
+                    "the rows of the transaction need several statements, but only one statement can have its GTID",
                 ));
             }
             some.iter().for_each(|changes| rows.push(&changes.table.target, changes.rows.len()));

@@ -139,7 +139,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         Ok(id)
     }
 
-    /// Starts the failover or switchover that `make` prepares, under a new name. If `make` refuses, stores
+    /// Starts the failover or switchover that `make` prepares, with a new id. If `make` refuses, stores
     /// the audit record of the refusal.
     ///
     /// # Errors
@@ -173,7 +173,7 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
                     return Ok((id, task));
                 }
             };
-        // Clients that were given the id can ask for the record from now on.
+        // From now on, clients that know the id can request the audit record.
         sender.send_replace(Some(machine.audit().clone()));
         let wiring = previous_primary.map_or_else(|| wiring.clone(), |primary| wiring.with_primary(&primary));
         let number = *self.runs_begun.borrow() + u64::from(changes);

@@ -1,5 +1,5 @@
-//! Tests of failovers and switchovers on a cluster whose servers do not exist: which work waits for their
-//! end, and how the end of one affects the next one.
+//! Tests of failovers and switchovers on a cluster whose servers do not exist. The tests show which work
+//! waits for the end of a failover or switchover, and how its outcome affects the next one.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;

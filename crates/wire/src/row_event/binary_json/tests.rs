@@ -308,7 +308,7 @@ fn diffs_that_do_not_fit_are_refused() {
     ] {
         assert!(
             applied(&before, &operations).is_err(),
-            "operations that do not fit were applied: {operations:?}"
+            "operations that do not fit the document were applied: {operations:?}"
         );
     }
     assert!(JsonDiffs::new(&[3, 0]).iter().next().unwrap().is_err());

@@ -31,7 +31,7 @@ const TABLES_MAX: usize = 65_536;
 pub(super) enum EventPart {
     Nothing,
     Whole,
-    /// This many bytes from the start of the event.
+    /// The first bytes of the event, as many as this number says.
     Prefix(usize),
 }
 
