@@ -25,8 +25,8 @@ pub enum ApplyError {
     /// The bytes of a binlog event are malformed.
     #[error("{}: {error}", event_subject(.gtid, .position))]
     Event {
-        /// The GTID of the transaction that contains the event; empty if the event is outside of transactions,
-        /// or its transaction is not known.
+        /// The GTID of the transaction that contains the event; empty if the event is outside of
+        /// transactions, or its transaction is not known.
         gtid: String,
         /// The start of the transaction in the log, or of the event if it is outside of transactions. The
         /// segment is 0 if the position is not known, or the event is not in the log.

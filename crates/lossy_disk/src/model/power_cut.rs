@@ -10,8 +10,8 @@ pub enum UnsyncedLoss {
     Everything,
     /// All unsynced changes after a random moment, on the whole disk. The write at that moment is torn.
     AfterMoment,
-    /// Any unsynced sectors: the disk has written the sectors of files in any order. Names of files survive in
-    /// order, because file systems write them through a journal.
+    /// Any unsynced sectors: the disk has written the sectors of files in any order. Names of files survive
+    /// in order, because file systems write them through a journal.
     AnySectors,
 }
 

@@ -220,8 +220,8 @@ impl Audit {
 }
 
 impl Audit {
-    /// Replaces all server names in the audit record: the old primary's, those of the servers, and those in the
-    /// actions and in the outcome.
+    /// Replaces all server names in the audit record: the old primary's, those of the servers, and those in
+    /// the actions and in the outcome.
     pub fn rename_servers(&mut self, name_of: impl Fn(&str) -> String) {
         let rename_in = |acts: &mut [RunAction]| {
             acts.iter_mut().flat_map(RunAction::servers_mut).for_each(|name| *name = name_of(name));

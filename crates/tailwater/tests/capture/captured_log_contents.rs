@@ -338,7 +338,8 @@ fn unknown_gtid(gtid: &str) -> String {
 }
 
 /// `log cat --raw` prints the same bytes as the source's binlog files. One flag may differ: the source sets
-/// `LOG_EVENT_BINLOG_IN_USE_F` in the file that it writes to at present, and the captured copy lacks the flag.
+/// `LOG_EVENT_BINLOG_IN_USE_F` in the file that it writes to at present, and the captured copy lacks this
+/// flag.
 fn raw(shell: &Shell, files: &[(PathBuf, Vec<u8>)]) -> Result<()> {
     let all = shell.run("log cat --raw log/primary")?.exits(0);
     let mut rest = all.bytes();
