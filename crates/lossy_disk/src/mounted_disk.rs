@@ -15,7 +15,7 @@ use crate::fuse_driver::{FuseDriver, PoweredDisk};
 use crate::injected_errors::{ErrorSchedule, InjectedError};
 use crate::model::{CutReport, DiskModel, NameDurability, PowerCut};
 
-/// The name of the file system in the list of mounts is this and the id of the process.
+/// In the list of mounts, the name of the file system is this prefix and the id of the process.
 const SOURCE_PREFIX: &str = "tailwater-lossy-disk-";
 /// Number of threads that answer requests.
 const THREADS: usize = 4;

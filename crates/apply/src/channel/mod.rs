@@ -8,7 +8,7 @@
 //!   `worker_pool` holds all workers. `worker` writes one batch to the target, with `row_writer`,
 //!   `multi_statement_packets` (few round trips) and `affected_rows_check` (whether all rows were changed).
 //! - `statement_runner`, `source_statement_session`, `statement_filter`, `ddl_object_fingerprint`,
-//!   `ddl_intent_retention`, `channel_lock`: transactions that are logged as statements instead of rows.
+//!   `started_ddl_records`, `channel_lock`: transactions that are logged as statements instead of rows.
 //! - `progress_store`, `worker_progress_row`: the progress on the target. `target_gtid_queries`,
 //!   `gtid_next_session`: the GTIDs of the target. `applied_gtid_tracker`: the applied GTIDs, which
 //!   `target_gtid_publisher` sets on the target. `applied_log_retention`: which part of the log is kept for a
@@ -28,7 +28,6 @@ pub mod channel_options;
 pub mod channel_status;
 mod current_user_rewrite;
 mod ddl_exec_mode;
-mod ddl_intent_retention;
 mod ddl_object_fingerprint;
 mod dml_statement_tables;
 mod gtid_next_session;
@@ -50,6 +49,7 @@ mod source_statement_session;
 mod sql_log_bin_off_connection;
 mod sql_tokenizer;
 mod start_position;
+mod started_ddl_records;
 pub(crate) mod statement_filter;
 mod statement_rewrite;
 mod statement_runner;

@@ -16,7 +16,6 @@ use tracing::debug;
 
 use super::channel_lock;
 use super::channel_options::GtidMode;
-use super::ddl_intent_retention::IntentRetention;
 use super::ddl_object_fingerprint::{Fingerprint, fingerprint, is_already_done, may_swap, rest_of_drop};
 use super::dml_statement_tables::changed_tables;
 use super::gtid_next_session::GtidSession;
@@ -29,6 +28,7 @@ use super::repeatable_statement::{RerunResult, may_have_run, rerun_result};
 use super::row_writer::{LONG_ROW_BYTES, RowWriter};
 use super::shared_channel_state::ChannelShared;
 use super::source_statement_session::{SourceSession, statement_label};
+use super::started_ddl_records::IntentRetention;
 use super::statement_rewrite::start_transaction_clause;
 use crate::error::ApplyError;
 use crate::source_transaction::{ApplyStep, Statement, TransactionContent};

@@ -223,7 +223,7 @@ impl<'a> SectorLimits<'a> {
     fn draw(&mut self) -> u64 {
         match self.decision.limit() {
             Some(limit) => limit,
-            // Sectors that are complete or lost are as frequent as all others together.
+            // In half of the cases, the sector is lost completely or survives completely.
             None => match self.random.random_range(0..4) {
                 0 => *self.changes.start(),
                 1 => *self.changes.end(),

@@ -187,7 +187,7 @@ fn the_earlier_paths_of_captures_do_the_same() -> Result<()> {
     for (order, body) in [("stop", "{\"token\":7}"), ("start", "{\"token\":8}")] {
         for (path, token) in [("/acker", READER), ("/api/v1/captures", READER)] {
             let (code, answer) = daemon.ask("POST", &format!("{path}/orders/{order}"), Some(token), body)?;
-            ensure!(code == 403, "{path} as a reader: {code} {answer}");
+            ensure!(code == 403, "{path}: an order with a read-only token was answered with {code} {answer}");
         }
         let (code, answer) = daemon.ask("POST", &format!("/acker/orders/{order}"), Some(OPERATOR), body)?;
         ensure!(code == 200 && answer["server_id"] == 4201, "{code} {answer}");

@@ -190,7 +190,7 @@ async fn cancelled_and_resumed(kind: ServerKind) -> Result<()> {
     let listed = shell.run("job list --output json -c tailwater.toml")?.exits(0).json()?;
     ensure!(
         listed.iter().filter_map(|job| job["id"].as_u64()).eq([id + 1, id]),
-        "the list of jobs is not the resumed and the cancelled dump: {listed:?}"
+        "the list must contain the resumed and the cancelled dump, and no other job: {listed:?}"
     );
 
     let audit = std::fs::read_to_string(setup.folder("log/audit.log"))?;

@@ -34,7 +34,10 @@ impl SemiSyncHeader {
         let mut cursor = ByteCursor::new("semi-sync header", bytes);
         let magic = cursor.u8()?;
         if magic != MAGIC {
-            return Err(WireError::malformed("semi-sync header", format!("the first byte is {magic:#04x}")));
+            return Err(WireError::malformed(
+                "semi-sync header",
+                format!("the packet begins with the byte {magic:#04x}"),
+            ));
         }
         Ok(Self { ack_requested: cursor.u8()? & 1 != 0 })
     }
@@ -65,7 +68,7 @@ impl<'a> Ack<'a> {
         let mut cursor = ByteCursor::new("semi-sync acknowledgement", payload);
         let magic = cursor.u8()?;
         if magic != MAGIC {
-            let reason = format!("the first byte is {magic:#04x}");
+            let reason = format!("the packet begins with the byte {magic:#04x}");
             return Err(WireError::malformed("semi-sync acknowledgement", reason));
         }
         let position = cursor.u64()?;
