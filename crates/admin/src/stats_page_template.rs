@@ -216,7 +216,7 @@ mod tests {
         }
         assert!(
             !html.contains("http") && !html.contains("src=") && !html.contains("@import"),
-            "the page loads something: {html}"
+            "the page loads a file or script from elsewhere: {html}"
         );
         for shown in ["1.0 GiB", "width:100%", "width:12.3%", "class=\"alarm\"", "td class=\"figures\">1<"] {
             assert!(html.contains(shown), "the page does not contain {shown}");

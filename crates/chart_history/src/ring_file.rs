@@ -154,7 +154,7 @@ impl RingFile {
         let emptied = self.file.write_all_at(&vec![0; BLOCK_BYTES as usize], block_start(block));
         let named = emptied.and_then(|()| self.file.write_all_at(&encoded_name(series), block_start(block)));
         if let Err(error) = named {
-            // The disk may be full. The block is used when there is space again.
+            // The disk may be full. The block stays free, so that it is used when there is space again.
             self.free.extend(Some(block).filter(|block| *block < self.blocks_total));
             return Err(error);
         }

@@ -162,7 +162,7 @@ impl ThreadFolder {
             let file = &mut files[*index];
             let is_certain = cut.loss == UnsyncedLoss::Everything || file.is_durable();
             if is_certain && found != file.durable() {
-                return Err(format!("{name}: the synced contents are not there"));
+                return Err(format!("{name}: the file lacks the synced contents"));
             }
             let checked = file.check_after_cut(found, cut.sector_bytes as usize);
             checked.map_err(|problem| format!("{name}: {problem}"))?;

@@ -175,7 +175,7 @@ async fn acknowledgements_have_packet_number_0_and_need_semi_sync() -> Result<()
                     let ack = peer.read().await?;
                     ensure!(
                         peer.sequence == 1,
-                        "the acknowledgement has packet number {}",
+                        "the acknowledgement has the wrong packet number: {}",
                         peer.sequence - 1
                     );
                     ensure!(ack == b"\xef\xe8\x03\0\0\0\0\0\0binlog.000001", "{ack:?}");

@@ -20,7 +20,7 @@ use super::LEVEL_VARIABLE;
 #[cfg(feature = "otel")]
 use super::trace_export;
 
-/// Prefix of the journal fields that have the fields of a message: `TAILWATER_CODE`.
+/// Prefix of the journal fields that hold the fields of a log message, such as `TAILWATER_CODE`.
 const FIELD_PREFIX: &str = "TAILWATER";
 
 /// The environment variable in which systemd names the stream that standard error is connected to.

@@ -167,7 +167,7 @@ async fn a_log_folder_is_used_by_one_daemon() -> Result<()> {
     }
     let refused = shell.run("run -c other.toml")?.exits(1);
     refused.stderr_has(&["TW-CTL-0003", &format!("process {}", run.pid())]);
-    ensure!(!shell.path().join("log/stock").exists(), "the source of the second daemon was started");
+    ensure!(!shell.path().join("log/stock").exists(), "the second daemon started to capture its source");
     // The refused second daemon has not removed the control socket of the first daemon.
     shell.run("topology -c tailwater.toml --timeout-ms 200")?;
     shell.run("channel list -c tailwater.toml")?.exits(0);

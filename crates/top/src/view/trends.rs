@@ -65,7 +65,7 @@ fn label(kind: SeriesKind) -> (&'static str, fn(f64) -> String) {
     }
 }
 
-/// The least value of a full bar: a lag of some milliseconds is not a high bar.
+/// A full bar represents at least this value, so that a lag of some milliseconds is not shown as a high bar.
 fn full_min(kind: SeriesKind) -> f64 {
     match kind {
         SeriesKind::ChannelLag | SeriesKind::ServerLag => 1.0,
