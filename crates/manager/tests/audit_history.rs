@@ -7,7 +7,8 @@ use tailwater_manager::audit_history::{
 use tailwater_manager::failover_driver::{AuditFolder, AuditStore};
 use tailwater_manager::lossless_rules::PossibleLoss;
 use tailwater_manager::model::{
-    Audit, AuditEntry, AuditEvent, LeaseToken, NamedServer, RunAction, RunKind, RunOutcome, RunPhase,
+    Audit, AuditEntry, AuditEvent, LeaseToken, NamedServer, RelayAssignment, RunAction, RunKind, RunOutcome,
+    RunPhase,
 };
 
 fn change(id: &str, from: &str, to: &str) -> Audit {
@@ -26,7 +27,7 @@ fn refused(id: &str) -> Audit {
 }
 
 fn of(server: &str, leader: &str, newest_first: &[Audit]) -> Replacement {
-    last_replacement(server, leader, newest_first.iter().cloned())
+    last_replacement(server, leader, newest_first.iter().cloned(), [])
 }
 
 #[test]
@@ -67,6 +68,32 @@ fn records_that_do_not_lead_to_the_present_primary_prove_nothing() {
     assert!(is_unknown(of("db1", "db3", std::slice::from_ref(&first))));
     let third = change("3", "db1", "db2");
     assert!(is_unknown(of("db3", "db2", &[third, first])));
+}
+
+/// The records of this manager lead to the present primary, but a relay was ordered later to follow another server.
+/// So a change is missing from the records, and in it the server may have become primary once more.
+#[test]
+fn a_relay_that_followed_another_server_later_shows_that_records_are_missing() {
+    let records = [refused("2"), Audit { token: Some(5), ..change("1", "db1", "db2") }];
+    let judged = |source: &str, term: u64| {
+        let relay = RelayAssignment {
+            term: LeaseToken(term),
+            source: source.to_owned(),
+            assigned_term: LeaseToken(term),
+            is_stopped: false,
+        };
+        last_replacement("db1", "db2", records.iter().cloned(), [relay])
+    };
+    // A relay that was not reached in the failover still follows the former primary, by an earlier order.
+    for (source, term) in [("db2", 5), ("db2", 9), ("db1", 3), ("db1", 0)] {
+        assert_eq!(judged(source, term), Replacement::Lossless, "the relay follows {source} since {term}");
+    }
+    for source in ["db1", "db3"] {
+        let Replacement::Unknown(reason) = judged(source, 7) else {
+            panic!("a relay that follows {source} since a later lease term is ignored")
+        };
+        assert!(reason.contains("lease term 7") && reason.contains(source), "unclear reason: {reason}");
+    }
 }
 
 /// Two managers changed the primary in turns. The clock of the second one lags by ten minutes, so the ids of

@@ -451,9 +451,13 @@ mod tests {
     }
 
     fn shared_in(etcd: &Etcd) -> SharedAudits {
+        shared_at(etcd, "/tailwater/orders/run")
+    }
+
+    fn shared_at(etcd: &Etcd, key: &str) -> SharedAudits {
         let value = EtcdValue::new(EtcdOptions {
             endpoints: vec![etcd.endpoint()],
-            key: "/tailwater/orders/run".to_owned(),
+            key: key.to_owned(),
             request_ms_max: 5_000,
             ..EtcdOptions::default()
         });
@@ -508,6 +512,11 @@ mod tests {
         }
         let problem = records.problem().await.unwrap_or_default();
         assert!(problem.contains("space"), "the problem does not name the space of etcd: {problem:?}");
+        // A manager that must restore the records reports that etcd does not accept them.
+        let lost = shared_at(&etcd, "/tailwater/other/run");
+        let error = lost.restore(&[promoted(fenced("a", 1), "db2")], 2).await.unwrap_err();
+        let error = ErrorChain(&error).to_string();
+        assert!(error.contains("space"), "the error does not name the space of etcd: {error}");
         assert_eq!(ids(&records.read().await.unwrap()), ["a"]);
     }
 

@@ -219,8 +219,8 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
         Ok(record.map(|record| with_configured_names(record, &named_servers(&self.cluster_state()))))
     }
 
-    /// Returns how this server was last replaced as primary, according to the audit records. `leader` is the
-    /// present primary.
+    /// Returns how this server was last replaced as primary, according to the audit records and the relays.
+    /// `leader` is the present primary.
     pub fn past_of(&self, server: &str, leader: &str) -> Replacement {
         let records = &self.parts.records;
         let read = || -> Result<Vec<_>, AuditError> {
@@ -228,7 +228,11 @@ impl<H: ActionExecutor + 'static> ManagedCluster<H> {
             names.iter().filter_map(|id| self.load_record(id).transpose()).collect()
         };
         match read() {
-            Ok(newest_first) => last_replacement(server, leader, newest_first),
+            Ok(newest_first) => {
+                let state = self.cluster_state();
+                let assignments = state.relays().values().map(|result| result.assignment.clone());
+                last_replacement(server, leader, newest_first, assignments)
+            }
             Err(error) => Replacement::Unknown(format!("an audit record cannot be read: {error}")),
         }
     }
