@@ -5,8 +5,9 @@
   // A view is requested again at most this often, and at least every REFRESH_MAX_MS.
   const REFRESH_MIN_MS = 2000;
   const REFRESH_MAX_MS = 10000;
-  const TOAST_MS = 6000;
-  let isPaused = false, wanted = false, lastRefresh = Date.now(), announced = {}, toastTimer = 0;
+  const TOAST_MS = 8000;
+  const TOASTS_MAX = 4;
+  let isPaused = false, wanted = false, lastRefresh = Date.now(), announced = {};
 
   // ---- Updates
 
@@ -144,13 +145,15 @@
 
   // ---- Announcements
 
+  // Messages are listed one below the other, so that none hides an earlier one that has not been read.
   function toast(text, isFailure) {
+    const message = document.createElement("p");
+    message.textContent = text;
+    message.className = isFailure ? "toast failure" : "toast";
     const box = $("announcer");
-    box.textContent = text;
-    box.classList.toggle("failure", isFailure);
-    box.classList.add("shown");
-    clearTimeout(toastTimer);
-    toastTimer = setTimeout(() => box.classList.remove("shown"), TOAST_MS);
+    box.append(message);
+    while (box.children.length > TOASTS_MAX) box.firstChild.remove();
+    setTimeout(() => message.remove(), TOAST_MS);
   }
 
   // What matters most of a view is said when it changes; the rest of the view is not read out at each update.

@@ -16,10 +16,16 @@ use super::cluster_graph::{
     ClusterGraph, is_in_downtime, node_health, role_label, row_id, tall_graph, wide_graph,
 };
 use super::display_format::{UNKNOWN, behind, lag, path_segment, uptime};
+use super::failover_view::ClusterRow;
 use super::page_layout::{Health, PageFrame};
 
 /// How many running jobs the overview names.
 const JOBS_NAMED_MAX: usize = 4;
+/// How many servers and relays the graphs of the overview show together. Larger installations would make a page
+/// that neither browsers nor people can take in; the other clusters are rows of a table.
+const SERVERS_DRAWN_MAX: usize = 24;
+/// How many problems the overview lists.
+const PROBLEMS_LISTED_MAX: usize = 30;
 
 /// The overview.
 #[derive(Debug, Template)]
@@ -27,8 +33,13 @@ const JOBS_NAMED_MAX: usize = 4;
 pub(super) struct Overview {
     pub(super) frame: PageFrame,
     pub(super) problems: Vec<ProblemCard>,
+    /// The number of all problems. More than the list shows, if there are many.
+    pub(super) problem_count: usize,
     pub(super) tiles: Vec<FigureTile>,
+    /// The clusters with a graph.
     pub(super) clusters: Vec<ClusterPanel>,
+    /// The clusters without a graph.
+    pub(super) more_clusters: Vec<ClusterRow>,
     pub(super) sources: Vec<SourceRow>,
     pub(super) channels: Vec<ChannelRow>,
     pub(super) charts: Vec<ChartFigure>,
@@ -86,16 +97,46 @@ pub(super) struct ServerRow {
 
 impl Overview {
     pub(super) fn new(frame: PageFrame, status: &DaemonStatus, snapshot: &DaemonSnapshot) -> Self {
+        let listed = status.problems.len().min(PROBLEMS_LISTED_MAX);
+        let (drawn, more) = drawn_clusters(&snapshot.clusters);
         Self {
             frame,
-            problems: problem_cards(&status.problems),
+            problems: problem_cards(&status.problems[..listed]),
+            problem_count: status.problems.len(),
             tiles: tiles(status, &snapshot.jobs),
-            clusters: snapshot.clusters.iter().map(cluster_panel).collect(),
+            clusters: drawn.into_iter().map(cluster_panel).collect(),
+            more_clusters: more.into_iter().map(ClusterRow::new).collect(),
             sources: status.sources.iter().map(|source| SourceRow::new(source, snapshot)).collect(),
             channels: snapshot.channels.iter().map(ChannelRow::new).collect(),
             charts: [write_chart(snapshot), lag_chart(snapshot)].into_iter().flatten().collect(),
         }
     }
+}
+
+/// Splits the clusters into those with a graph and the others, both in their order. Clusters with failed or degraded
+/// servers come first when there is not space for all.
+fn drawn_clusters(clusters: &[ClusterSnapshot]) -> (Vec<&ClusterSnapshot>, Vec<&ClusterSnapshot>) {
+    let size = |cluster: &ClusterSnapshot| -> usize {
+        cluster.view.cluster.nodes.iter().map(|root| root.walk().len()).sum()
+    };
+    let worst = |cluster: &ClusterSnapshot| {
+        let nodes = cluster.view.cluster.nodes.iter().flat_map(TopologyNode::walk);
+        nodes.map(|node| node_health(cluster, node)).max()
+    };
+    let mut by_health: Vec<usize> = (0..clusters.len()).collect();
+    by_health.sort_by_key(|&index| std::cmp::Reverse(worst(&clusters[index])));
+    let (mut drawn, mut servers) = (vec![false; clusters.len()], 0);
+    for index in by_health {
+        servers += size(&clusters[index]);
+        if servers > SERVERS_DRAWN_MAX && drawn.contains(&true) {
+            break;
+        }
+        drawn[index] = true;
+    }
+    let (with_graph, without): (Vec<_>, Vec<_>) =
+        clusters.iter().zip(drawn).partition(|(_, is_drawn)| *is_drawn);
+    let clusters = |part: Vec<(_, bool)>| part.into_iter().map(|(cluster, _)| cluster).collect();
+    (clusters(with_graph), clusters(without))
 }
 
 /// The problems, with the views of their objects.
@@ -262,5 +303,41 @@ fn add_rows(
     });
     for child in &node.children {
         add_rows(rows, cluster, Some(&node.name), child);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tailwater_topology::{NodeRole, ProblemCode, TopologyProblem};
+
+    use super::super::cluster_graph::tests::{cluster, node};
+    use super::*;
+
+    #[test]
+    fn large_installations_show_the_graphs_of_clusters_with_problems_first() {
+        let healthy = |number: usize| {
+            let replicas =
+                (2..=4).map(|replica| node(&format!("db{replica}"), NodeRole::Replica, Vec::new()));
+            let mut cluster = cluster(vec![node("db1", NodeRole::Primary, replicas.collect())]);
+            cluster.source = format!("s{number}");
+            cluster
+        };
+        let mut clusters: Vec<_> = (0..50).map(healthy).collect();
+        let names = |clusters: &[&ClusterSnapshot]| -> Vec<String> {
+            clusters.iter().map(|cluster| cluster.source.clone()).collect()
+        };
+        let (drawn, more) = drawn_clusters(&clusters);
+        assert_eq!(names(&drawn), ["s0", "s1", "s2", "s3", "s4", "s5"]);
+        assert_eq!((more.len(), more[0].source.as_str()), (44, "s6"));
+
+        for (index, code) in [(40, ProblemCode::Lagging), (45, ProblemCode::SqlStopped)] {
+            let replica = &mut clusters[index].view.cluster.nodes[0].children[0];
+            replica.problems.push(TopologyProblem { code, text: "because".to_owned() });
+        }
+        assert_eq!(names(&drawn_clusters(&clusters).0), ["s0", "s1", "s2", "s3", "s40", "s45"]);
+
+        let replicas = (2..=60).map(|replica| node(&format!("db{replica}"), NodeRole::Replica, Vec::new()));
+        let large = cluster(vec![node("db1", NodeRole::Primary, replicas.collect())]);
+        assert_eq!(drawn_clusters(&[large]).0.len(), 1, "a cluster is drawn, however large it is");
     }
 }
