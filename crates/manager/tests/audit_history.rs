@@ -70,8 +70,8 @@ fn records_that_do_not_lead_to_the_present_primary_prove_nothing() {
     assert!(is_unknown(of("db3", "db2", &[third, first])));
 }
 
-/// The records of this manager lead to the present primary, but a relay was ordered later to follow another server.
-/// So a change is missing from the records, and in it the server may have become primary once more.
+/// The records of this manager lead to the present primary, but a relay was ordered later to follow another
+/// server. So a change is missing from the records, and in it the server may have become primary once more.
 #[test]
 fn a_relay_that_followed_another_server_later_shows_that_records_are_missing() {
     let records = [refused("2"), Audit { token: Some(5), ..change("1", "db1", "db2") }];

@@ -9,7 +9,8 @@ use tailwater_manager::candidates::{
 use tailwater_topology::cluster_config::Member;
 use tailwater_topology::probe_failure::ProbeFailure;
 use tailwater_topology::server_state::{
-    DurabilitySettings, IoState, Observation, ProbeError, ReplicaChannel, ServerState, ThreadError,
+    ConnectionUsage, DurabilitySettings, IoState, Observation, ProbeError, ReplicaChannel, ServerState,
+    ThreadError,
 };
 use tailwater_topology::{Promotion, ServerVersion};
 use tailwater_wire::Flavour;
@@ -312,6 +313,7 @@ fn look_at(executed: &str, received: &str, sql_error: Option<ThreadError>) -> Ob
         binlog_state: None,
         log_bin: true,
         log_replica_updates: true,
+        connections: ConnectionUsage::default(),
         durability: DurabilitySettings { flush_log_at_commit: 1, sync_binlog: 1 },
         semi_sync_source: None,
         semi_sync_replica: None,

@@ -31,7 +31,7 @@ use tailwater_topology::failure_analysis::{
     Observer, ObserverReport, ServerHealth, analyse,
 };
 use tailwater_topology::probe_failure::ProbeFailure;
-use tailwater_topology::server_state::PingKind;
+use tailwater_topology::server_state::{ConnectionUsage, LargestTransaction, PingKind};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
@@ -246,6 +246,7 @@ fn read_vitals(about: &str, parts: &[&str]) -> Result<ServerHealth> {
         sql_stopped: None,
         lag_seconds: None,
         semi_sync: None,
+        connections: ConnectionUsage::default(),
     };
     let default = SemiSyncHealth {
         enabled: true,
@@ -273,6 +274,22 @@ fn read_vitals(about: &str, parts: &[&str]) -> Result<ServerHealth> {
             "sql_stopped" => vitals.sql_stopped = text(),
             "semi" if value == "none" => vitals.semi_sync = None,
             "lag" => vitals.lag_seconds = Some(value.parse()?),
+            "connections" => {
+                let (used, all) =
+                    value.split_once('/').context("the value of connections= must be USED/ALL")?;
+                (vitals.connections.connected, vitals.connections.connections_max) =
+                    (used.parse()?, all.parse()?);
+            }
+            "large_transaction" => {
+                vitals.connections.busy_with = vec!["29 in state: waiting for handler commit".to_owned()];
+                vitals.connections.largest_transaction = Some(LargestTransaction {
+                    session: value.parse()?,
+                    user: "app".to_owned(),
+                    rows: 1_300_000,
+                    seconds: 12,
+                    state: "waiting for handler commit".to_owned(),
+                });
+            }
             _ => {
                 let semi_sync = vitals.semi_sync.get_or_insert(default);
                 match key {

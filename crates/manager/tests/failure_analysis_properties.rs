@@ -7,7 +7,7 @@ use tailwater_topology::failure_analysis::{
     ObservationHistory, Observed, Observer, ObserverReport, ServerHealth, analyse,
 };
 use tailwater_topology::probe_failure::{Liveness, ProbeFailure};
-use tailwater_topology::server_state::PingKind;
+use tailwater_topology::server_state::{ConnectionUsage, PingKind};
 use tailwater_wire::Flavour;
 use tailwater_wire::gtid::GtidSet;
 
@@ -59,6 +59,11 @@ fn vitals() -> impl Strategy<Value = ServerHealth> {
                 acknowledged: sequence,
                 unacknowledged: lag,
             }),
+            connections: ConnectionUsage {
+                connected: lag,
+                connections_max: 25,
+                ..ConnectionUsage::default()
+            },
         },
     )
 }
@@ -122,6 +127,7 @@ proptest! {
                     | FailureCode::UnreachablePrimary
                     | FailureCode::RewoundPrimary
                     | FailureCode::PrimaryReadOnlyOrFull
+                    | FailureCode::OutOfConnections
                     | FailureCode::SemiSyncBlocked
                     | FailureCode::SemiSyncDegraded
             );

@@ -3,8 +3,9 @@
 use tailwater_topology::failure_analysis::observer_report::Observed;
 use tailwater_topology::probe_failure::ProbeFailure;
 use tailwater_topology::server_state::{
-    ConnectedReplica, DurabilitySettings, IoState, Observation, ObservedGtids, OptionalQuery, ProbeError,
-    ReplicaChannel, SemiSyncSource, ServerState, ThreadError, UnansweredQuery, WaitPoint,
+    ConnectedReplica, ConnectionUsage, DurabilitySettings, IoState, Observation, ObservedGtids,
+    OptionalQuery, ProbeError, ReplicaChannel, SemiSyncSource, ServerState, ThreadError, UnansweredQuery,
+    WaitPoint,
 };
 use tailwater_topology::{
     Cluster, ClusterPlan, ListenerPlan, Member, NodeRole, ProblemCode, Promotion, RelayPlan, RelayReader,
@@ -42,6 +43,7 @@ pub fn look(id: u32) -> ServerState {
         binlog_state: None,
         log_bin: true,
         log_replica_updates: true,
+        connections: ConnectionUsage::default(),
         durability: DurabilitySettings { flush_log_at_commit: 1, sync_binlog: 1 },
         semi_sync_source: None,
         semi_sync_replica: None,
@@ -359,6 +361,7 @@ fn the_state_that_a_refused_query_would_show_is_unknown() {
             OptionalQuery::Replicas,
             OptionalQuery::DumpThreads,
             OptionalQuery::SemiSyncPersistence,
+            OptionalQuery::Sessions,
         ];
         ServerState { unanswered: questions.map(unanswered).into(), ..look(id) }
     };

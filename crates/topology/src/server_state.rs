@@ -114,6 +114,8 @@ pub struct ServerState {
     pub log_bin: bool,
     /// Whether the server's binlog contains replicated transactions.
     pub log_replica_updates: bool,
+    /// How many of the server's connections are in use.
+    pub connections: ConnectionUsage,
     /// Settings that decide what a crash may lose.
     pub durability: DurabilitySettings,
     /// State of semi-sync for the server as a source; `None` if the plugin is not loaded.
@@ -134,6 +136,45 @@ pub struct ServerState {
     pub dump_hosts: Vec<String>,
     /// Queries that the server refused, mostly because of missing privileges.
     pub unanswered: Vec<UnansweredQuery>,
+}
+
+/// How many connections of a server are in use, and for what if few are left.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ConnectionUsage {
+    /// The status variable `Threads_connected`.
+    pub connected: u64,
+    /// The system variable `max_connections`; 0 if it is not known.
+    pub connections_max: u64,
+    /// What the most sessions do, in words. Empty unless nearly all connections are in use.
+    pub busy_with: Vec<String>,
+    /// The transaction that has changed the most rows. `None` unless nearly all connections are in use.
+    pub largest_transaction: Option<LargestTransaction>,
+}
+
+/// The transaction that has changed the most rows of all transactions that have not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LargestTransaction {
+    /// The id of its session, as in `SHOW PROCESSLIST` and `KILL`.
+    pub session: u64,
+    /// The account of the session.
+    pub user: String,
+    /// How many rows it has changed.
+    pub rows: u64,
+    /// How long ago it began, in seconds.
+    pub seconds: u64,
+    /// What the session does at present, as in `SHOW PROCESSLIST`.
+    pub state: String,
+}
+
+impl fmt::Display for LargestTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { session, user, rows, seconds, state } = self;
+        let state = if state.is_empty() { "no state" } else { state };
+        write!(
+            f,
+            "session {session} of {user} has changed {rows} rows in a transaction of {seconds} s, and is in state: {state}"
+        )
+    }
 }
 
 /// A query that the server refused.
@@ -165,6 +206,8 @@ pub enum OptionalQuery {
     DumpThreads,
     /// Whether semi-sync survives a restart.
     SemiSyncPersistence,
+    /// Which sessions and transactions use the connections.
+    Sessions,
 }
 
 impl fmt::Display for OptionalQuery {
@@ -174,6 +217,7 @@ impl fmt::Display for OptionalQuery {
             Self::Replicas => "which replicas are registered with it",
             Self::DumpThreads => "who reads its binlog",
             Self::SemiSyncPersistence => "whether semi-sync survives a restart",
+            Self::Sessions => "which sessions use its connections",
         })
     }
 }

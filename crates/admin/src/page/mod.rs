@@ -68,6 +68,7 @@ pub fn router(control: Arc<Control>, access: Arc<AccessControl>) -> Router {
         .merge(assets::routes())
         .with_state(state)
         .layer(middleware::map_response(security_headers::add))
-        // A page about 50 clusters is 20 times smaller. Fast rather than small: the daemon has better use for its CPU.
+        // A page about 50 clusters is 20 times smaller. Fast rather than small: the daemon has better use for
+        // its CPU.
         .layer(CompressionLayer::new().quality(CompressionLevel::Fastest))
 }

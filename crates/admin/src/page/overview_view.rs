@@ -21,8 +21,8 @@ use super::page_layout::{Health, PageFrame};
 
 /// How many running jobs the overview names.
 const JOBS_NAMED_MAX: usize = 4;
-/// How many servers and relays the graphs of the overview show together. Larger installations would make a page
-/// that neither browsers nor people can take in; the other clusters are rows of a table.
+/// How many servers and relays the graphs of the overview show together. Larger installations would make a
+/// page that neither browsers nor people can take in; the other clusters are rows of a table.
 const SERVERS_DRAWN_MAX: usize = 24;
 /// How many problems the overview lists.
 const PROBLEMS_LISTED_MAX: usize = 30;
@@ -113,8 +113,8 @@ impl Overview {
     }
 }
 
-/// Splits the clusters into those with a graph and the others, both in their order. Clusters with failed or degraded
-/// servers come first when there is not space for all.
+/// Splits the clusters into those with a graph and the others, both in their order. Clusters with failed or
+/// degraded servers come first when there is not space for all.
 fn drawn_clusters(clusters: &[ClusterSnapshot]) -> (Vec<&ClusterSnapshot>, Vec<&ClusterSnapshot>) {
     let size = |cluster: &ClusterSnapshot| -> usize {
         cluster.view.cluster.nodes.iter().map(|root| root.walk().len()).sum()

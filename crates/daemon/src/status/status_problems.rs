@@ -300,6 +300,7 @@ fn is_covered(problem: ProblemCode, finding: FailureCode) -> bool {
             matches!(problem, Problem::IoStopped | Problem::IoConnecting | Problem::SqlStopped)
         }
         FailureCode::ReplicaLagging => problem == Problem::Lagging,
+        FailureCode::OutOfConnections => problem == Problem::NotReached,
         FailureCode::SplitBrainSuspected | FailureCode::RewoundPrimary | FailureCode::FailoverNotReady => {
             false
         }

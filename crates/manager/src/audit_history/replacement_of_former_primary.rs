@@ -2,8 +2,8 @@
 //!
 //! If the failover that replaced it proved completeness, transactions that only the former primary has were
 //! never acknowledged. This proof is used only if the audit records lead from that failover to the present
-//! primary. Otherwise the server may have been primary once more since then. Relays that followed another server
-//! since the newest record show that records are missing.
+//! primary. Otherwise the server may have been primary once more since then. Relays that followed another
+//! server since the newest record show that records are missing.
 
 use super::failover_effect::{RunEffect, term};
 use crate::model::{Audit, LeaseToken, RelayAssignment};
@@ -20,8 +20,8 @@ pub enum Replacement {
     Unknown(String),
 }
 
-/// Returns how `server` was last replaced, from records with the newest first, and from the orders that the relays
-/// have. `primary` is the present primary.
+/// Returns how `server` was last replaced, from records with the newest first, and from the orders that the
+/// relays have. `primary` is the present primary.
 pub fn last_replacement(
     server: &str,
     primary: &str,

@@ -1,8 +1,8 @@
 //! Probes the servers of a cluster once for all parts of the daemon that read the results: the manager's
 //! watch and the clients of the daemon.
 //!
-//! Each server has one task, which uses one connection at a time. The task probes at the shortest interval
-//! that anyone requested. Without a request it is idle.
+//! Each server has one task, which uses one connection at a time, and keeps one. The task probes at the
+//! shortest interval that anyone requested. Without a request it is idle.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::probe_tasks::ProbeIntervals;
-use tailwater_topology::server_probe::{ProbeTarget, probe_server};
+use tailwater_topology::server_probe::{ProbeTarget, ServerProber};
 use tailwater_topology::server_state::Observation;
 
 /// A finished probe.
@@ -101,7 +101,7 @@ impl ServerPoller {
             let (sender, last) = watch::channel(None);
             servers.push((target.name.clone(), last));
             let (demand, published) = (demand.subscribe(), published.clone());
-            tasks.spawn(poll(target, timeout, demand, move |probe| {
+            tasks.spawn(poll(ServerProber::new(target, timeout), demand, move |probe| {
                 sender.send_replace(Some(probe));
                 published();
             }));
@@ -170,8 +170,7 @@ impl ServerPoller {
 }
 
 async fn poll(
-    target: ProbeTarget,
-    timeout: Duration,
+    mut prober: ServerProber,
     mut demand: watch::Receiver<PollDemand>,
     publish: impl Fn(PolledObservation),
 ) {
@@ -179,7 +178,7 @@ async fn poll(
     let mut earlier = None;
     let mut under = PollDemand::default();
     loop {
-        let due = demand.borrow_and_update().due(&target.name, last, &under);
+        let due = demand.borrow_and_update().due(prober.server(), last, &under);
         let changed = tokio::select! {
             () = until(due) => false,
             changed = demand.changed() => match changed {
@@ -198,7 +197,7 @@ async fn poll(
             of(demand) != of(&under)
         });
         tokio::select! {
-            mut observation = probe_server(&target, timeout) => {
+            mut observation = prober.probe() => {
                 observation.earlier = earlier;
                 earlier = observation.last_gtids();
                 last = Some((began, Instant::now()));

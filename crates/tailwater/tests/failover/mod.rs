@@ -7,6 +7,7 @@ mod former_primary_rejoin;
 mod haproxy_routing;
 mod manager_and_primary_on_dead_host;
 mod manager_killed_mid_failover;
+mod out_of_connections;
 mod prometheus_alerts;
 mod random_faults;
 mod recreated_etcd;

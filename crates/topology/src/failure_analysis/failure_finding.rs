@@ -19,6 +19,8 @@ pub enum FailureCode {
     RewoundPrimary,
     /// The primary answers, but takes no writes.
     PrimaryReadOnlyOrFull,
+    /// The primary answers, and all its connections are in use.
+    OutOfConnections,
     /// Commits wait for semi-sync ACKs that do not arrive.
     SemiSyncBlocked,
     /// Commits are, or were, reported to clients before another server had them.
@@ -39,7 +41,7 @@ pub enum FailureCode {
 
 impl FailureCode {
     /// All failure codes.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::SplitBrainSuspected,
         Self::DeadPrimary,
         Self::UnreachablePrimary,
@@ -53,6 +55,7 @@ impl FailureCode {
         Self::DeadReplica,
         Self::ReplicaStopped,
         Self::ReplicaLagging,
+        Self::OutOfConnections,
     ];
 }
 

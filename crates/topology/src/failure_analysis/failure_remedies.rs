@@ -26,6 +26,9 @@ impl FailureCode {
                 "let no client write to the primary: it lost data; find out why before you use it again"
             }
             Self::PrimaryReadOnlyOrFull => "free disk space on the primary, or make it writable",
+            Self::OutOfConnections => {
+                "wait until the transaction in the evidence has ended, or end its session with `KILL`; a commit cannot be killed"
+            }
             Self::SemiSyncBlocked => {
                 "start the missing relay, or restart the connected relay; do not switch semi-sync off"
             }

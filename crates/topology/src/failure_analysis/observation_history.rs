@@ -1,6 +1,7 @@
 //! A bounded history of observer reports. For each server it keeps the latest report of each kind, and since
 //! when the reported state exists.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use crate::probe_failure::{Liveness, ProbeFailure};
@@ -67,6 +68,8 @@ pub(super) struct ServerHistory {
     pub lagging_since_ms: Option<u64>,
     /// Since when the server, as a replica, does not receive or does not apply transactions.
     pub stopped_since_ms: Option<u64>,
+    /// Since when all connections are in use.
+    pub connections_full_since_ms: Option<u64>,
     /// Since when too few ackers are connected.
     pub too_few_since_ms: Option<u64>,
     /// Number of unacknowledged commits when the server was first observed. Findings report only
@@ -232,6 +235,11 @@ impl ObservationHistory {
 impl ServerHistory {
     fn record_answer(&mut self, at_ms: u64, kind: PingKind) {
         self.record_alive(at_ms);
+        // An administrator may use one connection more than all others, so a login shows little.
+        let counts = self.vitals.as_ref().is_some_and(|(_, vitals)| vitals.connections.connections_max > 0);
+        if kind == PingKind::Connect && !counts {
+            self.connections_full_since_ms = None;
+        }
         if kind == PingKind::Insert && self.write.is_none_or(|write| write.last_ms <= at_ms) {
             self.write = Some(WriteProbes { last_ms: at_ms, failing: None });
         }
@@ -290,6 +298,9 @@ impl ServerHistory {
     }
 
     fn record_failure(&mut self, at_ms: u64, kind: PingKind, failure: ProbeFailure) {
+        if failure == ProbeFailure::TooManyConnections {
+            self.connections_full_since_ms.get_or_insert(at_ms);
+        }
         if kind == PingKind::Insert {
             // A failed write shows nothing about the process, because a write may hang on a healthy server. A
             // failed ping of another kind shows that the process may have failed.
@@ -353,6 +364,17 @@ impl ServerHistory {
         self.lagging_since_ms = lags.then(|| self.lagging_since_ms.unwrap_or(at_ms));
         let is_stopped = vitals.io_stopped.is_some() || vitals.sql_stopped.is_some();
         self.stopped_since_ms = is_stopped.then(|| self.stopped_since_ms.unwrap_or(at_ms));
+        let usage = &vitals.connections;
+        match usage.connected.cmp(&usage.connections_max) {
+            Ordering::Less => self.connections_full_since_ms = None,
+            // The probe itself may use the last connection, which is free again after it.
+            Ordering::Equal => {}
+            // The probe uses the connection that the server reserves for administrators.
+            Ordering::Greater if usage.connections_max > 0 => {
+                self.connections_full_since_ms.get_or_insert(at_ms);
+            }
+            Ordering::Greater => {}
+        }
         let is_short = vitals.semi_sync.is_some_and(|semi_sync| semi_sync.clients < semi_sync.acks_needed);
         self.too_few_since_ms = is_short.then(|| self.too_few_since_ms.unwrap_or(at_ms));
         let unacknowledged = vitals.semi_sync.map(|semi_sync| semi_sync.unacknowledged);

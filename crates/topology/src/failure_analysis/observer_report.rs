@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::probe_failure::ProbeFailure;
-use crate::server_state::{IoState, PingKind, PingResult, ReplicaChannel, ServerState};
+use crate::server_state::{ConnectionUsage, IoState, PingKind, PingResult, ReplicaChannel, ServerState};
 use tailwater_wire::gtid::GtidSet;
 
 /// The observer that made a report.
@@ -133,6 +133,8 @@ pub struct ServerHealth {
     pub lag_seconds: Option<u64>,
     /// State of semi-sync for the server as a source.
     pub semi_sync: Option<SemiSyncHealth>,
+    /// How many connections are in use.
+    pub connections: ConnectionUsage,
 }
 
 /// The part of a source's semi-sync state that the failure analysis needs. `SemiSyncSource` contains the
@@ -191,6 +193,7 @@ impl From<&ServerState> for ServerHealth {
                 acknowledged: semi_sync.acknowledged,
                 unacknowledged: semi_sync.unacknowledged,
             }),
+            connections: look.connections.clone(),
         }
     }
 }

@@ -21,6 +21,7 @@ pub(super) fn judge(
     }
     let blocked = blocked(server, name, settings, now_ms);
     let unwritable = unwritable(server, name, settings, now_ms, blocked.is_some());
+    findings.extend(out_of_connections(server, name, settings, now_ms));
     let degraded = degraded(server, name, (settings, now_ms), blocked.is_some());
     findings.extend(degraded.filter(|_| settings.semi_sync));
     findings.extend(blocked);
@@ -67,6 +68,29 @@ fn blocked(
         )
     });
     Some(ClusterFinding::new(FailureCode::SemiSyncBlocked, name, since, evidence))
+}
+
+/// A primary whose connections are all in use is alive, and a failover would not help: the clients would use
+/// all connections of the new primary. Mostly one large transaction blocks all others.
+fn out_of_connections(
+    server: &ServerHistory,
+    name: &str,
+    settings: &AnalysisSettings,
+    now_ms: u64,
+) -> Option<ClusterFinding> {
+    let since = server.connections_full_since_ms?;
+    let lasted = now_ms.saturating_sub(since);
+    if lasted < settings.detect_after_ms {
+        return None;
+    }
+    let mut evidence = vec![format!("the server accepts no new connection for {lasted} ms")];
+    if let Some((_, vitals)) = &server.vitals {
+        let usage = &vitals.connections;
+        evidence.push(format!("{} of {} connections are in use", usage.connected, usage.connections_max));
+        evidence.extend(usage.busy_with.iter().map(|state| format!("sessions: {state}")));
+        evidence.extend(usage.largest_transaction.iter().map(ToString::to_string));
+    }
+    Some(ClusterFinding::new(FailureCode::OutOfConnections, name, since, evidence))
 }
 
 fn unwritable(

@@ -1,10 +1,12 @@
 //! Probes servers over ordinary connections, in bounded time.
 //!
 //! - `probe_queries`: the queries of a probe in each flavour and version.
+//! - `connection_usage`: how many connections are in use, and by which sessions.
 //! - `semi_sync_persistence`: whether semi-sync survives a restart.
 //! - `named_result_values`: access to query results by column and variable names.
 //! - [`server_ping`]: small, frequent checks whether a server answers.
 
+mod connection_usage;
 mod named_result_values;
 mod probe_queries;
 mod semi_sync_persistence;
@@ -12,7 +14,7 @@ pub mod server_ping;
 
 use std::time::{Duration, Instant, SystemTime};
 
-use tailwater_session::{ConnectOptions, Connection};
+use tailwater_session::{ConnectOptions, Connection, SessionError};
 use tailwater_wire::gtid::GtidSet;
 
 use crate::error::TopologyError;
@@ -30,15 +32,61 @@ pub struct ProbeTarget {
     pub connect: ConnectOptions,
 }
 
-/// Probes a server over a new connection. The account needs REPLICATION CLIENT (MariaDB: BINLOG MONITOR and
-/// REPLICA MONITOR); queries refused for lack of other privileges are listed in [`ServerState::unanswered`].
-///
-/// Takes at most `timeout`.
+/// Probes a server over a new connection, as [`ServerProber::probe`] does.
 pub async fn probe_server(subject: &ProbeTarget, timeout: Duration) -> Observation {
+    let mut prober = ServerProber::new(subject.clone(), timeout);
+    let observation = prober.probe().await;
+    if let Some(connection) = prober.kept {
+        connection.close().await;
+    }
+    observation
+}
+
+/// Probes one server again and again. Each probe opens a new connection, because another server may have
+/// taken over the address. The last connection is kept: when all connections of the server are in use, it
+/// accepts no new one, and the next probe uses the kept one.
+#[derive(Debug)]
+pub struct ServerProber {
+    target: ProbeTarget,
+    timeout: Duration,
+    kept: Option<Connection>,
+}
+
+impl ServerProber {
+    /// Creates a prober. Each probe takes at most `timeout`.
+    pub fn new(target: ProbeTarget, timeout: Duration) -> Self {
+        Self { target, timeout, kept: None }
+    }
+
+    /// Returns the name of the server in the configuration.
+    pub fn server(&self) -> &str {
+        &self.target.name
+    }
+
+    /// Probes the server once. The account needs REPLICATION CLIENT (MariaDB: BINLOG MONITOR and REPLICA
+    /// MONITOR); queries refused for lack of other privileges are listed in [`ServerState::unanswered`].
+    pub async fn probe(&mut self) -> Observation {
+        let kept = self.kept.take();
+        let (observation, connection) = observe(&self.target, kept, self.timeout).await;
+        self.kept = connection;
+        observation
+    }
+}
+
+/// Probes a server over this connection, or over a new one. Returns the connection if it can be used again.
+async fn observe(
+    subject: &ProbeTarget,
+    kept: Option<Connection>,
+    timeout: Duration,
+) -> (Observation, Option<Connection>) {
     let began = Instant::now();
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let outcome = match tokio::time::timeout(timeout, look(&subject.connect, timeout)).await {
-        Ok(Ok(look)) => Ok(look),
+    let mut reusable = None;
+    let outcome = match tokio::time::timeout(timeout, look(&subject.connect, kept, timeout)).await {
+        Ok(Ok((look, connection))) => {
+            reusable = Some(connection);
+            Ok(look)
+        }
         Ok(Err(error)) => Err(probe_error(&error)),
         Err(_) => Err(ProbeError {
             failure: ProbeFailure::TimedOut,
@@ -49,14 +97,15 @@ pub async fn probe_server(subject: &ProbeTarget, timeout: Duration) -> Observati
             ),
         }),
     };
-    Observation {
+    let observation = Observation {
         server: subject.name.clone(),
         address: subject.connect.endpoint.to_string(),
         began_ms: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),
         took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         outcome,
         earlier: None,
-    }
+    };
+    (observation, reusable)
 }
 
 /// Probes `followers` in parallel, and after that `primaries`. If a transaction was seen on a follower and
@@ -99,11 +148,24 @@ pub(crate) fn probe_error(error: &TopologyError) -> ProbeError {
     ProbeError { failure, message: format!("{}: {error}", error.code()) }
 }
 
-async fn look(connect: &ConnectOptions, timeout: Duration) -> Result<ServerState, TopologyError> {
-    let mut connection = Connection::connect(&bounded(connect, timeout)).await?;
+async fn look(
+    connect: &ConnectOptions,
+    kept: Option<Connection>,
+    timeout: Duration,
+) -> Result<(ServerState, Connection), TopologyError> {
+    let is_full = |error: &SessionError| ProbeFailure::from_error(error) == ProbeFailure::TooManyConnections;
+    let mut connection = match (Connection::connect(&bounded(connect, timeout)).await, kept) {
+        (Ok(new), kept) => {
+            if let Some(kept) = kept {
+                kept.close().await;
+            }
+            new
+        }
+        (Err(error), Some(kept)) if is_full(&error) => kept,
+        (Err(error), _) => return Err(error.into()),
+    };
     let look = probe_queries::look(&mut connection).await?;
-    connection.close().await;
-    Ok(look)
+    Ok((look, connection))
 }
 
 /// Reads the replication channels of a server. Returns them with the queries that the server refused.

@@ -9,6 +9,7 @@ use tailwater_wire::gtid::GtidSet;
 use tailwater_wire::server_version::ServerFeature;
 use tailwater_wire::sql_redaction::public_text;
 
+use super::connection_usage;
 use super::named_result_values::{NamedRow, NamedValues};
 use super::semi_sync_persistence::waits_after_restart;
 use crate::error::TopologyError;
@@ -33,14 +34,15 @@ pub(super) async fn look(connection: &mut Connection) -> Result<ServerState, Top
             .query(
                 "SHOW GLOBAL VARIABLES WHERE Variable_name LIKE 'rpl_semi_sync_%' OR Variable_name IN ('server_id', \
                  'server_uuid', 'hostname', 'port', 'report_host', 'read_only', 'super_read_only', 'log_bin', 'log_replica_updates', \
-                 'log_slave_updates', 'innodb_flush_log_at_trx_commit', 'sync_binlog')",
+                 'log_slave_updates', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'max_connections')",
             )
             .await?,
     );
     let status = NamedValues::of(
         &connection
             .query(
-                "SHOW GLOBAL STATUS WHERE Variable_name LIKE 'Rpl_semi_sync_%' OR Variable_name = 'Uptime'",
+                "SHOW GLOBAL STATUS WHERE Variable_name LIKE 'Rpl_semi_sync_%' OR Variable_name IN ('Uptime', \
+                 'Threads_connected')",
             )
             .await?,
     );
@@ -57,6 +59,7 @@ pub(super) async fn look(connection: &mut Connection) -> Result<ServerState, Top
         None if flavour == Flavour::MySql => lack(check_plugin_privilege(connection).await)?,
         _ => None,
     };
+    let connections = connection_usage::ask(connection, &variables, &status, &mut unanswered).await?;
     let missing_privilege = lack(check_privileges(connection, AccountPurpose::Failover).await)?;
     let (replicas, dump_hosts) = ask_replicas(connection, flavour, is_new, &mut unanswered).await?;
     // The executed GTIDs are queried last. So every transaction in the received set is either in the executed
@@ -78,6 +81,7 @@ pub(super) async fn look(connection: &mut Connection) -> Result<ServerState, Top
         binlog_state,
         log_bin: variables.is_on(&["log_bin"]),
         log_replica_updates: variables.is_on(&["log_replica_updates", "log_slave_updates"]),
+        connections,
         durability: DurabilitySettings {
             flush_log_at_commit: variables.number(&["innodb_flush_log_at_trx_commit"]).unwrap_or_default(),
             sync_binlog: variables.number(&["sync_binlog"]).unwrap_or_default(),
