@@ -17,6 +17,7 @@ use tracing::{debug, info};
 use super::client_error::ClientError;
 use super::connected_clients::{ClientRegistration, ClientStream};
 use super::listener::ServerShared;
+use super::shared_tail::TailStep;
 use super::stream_filter::{EntryVerdict, EventVerdict, ServedSegment, StreamFilter};
 use super::stream_start::{ClientDumpRequest, LogHistory, RequestedStart, StreamStart};
 
@@ -136,6 +137,16 @@ struct EntryRange {
     source_start: u64,
     /// The position in the log after the entry's last byte.
     end: LogPosition,
+}
+
+/// What the sender did with the shared tail.
+enum SharedStep {
+    /// It added transactions to the send buffer.
+    Sent,
+    /// The stream has everything that the tail has.
+    AtEnd,
+    /// The stream is not in the tail.
+    ReadLog,
 }
 
 /// Why the sender adds no more bytes to the send buffer.
@@ -268,6 +279,8 @@ impl BinlogSender<'_> {
     }
 
     fn fill(&mut self, sender: &mut EventSender) -> Result<FillResult, SendFailure> {
+        // Looked at once, because a stream that reads the log must not lock the tail for every entry.
+        let tail_begin = self.shared.tail.begin();
         for _ in 0..STEPS_MAX {
             if sender.buffered() >= SEND_BYTES {
                 break;
@@ -295,25 +308,66 @@ impl BinlogSender<'_> {
                 ReadState::Between if self.clock_steps.as_ref().is_some_and(has_stepped) => {
                     return Ok(FillResult::ClockStepped);
                 }
-                ReadState::Between => match self.reader.try_next()? {
-                    None => {
-                        if let Some(heartbeat) = self.filter.idle() {
-                            sender.push_event(&heartbeat, false);
-                        }
-                        return Ok(FillResult::AtEnd);
-                    }
-                    Some(entry) if entry.position.offset == FIRST_EVENT_OFFSET => {
-                        self.enter_segment(sender, &entry)?;
-                    }
-                    Some(entry) => {
-                        if self.entry(sender, entry)? {
-                            return Ok(FillResult::Complete);
+                ReadState::Between => match self.shared_tail_step(sender, tail_begin) {
+                    SharedStep::Sent => {}
+                    SharedStep::AtEnd => return Ok(self.at_end(sender)),
+                    SharedStep::ReadLog => {
+                        if let Some(filled) = self.next_entry(sender)? {
+                            return Ok(filled);
                         }
                     }
                 },
             }
         }
         Ok(FillResult::More)
+    }
+
+    /// Sends whole transactions from the tail that all streams share, if this stream has reached it.
+    fn shared_tail_step(&mut self, sender: &mut EventSender, tail_begin: Option<LogPosition>) -> SharedStep {
+        // Semi-sync streams are woken at every commit, and their packets have further headers.
+        if self.semi_sync
+            || self.begin.is_some()
+            || tail_begin.is_none_or(|begin| self.reader.position() < begin)
+        {
+            return SharedStep::ReadLog;
+        }
+        let (block, first_packet) = match self.shared.tail.step(self.reader.position()) {
+            TailStep::Take(block, first_packet) => (block, first_packet),
+            TailStep::Wait if self.wait_for_more => return SharedStep::AtEnd,
+            // A stream that does not wait gets everything that is durable now.
+            TailStep::Wait | TailStep::ReadLog => return SharedStep::ReadLog,
+        };
+        if !self.filter.sends_all_of(block.summary()) || !self.reader.move_forward(block.end()) {
+            return SharedStep::ReadLog;
+        }
+        if let Some(heartbeat) = self.filter.send_all_of(block.summary()) {
+            sender.push_event(&heartbeat, false);
+        }
+        sender.push_shared(block.packets(), first_packet);
+        SharedStep::Sent
+    }
+
+    fn at_end(&mut self, sender: &mut EventSender) -> FillResult {
+        if let Some(heartbeat) = self.filter.idle() {
+            sender.push_event(&heartbeat, false);
+        }
+        FillResult::AtEnd
+    }
+
+    /// Starts the next entry of the log. Returns a result if nothing more can be added now.
+    fn next_entry(&mut self, sender: &mut EventSender) -> Result<Option<FillResult>, SendFailure> {
+        match self.reader.try_next()? {
+            None => return Ok(Some(self.at_end(sender))),
+            Some(entry) if entry.position.offset == FIRST_EVENT_OFFSET => {
+                self.enter_segment(sender, &entry)?;
+            }
+            Some(entry) => {
+                if self.entry(sender, entry)? {
+                    return Ok(Some(FillResult::Complete));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Enters a segment. The reader is at the segment's beginning, the format description event.

@@ -15,7 +15,8 @@
 //!   one moment).
 //! - `client_command_loop`: the commands of one client; `status_collector` collects what its statements can
 //!   query, `purge_binary_logs` runs `PURGE BINARY LOGS`.
-//! - `binlog_sender`: the stream of one client.
+//! - `binlog_sender`: the stream of one client; `shared_tail`: the newest transactions as packets, which all
+//!   streams share.
 
 pub mod binlog_file_list;
 mod binlog_sender;
@@ -31,11 +32,20 @@ mod log_snapshot;
 mod purge_binary_logs;
 mod reader_wakeup_limiter;
 pub mod receiver_status;
+mod shared_tail;
 mod status_collector;
 pub mod stream_filter;
 pub mod stream_start;
 
+#[cfg(test)]
+#[path = "../../log/tests/support"]
+#[allow(dead_code, missing_docs)]
+mod support {
+    pub mod binlog_generator;
+    pub mod synthetic_capture;
+}
+
 pub use connected_clients::{StreamReader, StreamReaders};
 pub use error::BinlogServerError;
-pub use listener::{BinlogServer, BoundServer, ServeOptions, ServedLog};
+pub use listener::{BinlogServer, BoundServer, SHARED_TAIL_BYTES_MAX, ServeOptions, ServedLog};
 pub use receiver_status::{LogReceiver, ReceiverFailure, ReceiverState, ReceiverStatus};

@@ -22,6 +22,7 @@ use super::client_command_loop::run_client_loop;
 use super::connected_clients::{ClientRegistry, StreamReaders};
 use super::log_snapshot::{LogSnapshot, SegmentHeads};
 use super::reader_wakeup_limiter::WakeupPacer;
+use super::shared_tail::{SharedTail, TailEncoder};
 use crate::error::BinlogServerError;
 use crate::receiver_status::LogReceiver;
 
@@ -46,7 +47,14 @@ pub struct ServeOptions {
     pub require_tls: bool,
     /// Limits on client connections.
     pub limits: ConnectionLimits,
+    /// The maximum memory of the newest transactions that all streams share: see
+    /// [`SHARED_TAIL_BYTES_MAX`].
+    pub shared_tail_bytes_max: usize,
 }
+
+/// The default of [`ServeOptions::shared_tail_bytes_max`]. Readers at the end of the log are woken at least
+/// every 40 ms, so it is enough for 100 MB/s of small transactions.
+pub const SHARED_TAIL_BYTES_MAX: usize = 4 << 20;
 
 /// A log to serve, and the capture that writes it.
 #[derive(Debug, Clone)]
@@ -81,6 +89,7 @@ pub(super) struct ServerShared {
     pub(super) served: ServedLog,
     pub(super) clients: ClientRegistry,
     pub(super) pace: WakeupPacer,
+    pub(super) tail: Arc<SharedTail>,
     pub(super) stop: CancellationToken,
     pub(super) address: SocketAddr,
     pub(super) hostname: String,
@@ -128,6 +137,7 @@ impl BoundServer {
         let span = info_span!("binlog_server", source = %options.name);
         let shared = Arc::new(ServerShared {
             pace: WakeupPacer::new(&durable),
+            tail: Arc::new(SharedTail::new(options.shared_tail_bytes_max)),
             options,
             served,
             clients,
@@ -210,7 +220,8 @@ async fn serve(
     shared: Arc<ServerShared>,
     durable: watch::Receiver<tailwater_log::DurableState>,
 ) {
-    let pace = tokio::spawn(shared.pace.clone().keep(durable));
+    let encoder = TailEncoder::new(shared.served.log.clone(), Arc::clone(&shared.tail));
+    let pace = tokio::spawn(shared.pace.clone().keep(durable, encoder));
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {

@@ -11,6 +11,8 @@ use std::time::Duration;
 use tailwater_log::DurableState;
 use tokio::sync::watch;
 
+use super::shared_tail::TailEncoder;
+
 /// Up to this many readers are woken immediately at every commit.
 const PROMPT_READERS_MAX: u32 = 2;
 
@@ -48,16 +50,24 @@ impl WakeupPacer {
         self.durable.subscribe()
     }
 
-    /// Forwards changes of the durable position `durable` to the readers, until the log's writer ends.
-    pub(crate) async fn keep(self, mut durable: watch::Receiver<DurableState>) {
+    /// Forwards changes of the durable position `durable` to the readers, until the log's writer ends. Before
+    /// that, fills the tail that the readers share.
+    pub(crate) async fn keep(self, mut durable: watch::Receiver<DurableState>, mut encoder: TailEncoder) {
         while durable.changed().await.is_ok() {
             let now = *durable.borrow_and_update();
+            // If this takes everything that has become durable meanwhile, the next change has nothing new.
+            let filled = encoder.follow(self.durable.receiver_count()).await;
+            if !filled && encoder.is_running() && now.state == self.durable.borrow().state {
+                continue;
+            }
             self.durable.send_replace(now);
             let interval = wakeup_interval(self.durable.receiver_count(), self.processors);
             if !interval.is_zero() {
                 tokio::time::sleep(interval).await;
             }
         }
+        encoder.stop();
+        self.durable.send_modify(|_| ());
         // The log's writer has ended. Wait forever, so that readers can continue to read the log.
         std::future::pending::<()>().await;
     }
@@ -65,9 +75,12 @@ impl WakeupPacer {
 
 #[cfg(test)]
 mod tests {
-    use tailwater_log::{LogPosition, LogState};
+    use std::sync::Arc;
+
+    use tailwater_log::{LogOptions, LogPosition, LogState, LogWriter};
 
     use super::*;
+    use crate::shared_tail::SharedTail;
 
     #[test]
     fn the_total_number_of_wakeups_is_bounded() {
@@ -93,7 +106,10 @@ mod tests {
         let (source, receiver) = watch::channel(durable(4));
         let pace = WakeupPacer::new(&receiver);
         let mut readers: Vec<_> = (0..50).map(|_| pace.subscribe()).collect();
-        let task = tokio::spawn(pace.clone().keep(receiver));
+        let directory = tempfile::tempdir().unwrap();
+        let log = LogWriter::open(directory.path(), LogOptions::default()).unwrap().handle();
+        let encoder = TailEncoder::new(log, Arc::new(SharedTail::new(1 << 20)));
+        let task = tokio::spawn(pace.clone().keep(receiver, encoder));
         source.send_replace(durable(10));
         for reader in &mut readers {
             reader.changed().await.unwrap();

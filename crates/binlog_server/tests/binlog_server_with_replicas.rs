@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use tailwater_binlog_server::{BinlogServer, ServeOptions, ServedLog};
+use tailwater_binlog_server::{BinlogServer, SHARED_TAIL_BYTES_MAX, ServeOptions, ServedLog};
 use tailwater_capture::CaptureOptions;
 use tailwater_capture::resume_position::StartPolicy;
 use tailwater_sandbox::replication_setup::{REPLICATION_PASSWORD, REPLICATION_USER};
@@ -97,6 +97,7 @@ impl Tailwater {
             tls: ServerTls::Generated,
             require_tls,
             limits: self.limits.clone(),
+            shared_tail_bytes_max: SHARED_TAIL_BYTES_MAX,
         })
     }
 

@@ -65,7 +65,7 @@ pub use log_handle::{LogDir, LogHandle, PromptSyncGuard, SegmentSummary};
 pub use log_metrics::{LogFigures, ReaderBacklog, SYNC_SECONDS_BOUNDS, SyncDurations};
 pub use log_options::{AckMode, LogOptions, Retention};
 pub use log_position::{
-    EntryFlags, EntryKind, LogEntry, LogPosition, SourceIdentity, SourceTail, TransactionSpan,
+    EntryFlags, EntryKind, LogEntry, LogPosition, ReaderPlace, SourceIdentity, SourceTail, TransactionSpan,
 };
 pub use log_reader::LogReader;
 pub use purge_policy::{Purge, PurgeLimit, RetentionPin};

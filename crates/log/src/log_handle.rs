@@ -341,6 +341,19 @@ impl LogHandle {
         LogReader::open(Arc::clone(&self.shared.reading), limit, from)
     }
 
+    /// Returns a reader of durable entries that starts at their current end. In contrast to
+    /// [`LogHandle::reader`], it need not read the index up to there. Returns `None` while the log is empty or
+    /// starts a new segment.
+    ///
+    /// # Errors
+    /// [`LogError::Io`], [`LogError::Corrupt`].
+    pub fn reader_at_durable_end(&self) -> Result<Option<LogReader>, LogError> {
+        let Some(place) = self.shared.durable_place() else { return Ok(None) };
+        let start = LogPosition { segment: place.position.segment, offset: FIRST_EVENT_OFFSET };
+        let mut reader = self.reader(start)?;
+        Ok(reader.move_forward(place).then_some(reader))
+    }
+
     /// Returns a reader like [`LogHandle::reader`] that also returns entries that are written but not durable
     /// yet. After a crash of the machine, such entries may be missing. The reader can prepare its work
     /// early, but must act on an entry only when the entry is [durable](Self::subscribe).

@@ -19,6 +19,16 @@ impl LogPosition {
     pub const ZERO: Self = Self { segment: 0, offset: 0 };
 }
 
+/// A position between two entries, with the place in the index at which a reader continues there. It is valid
+/// for all readers of the log in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReaderPlace {
+    /// The position after the last entry.
+    pub position: LogPosition,
+    /// The offset in the index after the record of the last entry.
+    pub(crate) index_offset: u64,
+}
+
 impl fmt::Display for LogPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.segment, self.offset)

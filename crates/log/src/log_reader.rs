@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::error::LogError;
 use crate::log_handle::{if_purged, segment_numbers};
-use crate::log_position::{LogEntry, LogPosition, SourceIdentity};
+use crate::log_position::{LogEntry, LogPosition, ReaderPlace, SourceIdentity};
 use crate::read_buffer_pool::{BUFFER_BYTES, BufferPool};
 use crate::segment_files::{index_name, segment_name};
 use crate::segment_index::{IndexDamage, IndexRecord, SegmentHeader};
@@ -98,6 +98,30 @@ impl LogReader {
     /// Returns the position after the last returned entry, where another reader can continue.
     pub fn position(&self) -> LogPosition {
         self.position
+    }
+
+    /// Returns the place after the last returned entry, where another reader can
+    /// [continue](Self::move_forward). Returns `None` before the first entry.
+    pub fn place(&self) -> Option<ReaderPlace> {
+        let segment = self.segment.as_ref()?;
+        let ahead = matches!(self.limit, ReadLimit::Written(..));
+        (!ahead).then(|| ReaderPlace { position: self.position, index_offset: segment.index.offset() })
+    }
+
+    /// Continues at a later place of the current segment, without reading anything up to there. Frees the
+    /// buffers of this reader. Returns false, and stays, if the place is in another segment or before the
+    /// current position.
+    pub fn move_forward(&mut self, place: ReaderPlace) -> bool {
+        let Some(segment) = &mut self.segment else { return false };
+        if place.position.segment != self.position.segment || place.position < self.position {
+            return false;
+        }
+        segment.index.seek(place.index_offset);
+        segment.index.release_buffer();
+        (segment.window, segment.window_offset) = (Bytes::new(), 0);
+        self.position = place.position;
+        (self.entry, self.event) = (ByteRange::default(), ByteRange::default());
+        true
     }
 
     /// Returns the source of the current segment: the server and its binlog file. Returns `None` before the

@@ -140,6 +140,20 @@ impl IndexReader {
         self.used += length;
     }
 
+    /// Continues at `offset`, which must be the beginning of a record, or the end of the index.
+    pub(crate) fn seek(&mut self, offset: u64) {
+        match offset.checked_sub(self.buffer_offset) {
+            Some(used) if used <= self.filled as u64 => self.used = used as usize,
+            _ => (self.buffer_offset, self.used, self.filled) = (offset, 0, 0),
+        }
+    }
+
+    /// Frees the buffer.
+    pub(crate) fn release_buffer(&mut self) {
+        (self.buffer_offset, self.used, self.filled) = (self.offset(), 0, 0);
+        self.buffer = Vec::new();
+    }
+
     fn refill(&mut self) -> Result<(), LogError> {
         self.buffer_offset = self.offset();
         (self.used, self.filled) = (0, 0);

@@ -17,7 +17,7 @@ use crate::control_file::ControlFile;
 use crate::error::LogError;
 use crate::log_metrics::SyncDurationCounters;
 use crate::log_options::Retention;
-use crate::log_position::{LogEntry, LogPosition};
+use crate::log_position::{LogEntry, LogPosition, ReaderPlace};
 use crate::purge_policy::ReaderPin;
 use crate::segment_files::{index_name, segment_name};
 use crate::segment_index::{IndexRecord, SegmentHeader};
@@ -295,6 +295,16 @@ impl LogShared {
         // Publish the position while `tail` is locked, so that all positions are published in order.
         self.durable.send_modify(|durable| durable.position = position);
         self.advance_written(position);
+    }
+
+    /// Returns the end of the durable entries, for a reader that starts there. Returns `None` while the log is
+    /// empty or starts a new segment.
+    pub(crate) fn durable_place(&self) -> Option<ReaderPlace> {
+        let tail = self.tail.lock();
+        let sealed = self.segments.lock().get(&tail.segment)?.sealed.is_some();
+        // Durable entries are published while `tail` is locked, so the two values belong together.
+        let place = ReaderPlace { position: self.durable().position, index_offset: tail.index_bytes };
+        (!sealed && place.position.segment == tail.segment).then_some(place)
     }
 
     /// Adds an entry whose bytes are not durable yet.

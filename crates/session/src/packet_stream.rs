@@ -128,6 +128,24 @@ impl PacketStream {
         }
     }
 
+    /// Waits for bytes, and discards all that have arrived, up to `bytes_max`. Returns their number.
+    pub(crate) async fn discard(
+        &mut self,
+        doing: &'static str,
+        bytes_max: usize,
+    ) -> Result<usize, SessionError> {
+        if self.buffer.is_empty() {
+            self.buffer.reserve(bytes_max);
+            let read = self.socket.read_buf(&mut self.buffer).await;
+            if read.map_err(|source| SessionError::Io { doing, source })? == 0 {
+                return Err(SessionError::Closed { doing });
+            }
+        }
+        let count = self.buffer.len();
+        self.buffer.clear();
+        Ok(count)
+    }
+
     fn make_room(&mut self, wanted: usize, read_ahead: usize) {
         let spare = self.buffer.capacity() - self.buffer.len();
         let missing = wanted.saturating_sub(self.buffer.len()).min(GROW_BYTES_MAX);

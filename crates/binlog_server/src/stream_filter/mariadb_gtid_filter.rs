@@ -39,6 +39,12 @@ impl MariadbFilter {
         !self.skip.domains.is_empty()
     }
 
+    /// Whether the stream sends all transactions from now on, and no GTID list. If so, [`Self::has`] need not be
+    /// called any more.
+    pub fn sends_everything(&self) -> bool {
+        self.skip.domains.is_empty() && self.skip.until.is_none() && !self.position_reached && !self.ends
+    }
+
     /// Whether to leave the transaction out of the stream, because the client has it or because it is after
     /// the GTID at which the client's stream stops. `log` returns the state of the whole log. It is used for
     /// domains that had no transaction when the stream started.

@@ -95,6 +95,20 @@ pub struct ServedSegment<'a> {
     pub source_offset: u64,
 }
 
+/// What is known about consecutive transactions of a segment. It decides whether they can be sent to a client
+/// as they are in the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransactionsSummary {
+    /// The GTIDs of the transactions; `None` if a transaction has no MySQL GTID.
+    pub mysql_gtids: Option<MysqlGtidSet>,
+    /// Whether there are Annotate_rows events.
+    pub has_annotations: bool,
+    /// Whether there are events that a client may want to skip, because of `@@skip_replication`.
+    pub has_marked_events: bool,
+    /// The offset in the source's binlog file after the last transaction.
+    pub source_end: u64,
+}
+
 /// Whether an entry of the log is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryVerdict {
@@ -295,6 +309,28 @@ impl StreamFilter {
             self.file,
             entry.source_start()
         ))
+    }
+
+    /// Returns whether all events of these transactions go into the stream, and no others between them. Must
+    /// be called between two entries.
+    pub fn sends_all_of(&self, transactions: &TransactionsSummary) -> bool {
+        let lacks_all = match (&self.has, &transactions.mysql_gtids) {
+            (ClientSet::Nothing, _) => true,
+            (ClientSet::Mysql(has), Some(gtids)) => has.is_disjoint_from(gtids),
+            (ClientSet::Mysql(_), None) => false,
+            (ClientSet::Mariadb(filter), _) => filter.sends_everything(),
+        };
+        lacks_all
+            && (self.options.annotate_rows || !transactions.has_annotations)
+            && !(self.options.skip_marked && transactions.has_marked_events)
+    }
+
+    /// Records that the stream sends all events of these transactions. Returns the events to send before
+    /// them.
+    pub fn send_all_of(&mut self, transactions: &TransactionsSummary) -> Option<Vec<u8>> {
+        let before = self.idle();
+        self.position = transactions.source_end;
+        before
     }
 
     /// Decides what is sent for the next event of the entry. `first_chunk` has the event's first bytes: all

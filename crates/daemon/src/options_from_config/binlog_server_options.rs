@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use tailwater_binlog_server::{ServeOptions, ServedLog};
+use tailwater_binlog_server::{SHARED_TAIL_BYTES_MAX, ServeOptions, ServedLog};
 use tailwater_capture::Capture;
 use tailwater_session::server::{Accounts, ConnectionLimits, Credential, ServerTls};
 use tailwater_session::{Endpoint, TlsMode};
@@ -88,6 +88,7 @@ fn serve_options(config: &Config, serve: &ServeConfig) -> anyhow::Result<ServeOp
             write_timeout: Some(Duration::from_millis(serve.write_timeout_ms)),
             ..ConnectionLimits::default()
         },
+        shared_tail_bytes_max: SHARED_TAIL_BYTES_MAX,
     })
 }
 

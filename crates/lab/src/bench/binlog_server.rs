@@ -12,7 +12,7 @@ use tailwater_session::ConnectOptions;
 use super::benchmark_report::{BenchReport, MachineInfo, Measurement, Peer, setting};
 use super::binlog_stream_readers::{ArrivalRecorder, BinlogReaders, catch_up};
 use super::capture_servers::{AckVariant, Stage};
-use super::commit_load::{CommitSample, sample};
+use super::commit_load::sample;
 use super::existing_binlog_capture::ExistingBinlog;
 use crate::arguments::ServerFamily;
 use crate::demo::choose_server;
@@ -20,6 +20,7 @@ use crate::fault_trial::{TrialDurability, TrialFolder, ensure_installed};
 
 const CATCH_UP: &str = "catching up with an existing log, all readers together";
 const CROWD: &str = "commits per second on the primary while others follow";
+const CROWD_CPU: &str = "tailwater's CPU time per commit while others follow";
 const DELAY: &str = "arrival at a reader of tailwater after arrival at a reader of the primary";
 const MEMORY: &str = "tailwater's peak memory";
 const ARCHIVE_SIZE: &str = "archived log against the binlog";
@@ -162,10 +163,16 @@ async fn following(plan: &ServePlan, kind: ServerKind, rows: &mut Vec<Measuremen
         let (mut ours, mut native) = (Vec::new(), Vec::new());
         for repeat in 0..plan.repeats {
             for (from, samples) in [(ReadSource::Tailwater, &mut ours), (ReadSource::Primary, &mut native)] {
-                let rate = with_followers(plan, &stage, from, readers, first_worker).await?.rate;
+                let sample = with_followers(plan, &mut stage, from, readers, first_worker).await?;
                 first_worker += CLIENTS;
-                eprintln!("{kind}, {readers} followers, {}, repeat {}: {rate:.0}/s", from.name(), repeat + 1);
-                samples.push(rate);
+                eprintln!(
+                    "{kind}, {readers} followers, {}, repeat {}: {:.0}/s, {:.0} µs of tailwater's CPU per commit",
+                    from.name(),
+                    repeat + 1,
+                    sample.rate,
+                    sample.cpu_us
+                );
+                samples.push(sample);
             }
         }
         let setting = setting(&[
@@ -173,8 +180,12 @@ async fn following(plan: &ServePlan, kind: ServerKind, rows: &mut Vec<Measuremen
             ("clients", &CLIENTS.to_string()),
             ("followers", &readers.to_string()),
         ]);
-        rows.push(Measurement::new(CROWD, setting.clone(), ReadSource::Tailwater.name(), "commits/s", ours));
-        rows.push(Measurement::new(CROWD, setting, ReadSource::Primary.name(), "commits/s", native));
+        for (from, samples) in [(ReadSource::Tailwater, ours), (ReadSource::Primary, native)] {
+            let of = |figure: fn(&CrowdSample) -> f64| samples.iter().map(figure).collect::<Vec<_>>();
+            let (name, setting) = (from.name(), || setting.clone());
+            rows.push(Measurement::new(CROWD, setting(), name, "commits/s", of(|sample| sample.rate)));
+            rows.push(Measurement::new(CROWD_CPU, setting(), name, "µs", of(|sample| sample.cpu_us)));
+        }
     }
     let relay = stage.trial.relay().context("the relay is not running")?;
     memory(kind, "50 followers", relay, rows);
@@ -236,20 +247,36 @@ fn bytes_of_files(folder: &Path) -> anyhow::Result<u64> {
     Ok(bytes)
 }
 
+/// One measurement of commits while readers follow.
+struct CrowdSample {
+    /// Commits per second.
+    rate: f64,
+    /// The CPU time of Tailwater for each commit, in microseconds.
+    cpu_us: f64,
+}
+
 async fn with_followers(
     plan: &ServePlan,
-    stage: &Stage,
+    stage: &mut Stage,
     from: ReadSource,
     readers: u32,
     first_worker: u32,
-) -> anyhow::Result<CommitSample> {
+) -> anyhow::Result<CrowdSample> {
     let primary = stage.trial.primary.replication_options();
     let crowd = BinlogReaders::follow(&from.options(stage), &primary, readers).await?;
+    let cpu_time = |stage: &mut Stage| {
+        let relay = stage.trial.relay().context("the relay is not running")?;
+        relay.cpu_time().context("cannot read the CPU time of the relay")
+    };
+    let (cpu, begin) = (cpu_time(stage)?, Instant::now());
     let sample = sample(&stage.trial.primary, CLIENTS, first_worker, plan.warm_up, plan.measured).await?;
+    let cpu = cpu_time(stage)?.saturating_sub(cpu);
+    // The commits during the warm-up are estimated from the rate afterwards.
+    let cpu_us = cpu.as_secs_f64() * 1e6 / (sample.rate * begin.elapsed().as_secs_f64());
     let (bytes, connected) = crowd.read();
     ensure!(connected == readers as usize, "only {connected} of {readers} followers are still connected");
     ensure!(bytes > 0 || readers == 0, "the followers received nothing");
-    Ok(sample)
+    Ok(CrowdSample { rate: sample.rate, cpu_us })
 }
 
 async fn delay(
@@ -309,6 +336,7 @@ fn summarise(
 ) -> anyhow::Result<BenchReport> {
     let mut notes = vec![
         "all measurements use the same readers, which read every byte and store nothing; tailwater and the source run on the same machine".to_owned(),
+        "the readers that follow while clients commit do not look at the bytes, because real replicas do that on other machines".to_owned(),
         "followers: every commit waits for tailwater's fdatasync (semi-sync, reduced durability on the \
          primary), and in addition this number of readers follows the stream"
             .to_owned(),

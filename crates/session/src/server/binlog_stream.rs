@@ -19,7 +19,7 @@ use crate::error::SessionError;
 use crate::packet_stream::PacketStream;
 use crate::server::client_session::{error_payload, is_gone};
 use crate::server::connection_admission::AdmissionSlot;
-use crate::server::event_packets::EventFraming;
+use crate::server::event_packets::{EventFraming, SharedPackets};
 use crate::socket::Socket;
 
 const SENDING: &str = "sending events to a client";
@@ -140,6 +140,13 @@ impl EventSender {
     pub fn push_event(&mut self, event: &[u8], wants_ack: bool) {
         self.begin_event(event.len() as u64, wants_ack);
         self.push(event);
+    }
+
+    /// Adds the whole events of `packets`, from packet number `first` on. Only for a stream without semi-sync,
+    /// and only between two events; otherwise every later [`EventSender::flush`] returns
+    /// [`SessionError::OutOfStep`].
+    pub fn push_shared(&mut self, packets: &SharedPackets, first: usize) {
+        self.framing.push_shared(&mut self.out, packets, first);
     }
 
     /// The number of bytes that the next [`EventSender::flush`] sends.

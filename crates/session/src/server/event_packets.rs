@@ -4,6 +4,62 @@ use tailwater_wire::protocol::ok_err_eof_packets::OK;
 use tailwater_wire::protocol::packet::{PACKET_PAYLOAD_BYTES_MAX, PacketHeader};
 use tailwater_wire::protocol::semi_sync::SemiSyncHeader;
 
+/// The offset of the sequence number in the header of a packet.
+const SEQUENCE_OFFSET: usize = 3;
+
+/// Whole events as packets, for many streams without semi-sync. The packets are built once; each stream gets
+/// a copy with its own sequence numbers.
+///
+/// A copy is cheaper than a vectored write of the shared bytes. The packets of a binlog are short, so the
+/// system call would need two buffers for every hundred bytes.
+#[derive(Debug, Default)]
+pub struct SharedPackets {
+    bytes: Vec<u8>,
+    /// The offset of each packet's header in `bytes`.
+    starts: Vec<u32>,
+}
+
+impl SharedPackets {
+    /// Adds a whole event. Returns false, and adds nothing, if the event needs more than one packet or if all
+    /// packets together would have more than 1 GiB.
+    pub fn push_event(&mut self, event: &[u8]) -> bool {
+        const BYTES_MAX: usize = 1 << 30;
+        let payload_bytes = 1 + event.len();
+        if payload_bytes >= PACKET_PAYLOAD_BYTES_MAX || self.bytes.len() + payload_bytes > BYTES_MAX {
+            return false;
+        }
+        self.starts.push(self.bytes.len() as u32);
+        self.bytes.extend_from_slice(&PacketHeader { payload_bytes, sequence: 0 }.to_bytes());
+        self.bytes.push(OK);
+        self.bytes.extend_from_slice(event);
+        true
+    }
+
+    /// Removes all packets from number `count` on.
+    pub fn truncate(&mut self, count: usize) {
+        if let Some(start) = self.starts.get(count) {
+            self.bytes.truncate(*start as usize);
+            self.starts.truncate(count);
+        }
+    }
+
+    /// Returns the number of packets, which is the number of events.
+    pub fn count(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Returns the memory that the packets take, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + self.starts.capacity() * size_of::<u32>()
+    }
+
+    /// Frees memory that the packets do not need.
+    pub fn shrink_to_fit(&mut self) {
+        self.bytes.shrink_to_fit();
+        self.starts.shrink_to_fit();
+    }
+}
+
 /// The packet and the event that are being written.
 #[derive(Debug)]
 pub(super) struct EventFraming {
@@ -74,6 +130,22 @@ impl EventFraming {
             self.packet_left -= part.len();
             chunk = rest;
             self.end_packet(out);
+        }
+    }
+
+    /// Adds a copy of the packets from number `first` on, with the sequence numbers of this stream.
+    pub(super) fn push_shared(&mut self, out: &mut Vec<u8>, packets: &SharedPackets, first: usize) {
+        // The packets have no semi-sync headers.
+        if self.semi_sync || !self.is_between_events() {
+            self.broken = true;
+            return;
+        }
+        let Some(starts @ [begin, ..]) = packets.starts.get(first..) else { return };
+        let copy = out.len();
+        out.extend_from_slice(&packets.bytes[*begin as usize..]);
+        for start in starts {
+            out[copy + (start - begin) as usize + SEQUENCE_OFFSET] = self.sequence;
+            self.sequence = self.sequence.wrapping_add(1);
         }
     }
 
@@ -183,6 +255,36 @@ mod tests {
         let mut framing = EventFraming::new(false, 1);
         framed(&mut framing, b"a", 1, true);
         assert_eq!(framed(&mut framing, b"b", 1, true), b"\x02\0\0\x02\0b");
+    }
+
+    #[test]
+    fn shared_packets_equal_the_packets_of_each_stream() {
+        let events: Vec<Vec<u8>> = (0..600).map(|number| event(19 + number % 97)).collect();
+        let mut shared = SharedPackets::default();
+        assert!(events.iter().all(|event| shared.push_event(event)));
+        assert!(!shared.push_event(&event(MAX)), "an event of two packets was accepted");
+        assert_eq!(shared.count(), events.len());
+        for (sequence, first) in [(1, 0), (200, 0), (255, 300), (7, 599), (9, 600)] {
+            let (mut framing, mut reference) =
+                (EventFraming::new(false, sequence), EventFraming::new(false, sequence));
+            let mut out = framed(&mut framing, b"before", 6, false);
+            let mut expected = framed(&mut reference, b"before", 6, false);
+            framing.push_shared(&mut out, &shared, first);
+            out.extend(framed(&mut framing, b"after", 5, false));
+            for event in events[first..].iter().map(Vec::as_slice).chain([&b"after"[..]]) {
+                expected.extend(framed(&mut reference, event, event.len(), false));
+            }
+            assert!(out == expected, "the packets from number {first} on differ");
+            assert!(!framing.is_broken());
+        }
+        // Shared packets have no semi-sync headers, and fit only between two events.
+        let mut framing = EventFraming::new(true, 1);
+        framing.push_shared(&mut Vec::new(), &shared, 0);
+        assert!(framing.is_broken());
+        let mut framing = EventFraming::new(false, 1);
+        framing.begin(&mut Vec::new(), 2, false);
+        framing.push_shared(&mut Vec::new(), &shared, 0);
+        assert!(framing.is_broken());
     }
 
     #[test]

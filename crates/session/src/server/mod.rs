@@ -33,5 +33,6 @@ pub use client_acceptor::{Acceptor, reject_connection};
 pub use client_accounts::{Accounts, Credential};
 pub use client_limits::ConnectionLimits;
 pub use client_session::{ClientSession, integer_column, text_column};
+pub use event_packets::SharedPackets;
 pub use server_options::{ServerOptions, ServerTls};
 pub use tls_certificate::tls_acceptor;

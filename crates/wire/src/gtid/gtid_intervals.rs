@@ -76,6 +76,12 @@ impl IntervalSet {
         after > 0 && number <= self.intervals[after - 1].last
     }
 
+    /// Returns whether the set holds a number of `interval`.
+    pub fn overlaps(&self, interval: Interval) -> bool {
+        let after = self.intervals.partition_point(|present| present.first <= interval.last);
+        after > 0 && interval.first <= self.intervals[after - 1].last
+    }
+
     /// Adds a number, and returns whether it was absent. In a stream, the new number usually follows the last
     /// number. In this case no other interval is moved.
     pub fn insert(&mut self, number: u64) -> bool {

@@ -198,6 +198,15 @@ impl MysqlGtidSet {
         })
     }
 
+    /// Returns whether no GTID is in both sets. Fast if `other` has few intervals.
+    pub fn is_disjoint_from(&self, other: &Self) -> bool {
+        other.origins.iter().all(|origin| {
+            self.numbers(&origin.uuid, &origin.tag).is_none_or(|numbers| {
+                !origin.numbers.as_slice().iter().any(|interval| numbers.overlaps(*interval))
+            })
+        })
+    }
+
     /// Returns the set of all GTIDs that are in either set.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {

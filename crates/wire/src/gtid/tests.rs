@@ -57,6 +57,7 @@ proptest! {
         prop_assert_eq!(model_of(&set_a.subtract(&set_b)), owned(&a - &b));
         prop_assert_eq!(model_of(&set_a.intersect(&set_b)), owned(&a & &b));
         prop_assert_eq!(set_a.is_superset_of(&set_b), a.is_superset(&b));
+        prop_assert_eq!(set_a.is_disjoint_from(&set_b), a.is_disjoint(&b));
         prop_assert_eq!(set_a.is_empty(), a.is_empty());
         prop_assert_eq!(set_a.count(), a.len() as u128);
         prop_assert_eq!(set_a.has_tags(), a.iter().any(|(_, tag, _)| !tag.is_empty()));

@@ -1,7 +1,7 @@
 mod random_binlog_histories;
 mod sample_log;
 
-use tailwater_log::EntryKind;
+use tailwater_log::{EntryKind, LogEntry};
 use tailwater_wire::binlog_event::{BinlogEvent, EventBody, Heartbeat};
 use tailwater_wire::gtid::{GtidSet, MariadbPosition};
 
@@ -30,8 +30,48 @@ fn request(from: RequestedStart) -> ClientDumpRequest {
 /// An event that was sent, and whether it requests an acknowledgement.
 type Sent = (Vec<u8>, bool);
 
-/// Runs a stream to the end of the log, as `binlog_sender` does.
+/// Runs a stream to the end of the log, as `binlog_sender` does. The stream must not depend on how many
+/// transactions the blocks of a shared tail have.
 fn stream(log: &Writer, request: &ClientDumpRequest) -> Result<Vec<Sent>, ClientError> {
+    let alone = stream_with_blocks_of(0, log, request);
+    for transactions in [1, 3] {
+        let shared = stream_with_blocks_of(transactions, log, request);
+        assert_eq!(
+            shared, alone,
+            "blocks of {transactions} transactions change what is sent for {request:?}"
+        );
+    }
+    alone
+}
+
+/// What is known about these entries, or `None` if one of them is no transaction.
+fn summary(entries: &[(LogEntry, Vec<Vec<u8>>)]) -> Option<TransactionsSummary> {
+    let (last, _) = entries.last().filter(|_| entries.iter().all(|(entry, _)| entry.is_transaction()))?;
+    let mut gtids = Some(MysqlGtidSet::new());
+    for (entry, _) in entries {
+        gtids = match (gtids, &entry.gtid) {
+            (Some(mut gtids), Some(Gtid::MySql(gtid))) => {
+                gtids.insert(gtid).unwrap();
+                Some(gtids)
+            }
+            _ => None,
+        };
+    }
+    let headers =
+        || entries.iter().flat_map(|(_, events)| events).map(|event| EventHeader::parse(event).unwrap());
+    Some(TransactionsSummary {
+        mysql_gtids: gtids,
+        has_annotations: headers().any(|header| header.event_type == EventType::MARIADB_ANNOTATE_ROWS),
+        has_marked_events: headers().any(|header| header.has(EventHeader::FLAG_SKIP_REPLICATION)),
+        source_end: last.source_end,
+    })
+}
+
+fn stream_with_blocks_of(
+    transactions: usize,
+    log: &Writer,
+    request: &ClientDumpRequest,
+) -> Result<Vec<Sent>, ClientError> {
     let begin = match stream_start::decide(request, log) {
         StartDecision::Begin(begin) => begin,
         StartDecision::Wait(refusal) | StartDecision::Refuse(refusal) => return Err(refusal),
@@ -50,10 +90,30 @@ fn stream(log: &Writer, request: &ClientDumpRequest) -> Result<Vec<Sent>, Client
         let segment =
             ServedSegment { file: &part.file, epoch: part.epoch, source_offset: part.source_offset };
         artificial(&mut sent, filter.enter(segment, &part.format_description)?);
-        for (entry, events) in &part.entries {
+        let mut entries = &part.entries[..];
+        while let [(entry, events), rest @ ..] = entries {
             if index as u64 + 1 == from.segment && entry.position.offset < from.offset {
+                entries = rest;
                 continue;
             }
+            let block = entries.get(..transactions).filter(|block| !block.is_empty());
+            if let Some(block) = block
+                && let Some(summary) = summary(block)
+                && filter.sends_all_of(&summary)
+            {
+                artificial(&mut sent, filter.send_all_of(&summary).into_iter().collect());
+                for (_, events) in block {
+                    let last = events.len() - 1;
+                    let ends = |number| number == last;
+                    sent.extend(
+                        events.iter().enumerate().map(|(number, event)| (event.clone(), ends(number))),
+                    );
+                }
+                assert_eq!(filter.position(), (part.file.as_str(), summary.source_end));
+                entries = &entries[block.len()..];
+                continue;
+            }
+            entries = rest;
             if let EntryVerdict::Send(before) = filter.entry(entry, &state)? {
                 artificial(&mut sent, before);
                 for event in events {
