@@ -2,9 +2,9 @@
 //!
 //! Without it, each of fifty streams would read, parse and copy every event of every commit, and would take
 //! the processor time that the source's commits need. So one [`TailEncoder`] reads the log for all of them
-//! and fills the [`SharedTail`], a bounded queue of [`PacketBlock`]s. A stream that has reached the tail takes
-//! whole blocks. A stream that is too slow for the tail, or that gets other events than the block has, reads
-//! the log by itself, and takes blocks again when it has caught up.
+//! and fills the [`SharedTail`], a bounded queue of [`PacketBlock`]s. A stream that has reached the tail
+//! takes whole blocks. A stream that is too slow for the tail, or that gets other events than the block has,
+//! reads the log by itself, and takes blocks again when it has caught up.
 //!
 //! The encoder is a reader of durable entries like any other. So the tail has only durable bytes of whole
 //! transactions, which the log never changes.
@@ -98,8 +98,8 @@ impl SharedTail {
         Self { bytes_max, blocks: Mutex::default() }
     }
 
-    /// Before this position, [`Self::step`] always returns [`TailStep::ReadLog`]. It only moves forward. `None`
-    /// while no encoder fills the tail.
+    /// Before this position, [`Self::step`] always returns [`TailStep::ReadLog`]. It only moves forward.
+    /// `None` while no encoder fills the tail.
     pub(crate) fn begin(&self) -> Option<LogPosition> {
         let tail = self.blocks.lock();
         let first = tail.blocks.front().and_then(|block| block.transactions.first());

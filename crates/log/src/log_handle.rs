@@ -342,8 +342,8 @@ impl LogHandle {
     }
 
     /// Returns a reader of durable entries that starts at their current end. In contrast to
-    /// [`LogHandle::reader`], it need not read the index up to there. Returns `None` while the log is empty or
-    /// starts a new segment.
+    /// [`LogHandle::reader`], it need not read the index up to there. Returns `None` while the log is empty
+    /// or starts a new segment.
     ///
     /// # Errors
     /// [`LogError::Io`], [`LogError::Corrupt`].

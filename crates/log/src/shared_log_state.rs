@@ -297,8 +297,8 @@ impl LogShared {
         self.advance_written(position);
     }
 
-    /// Returns the end of the durable entries, for a reader that starts there. Returns `None` while the log is
-    /// empty or starts a new segment.
+    /// Returns the end of the durable entries, for a reader that starts there. Returns `None` while the log
+    /// is empty or starts a new segment.
     pub(crate) fn durable_place(&self) -> Option<ReaderPlace> {
         let tail = self.tail.lock();
         let sealed = self.segments.lock().get(&tail.segment)?.sealed.is_some();

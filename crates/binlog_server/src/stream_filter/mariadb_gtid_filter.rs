@@ -39,8 +39,8 @@ impl MariadbFilter {
         !self.skip.domains.is_empty()
     }
 
-    /// Whether the stream sends all transactions from now on, and no GTID list. If so, [`Self::has`] need not be
-    /// called any more.
+    /// Whether the stream sends all transactions from now on, and no GTID list. If so, [`Self::has`] need not
+    /// be called any more.
     pub fn sends_everything(&self) -> bool {
         self.skip.domains.is_empty() && self.skip.until.is_none() && !self.position_reached && !self.ends
     }

@@ -41,7 +41,7 @@ const FULL: ServePlan = ServePlan {
     log_bytes: 2 << 30,
     catching_up: &[1, 4],
     crowds: &[0, 10, 50],
-    repeats: 3,
+    repeats: 5,
     warm_up: Duration::from_millis(700),
     measured: Duration::from_secs(3),
 };
@@ -131,7 +131,7 @@ fn memory(kind: ServerKind, what: &str, relay: &mut ChildProcess, rows: &mut Vec
 }
 
 /// The server from which many readers follow the stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ReadSource {
     Tailwater,
     Primary,
@@ -159,33 +159,33 @@ async fn following(plan: &ServePlan, kind: ServerKind, rows: &mut Vec<Measuremen
     let mut stage = Stage::start(kind, TrialDurability::Reduced).await?;
     stage.attach(AckVariant::Durable).await?;
     let mut first_worker = 1;
-    for &readers in plan.crowds {
-        let (mut ours, mut native) = (Vec::new(), Vec::new());
-        for repeat in 0..plan.repeats {
-            for (from, samples) in [(ReadSource::Tailwater, &mut ours), (ReadSource::Primary, &mut native)] {
+    let mut samples: BTreeMap<_, Vec<CrowdSample>> = BTreeMap::new();
+    for repeat in 0..plan.repeats {
+        for &readers in plan.crowds {
+            for from in [ReadSource::Tailwater, ReadSource::Primary] {
                 let sample = with_followers(plan, &mut stage, from, readers, first_worker).await?;
-                first_worker += CLIENTS;
+                first_worker += 2 * CLIENTS;
                 eprintln!(
-                    "{kind}, {readers} followers, {}, repeat {}: {:.0}/s, {:.0} µs of tailwater's CPU per commit",
+                    "{kind}, {readers} followers, {}, repeat {}: {:.0}/s, {:.1} µs of tailwater's CPU per commit",
                     from.name(),
                     repeat + 1,
                     sample.rate,
                     sample.cpu_us
                 );
-                samples.push(sample);
+                samples.entry((readers, from)).or_default().push(sample);
             }
         }
+    }
+    for ((readers, from), samples) in samples {
         let setting = setting(&[
             ("server", kind.name()),
             ("clients", &CLIENTS.to_string()),
             ("followers", &readers.to_string()),
         ]);
-        for (from, samples) in [(ReadSource::Tailwater, ours), (ReadSource::Primary, native)] {
-            let of = |figure: fn(&CrowdSample) -> f64| samples.iter().map(figure).collect::<Vec<_>>();
-            let (name, setting) = (from.name(), || setting.clone());
-            rows.push(Measurement::new(CROWD, setting(), name, "commits/s", of(|sample| sample.rate)));
-            rows.push(Measurement::new(CROWD_CPU, setting(), name, "µs", of(|sample| sample.cpu_us)));
-        }
+        let of = |figure: fn(&CrowdSample) -> f64| samples.iter().map(figure).collect::<Vec<_>>();
+        let rates = of(|sample| sample.rate);
+        rows.push(Measurement::new(CROWD, setting.clone(), from.name(), "commits/s", rates));
+        rows.push(Measurement::new(CROWD_CPU, setting, from.name(), "µs", of(|sample| sample.cpu_us)));
     }
     let relay = stage.trial.relay().context("the relay is not running")?;
     memory(kind, "50 followers", relay, rows);
@@ -262,16 +262,21 @@ async fn with_followers(
     readers: u32,
     first_worker: u32,
 ) -> anyhow::Result<CrowdSample> {
+    // A reader skips the start of the newest file that it already has. So the file must be short.
+    stage.trial.primary.sql("FLUSH BINARY LOGS").await?;
     let primary = stage.trial.primary.replication_options();
     let crowd = BinlogReaders::follow(&from.options(stage), &primary, readers).await?;
+    sample(&stage.trial.primary, CLIENTS, first_worker, plan.warm_up, Duration::from_millis(1)).await?;
     let cpu_time = |stage: &mut Stage| {
         let relay = stage.trial.relay().context("the relay is not running")?;
         relay.cpu_time().context("cannot read the CPU time of the relay")
     };
     let (cpu, begin) = (cpu_time(stage)?, Instant::now());
-    let sample = sample(&stage.trial.primary, CLIENTS, first_worker, plan.warm_up, plan.measured).await?;
+    let first_worker = first_worker + CLIENTS;
+    let sample =
+        sample(&stage.trial.primary, CLIENTS, first_worker, plan.warm_up / 10, plan.measured).await?;
     let cpu = cpu_time(stage)?.saturating_sub(cpu);
-    // The commits during the warm-up are estimated from the rate afterwards.
+    // The commits of the short warm-up are estimated from the rate afterwards.
     let cpu_us = cpu.as_secs_f64() * 1e6 / (sample.rate * begin.elapsed().as_secs_f64());
     let (bytes, connected) = crowd.read();
     ensure!(connected == readers as usize, "only {connected} of {readers} followers are still connected");

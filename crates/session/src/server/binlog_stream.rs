@@ -142,8 +142,8 @@ impl EventSender {
         self.push(event);
     }
 
-    /// Adds the whole events of `packets`, from packet number `first` on. Only for a stream without semi-sync,
-    /// and only between two events; otherwise every later [`EventSender::flush`] returns
+    /// Adds the whole events of `packets`, from packet number `first` on. Only for a stream without
+    /// semi-sync, and only between two events; otherwise every later [`EventSender::flush`] returns
     /// [`SessionError::OutOfStep`].
     pub fn push_shared(&mut self, packets: &SharedPackets, first: usize) {
         self.framing.push_shared(&mut self.out, packets, first);
