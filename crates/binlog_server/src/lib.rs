@@ -37,6 +37,11 @@ mod status_collector;
 pub mod stream_filter;
 pub mod stream_start;
 
+pub use connected_clients::{StreamReader, StreamReaders};
+pub use error::BinlogServerError;
+pub use listener::{BinlogServer, BoundServer, SHARED_TAIL_BYTES_MAX, ServeOptions, ServedLog};
+pub use receiver_status::{LogReceiver, ReceiverFailure, ReceiverState, ReceiverStatus};
+
 #[cfg(test)]
 #[path = "../../log/tests/support"]
 #[allow(dead_code, missing_docs)]
@@ -44,8 +49,3 @@ mod support {
     pub mod binlog_generator;
     pub mod synthetic_capture;
 }
-
-pub use connected_clients::{StreamReader, StreamReaders};
-pub use error::BinlogServerError;
-pub use listener::{BinlogServer, BoundServer, SHARED_TAIL_BYTES_MAX, ServeOptions, ServedLog};
-pub use receiver_status::{LogReceiver, ReceiverFailure, ReceiverState, ReceiverStatus};
