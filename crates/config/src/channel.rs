@@ -6,6 +6,8 @@ use tailwater_apply::channel::{ChannelEdit, ChannelStart, DdlExecMode, GtidMode,
 use tailwater_apply::replication_filter::FilterSet;
 use tailwater_apply::scheduler::CommitOrder;
 
+use crate::PrefetchMode;
+
 server_section! {
     /// `[[channel]]`
     pub struct ChannelConfig {
@@ -50,6 +52,9 @@ server_section! {
         /// from before MySQL 5.6. The binlog does not contain this precision.
         #[serde(default)]
         pub old_temporal_precision: OldTemporalPrecision,
+        /// Whether the pages that the channel needs are read ahead on the target.
+        #[serde(default)]
+        pub prefetch: PrefetchMode,
         /// Whether the channel stays stopped until `tailwater channel start`.
         #[serde(default)]
         pub stopped: bool,

@@ -204,7 +204,7 @@ mod tests {
             let (around, own) = section.rsplit_once('.').unwrap_or(("", section));
             listed.entry(around.to_owned()).or_default().insert(own.to_owned());
         }
-        assert_eq!(listed.len(), 20, "wrong number of sections: {:?}", listed.keys());
+        assert_eq!(listed.len(), 21, "wrong number of sections: {:?}", listed.keys());
         let all = enabled(|_| true);
         for (section, mut keys) in listed {
             let mut document: toml::Table = toml::from_str(&all).unwrap();

@@ -15,6 +15,7 @@ mod log_folder;
 mod manager;
 mod message_level_and_format;
 mod overrides;
+mod prefetch;
 mod relay;
 mod setting_names;
 mod settings_in_force;
@@ -43,6 +44,7 @@ pub use log_folder::{AckConfig, LogConfig};
 pub use manager::{HookConfig, LeaseConfig, ManagerConfig, ServiceUrl};
 pub use message_level_and_format::{MessageFormat, MessagesConfig};
 pub use overrides::{Overrides, SettingOrigin};
+pub use prefetch::{PrefetchConfig, PrefetchMode};
 pub use relay::RelayConfig;
 pub use server_connection::{ServerAddress, TlsConfig};
 pub use settings_in_force::{LoadedConfig, SectionInForce, SettingChange, SettingInForce, settings_in_force};
@@ -65,6 +67,9 @@ pub struct Config {
     /// The channels that apply the logs to targets.
     #[serde(default, rename = "channel")]
     pub channels: Vec<ChannelConfig>,
+    /// The replicas whose pages are read ahead.
+    #[serde(default, rename = "prefetch")]
+    pub prefetches: Vec<PrefetchConfig>,
     /// The other servers in the clusters of the sources.
     #[serde(default, rename = "server")]
     pub servers: Vec<MemberConfig>,
@@ -188,6 +193,9 @@ impl Config {
         for channel in &mut config.channels {
             channel.rebase(base);
         }
+        for prefetch in &mut config.prefetches {
+            prefetch.rebase(base);
+        }
         for server in &mut config.servers {
             server.rebase(base);
         }
@@ -234,6 +242,7 @@ impl Config {
                 return Err(format!("channel.name = {:?} is given twice", channel.name));
             }
         }
+        prefetch::check(&self.prefetches, &names, &channels)?;
         let mut members = HashSet::new();
         for server in &self.servers {
             server.check(&names)?;

@@ -116,7 +116,18 @@ impl Control {
         let Readings { log_disk, backups, drift_checks } = self.state.monitor.readings();
         let (clusters, jobs) = (clusters.collect(), self.state.jobs.running());
         let file_faults = self.state.file_faults.list();
-        DaemonSnapshot { clusters, captures, channels, log_disk, backups, drift_checks, jobs, file_faults }
+        let prefetches = self.state.prefetches();
+        DaemonSnapshot {
+            clusters,
+            captures,
+            channels,
+            prefetches,
+            log_disk,
+            backups,
+            drift_checks,
+            jobs,
+            file_faults,
+        }
     }
 
     /// Returns the number of changes so far: probes of servers and relays, changes of channels, and reports

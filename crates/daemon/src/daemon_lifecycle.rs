@@ -28,6 +28,7 @@ use crate::manager::manager_startup::LocalCapture;
 use crate::manager::promotable_channel_targets::{ApplyChannelControl, ChannelControls};
 use crate::monitoring::Monitor;
 use crate::options_from_config::{ConfigurationRefused, ResolvedConfig};
+use crate::replica_prefetch::RunningPrefetch;
 use crate::segment_archiver::{self, ArchiveStatus};
 use crate::systemd_notifications::ServiceManager;
 use crate::unwritable_files::FileFaults;
@@ -191,11 +192,33 @@ fn start(
         };
         state.sources.insert(name.clone(), handle);
     }
+    state.prefetches = start_prefetches(config, &state, apply_runtime)?;
     let history = Arc::new(ChartHistory::new(&config.log.directory.join(HISTORY_FILE)));
     state.history = Some(Arc::clone(&history));
     let control = Arc::new(Control::new(state, observers, changes));
     tokio::spawn(chart_history::record_forever(Arc::downgrade(&control), history));
     Ok(control)
+}
+
+/// Starts the prefetches of replicas and of channels' targets, on `runtime`.
+fn start_prefetches(
+    config: &Config,
+    state: &DaemonState,
+    runtime: &Handle,
+) -> anyhow::Result<Vec<RunningPrefetch>> {
+    let _runtime = runtime.enter();
+    let mut running = Vec::new();
+    for prefetch in &config.prefetches {
+        if let Some(source) = state.sources.get(&prefetch.source) {
+            running.extend(RunningPrefetch::of_replica(prefetch, &source.log)?);
+        }
+    }
+    for channel in &config.channels {
+        if let Some((started, log)) = state.channels.get(&channel.name) {
+            running.extend(RunningPrefetch::of_channel(channel, started, log)?);
+        }
+    }
+    Ok(running)
 }
 
 fn start_channel(

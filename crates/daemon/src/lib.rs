@@ -16,6 +16,7 @@
 //!   and the status show.
 //! - [`jobs`]: long work of the daemon and of command lines.
 //! - [`manager`]: watches each source's cluster and runs failovers, switchovers and rejoins.
+//! - [`replica_prefetch`]: reads pages ahead on replicas and targets.
 //! - `segment_archiver`: uploads sealed segments to the archive.
 //! - [`systemd_notifications`]: reports readiness, status and watchdog to systemd.
 //! - [`error_chain`]: formats errors with their causes.
@@ -33,6 +34,7 @@ pub mod jobs;
 pub mod manager;
 mod monitoring;
 pub mod options_from_config;
+pub mod replica_prefetch;
 mod segment_archiver;
 pub mod server_role_check;
 mod status;

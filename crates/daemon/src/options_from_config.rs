@@ -34,6 +34,7 @@ pub use source_table_columns::source_catalogue;
 
 use crate::bearer_token::{NamedToken, read_tokens};
 use crate::manager;
+use crate::replica_prefetch;
 use crate::segment_archiver::{ArchiveJob, ArchiveStatus, Schedule};
 use tailwater_config::{
     AckConfig, Config, ConfigError, LogConfig, ServerAddress, SourceConfig, StartConfig, TlsConfig,
@@ -103,6 +104,7 @@ impl ResolvedConfig {
         for (_, serve) in &serves {
             BinlogServer::check(serve).with_context(|| format!("serve {}", serve.listen))?;
         }
+        config.prefetches.iter().try_for_each(replica_prefetch::check)?;
         let tokens = read_tokens(config)?;
         manager::manager_startup::check(config)?;
         clusters(config)?;

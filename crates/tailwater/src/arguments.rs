@@ -27,6 +27,7 @@ mod init;
 mod job;
 mod log;
 mod manager;
+mod prefetch;
 mod shell_integration;
 mod top;
 
@@ -42,6 +43,7 @@ pub use log::{ArchiveArgs, CatArgs, LogCommand, LogSource, PurgeArgs, StatsArgs,
 pub use manager::{
     DowntimeArgs, FailoverArgs, ManagerCommand, ManagerScope, RaiseTermsArgs, RejoinArgs, SwitchoverArgs,
 };
+pub use prefetch::{PrefetchArgs, PrefetchHowArgs};
 pub use shell_integration::{CompletionShell, CompletionsArgs, ManArgs};
 pub use top::{ScreenArg, TopArgs};
 
@@ -139,7 +141,10 @@ pub enum Command {
     /// Change each row of the target that differs from the source, then compare the row again. Exit code 3:
     /// differences remain.
     Repair(RepairArgs),
-    /// Print the GRANT statements for capture, apply, dump, load, check, repair and failover.
+    /// Read the pages that a cold native replica needs next into its buffer pool, ahead of its applier. Sends
+    /// only SELECT statements, and stops itself while it does not pay.
+    Prefetch(PrefetchArgs),
+    /// Print the GRANT statements for capture, apply, dump, load, check, repair, failover and prefetch.
     Grants {
         /// Print only the statements for this server family: mysql or mariadb. Default: both.
         #[arg(long, value_parser = families())]

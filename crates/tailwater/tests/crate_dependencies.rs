@@ -15,6 +15,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tailwater-capture", &["tailwater-wire", "tailwater-session", "tailwater-log"]),
     ("tailwater-binlog-server", &["tailwater-wire", "tailwater-session", "tailwater-log"]),
     ("tailwater-apply", &["tailwater-files", "tailwater-wire", "tailwater-session", "tailwater-log"]),
+    ("tailwater-prefetch", &["tailwater-wire", "tailwater-session", "tailwater-log"]),
     (
         "tailwater-rejoin",
         &["tailwater-files", "tailwater-wire", "tailwater-session", "tailwater-log", "tailwater-apply"],
@@ -64,6 +65,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tailwater-binlog-server",
             "tailwater-binlog-stats",
             "tailwater-apply",
+            "tailwater-prefetch",
             "tailwater-rejoin",
             "tailwater-tables",
             "tailwater-dump",
@@ -135,6 +137,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tailwater-capture",
             "tailwater-binlog-server",
             "tailwater-apply",
+            "tailwater-prefetch",
             "tailwater-rejoin",
             "tailwater-sandbox",
             "tailwater-admin",

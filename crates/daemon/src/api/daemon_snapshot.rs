@@ -7,6 +7,7 @@ use super::channels::ChannelSnapshot;
 use super::clusters::ClusterSnapshot;
 use super::disk_backup_and_drift_snapshots::{BackupSnapshot, DriftCheckSnapshot, LogDiskSnapshot};
 use super::jobs::Job;
+use super::prefetches::PrefetchSnapshot;
 use crate::unwritable_files::FileFault;
 
 /// The state of the daemon at one time. Reading the state queries no server.
@@ -16,6 +17,8 @@ pub struct DaemonSnapshot {
     pub captures: Vec<CaptureSnapshot>,
     /// The channels, by name.
     pub channels: Vec<ChannelSnapshot>,
+    /// The prefetches: those of replicas, then those of channels.
+    pub prefetches: Vec<PrefetchSnapshot>,
     /// The clusters, in the order of the configuration.
     pub clusters: Vec<ClusterSnapshot>,
     /// The disk of the log.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::channels::ChannelStatus;
 use super::clusters::ManagerSnapshot;
+use super::prefetches::PrefetchSnapshot;
 
 /// The status of the daemon at one time.
 #[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
@@ -22,6 +23,9 @@ pub struct DaemonStatus {
     pub binlog_servers: Vec<BinlogServerStatus>,
     /// The channels, by name, without row values.
     pub channels: Vec<ChannelStatus>,
+    /// The replicas and targets whose pages are read ahead.
+    #[serde(default)]
+    pub prefetches: Vec<PrefetchSnapshot>,
     /// The clusters, in the order of the configuration.
     pub clusters: Vec<ClusterStatus>,
     /// The problems that were found.

@@ -9,6 +9,7 @@
 //! - [`daemon_status`]: the same for operators, with what is wrong.
 //! - [`capture_orders`]: orders to the capture of a source, also from another machine.
 //! - [`disk_backup_and_drift_snapshots`]: the log's disk, backups, and checks for drift.
+//! - [`prefetches`]: replicas and targets whose pages are read ahead.
 //! - [`jobs`]: long work, and requests about it.
 //! - [`manager_requests`]: requests to the manager.
 
@@ -24,3 +25,4 @@ pub mod daemon_status;
 pub mod disk_backup_and_drift_snapshots;
 pub mod jobs;
 pub mod manager_requests;
+pub mod prefetches;

@@ -21,10 +21,12 @@ use crate::api::captures::{
 };
 use crate::api::channels::ChannelSnapshot;
 use crate::api::clusters::ManagerSnapshot;
+use crate::api::prefetches::PrefetchSnapshot;
 use crate::chart_history::ChartHistory;
 use crate::jobs::job_service::JobService;
 use crate::manager::client_requests::Manager;
 use crate::monitoring::Monitor;
+use crate::replica_prefetch::RunningPrefetch;
 use crate::segment_archiver::ArchiveStatus;
 use crate::unwritable_files::FileFaults;
 
@@ -38,6 +40,8 @@ pub struct DaemonState {
     pub channels: BTreeMap<String, (Arc<Channel>, LogHandle)>,
     /// The sources by name.
     pub sources: BTreeMap<String, SourceHandle>,
+    /// Prefetches: those of replicas, then those of channels.
+    pub prefetches: Vec<RunningPrefetch>,
     /// The manager, if one is configured.
     pub manager: Option<Manager>,
     /// Reads the log's disk, backups, and checks for drift.
@@ -88,6 +92,11 @@ impl DaemonState {
             }
         };
         self.channels.values().map(snapshot).collect()
+    }
+
+    /// Returns the prefetches with their figures.
+    pub fn prefetches(&self) -> Vec<PrefetchSnapshot> {
+        self.prefetches.iter().map(RunningPrefetch::snapshot).collect()
     }
 
     /// Returns the manager's view of a source's cluster; `None` if this daemon does not manage the cluster.

@@ -39,6 +39,7 @@ pub(super) fn collect(control: &Control, log_disk: LogDiskStatus) -> DaemonStatu
             .map(|(source, listen, readers)| binlog_server(source, listen, readers, &snapshot))
             .collect(),
         channels: channels.collect(),
+        prefetches: snapshot.prefetches.clone(),
         clusters: snapshot.clusters.iter().map(cluster_status).collect(),
         problems,
     }

@@ -6,6 +6,7 @@ mod clusters;
 mod daemon_state;
 mod event_stream;
 mod jobs;
+mod prefetches;
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Control>> {
         .merge(channels::routes())
         .merge(captures::routes())
         .merge(clusters::routes())
+        .merge(prefetches::routes())
         .merge(jobs::routes())
         .merge(event_stream::routes())
 }

@@ -71,11 +71,12 @@ macro_rules! metric_group {
 
 /// All groups, in the order of the response.
 pub const METRIC_GROUPS: &[MetricGroup] =
-    &[DAEMON, MANAGER, CAPTURES, LOGS, CHANNELS, TOPOLOGY, BACKUPS_AND_CHECKS];
+    &[DAEMON, MANAGER, CAPTURES, LOGS, CHANNELS, PREFETCHES, TOPOLOGY, BACKUPS_AND_CHECKS];
 
 const CLUSTER: &[&str] = &["cluster"];
 const SOURCE: &[&str] = &["source"];
 const CHANNEL: &[&str] = &["channel", "source"];
+const PREFETCH: &[&str] = &["prefetch", "source"];
 const SERVER: &[&str] = &["cluster", "server"];
 const RELAY: &[&str] = &["cluster", "relay"];
 const BACKUP: &[&str] = &["backup"];
@@ -201,6 +202,29 @@ metric_group! { CHANNELS, "channels":
         "A transaction that has statements, or is part of an XA transaction, counts as one");
     APPLY_COMMITS = Counter("tailwater_apply_commits", CHANNEL,
         "Commits on the target, each of one or more transactions of the source", "");
+}
+
+metric_group! { PREFETCHES, "prefetches":
+    PREFETCH_STATE = Gauge("tailwater_prefetch_state", &["prefetch", "source", "state"],
+        "1 for the state of the prefetch, 0 for the others",
+        "See [prefetch](../how-to/prefetch.md#figures). `prefetch` is the name of the `[[prefetch]]`, or of the channel whose target is read ahead");
+    PREFETCH_EVENTS = Counter("tailwater_prefetch_events", PREFETCH, "Events of the binlog that the prefetch has read", "");
+    PREFETCH_QUERIES = Counter("tailwater_prefetch_queries", PREFETCH, "SELECT statements that the prefetch has sent", "");
+    PREFETCH_KEYS = Counter("tailwater_prefetch_keys", PREFETCH, "Index entries that these statements read", "");
+    PREFETCH_SKIPPED = Counter("tailwater_prefetch_skipped", &["prefetch", "source", "reason"],
+        "Keys, rows and statements that were not read ahead", "");
+    PREFETCH_SLOW = Counter("tailwater_prefetch_slow_queries", PREFETCH, "Queries of the prefetch that were slow", "");
+    PREFETCH_FAILED = Counter("tailwater_prefetch_failed_queries", PREFETCH, "Queries of the prefetch that failed", "");
+    PREFETCH_LATE = Counter("tailwater_prefetch_late_queries", PREFETCH,
+        "Queries whose transaction was applied before they ended", "");
+    PREFETCH_AHEAD = Gauge("tailwater_prefetch_ahead_seconds", PREFETCH,
+        "Commit time that the prefetch is ahead of the applied transaction", "");
+    PREFETCH_AHEAD_BYTES = Gauge("tailwater_prefetch_ahead_bytes", PREFETCH,
+        "Bytes of the binlog that the prefetch is ahead of the applied transaction", "");
+    PREFETCH_HITS = Gauge("tailwater_prefetch_hit_ratio", PREFETCH,
+        "Share of the queries that ended before their transaction was applied", "No sample without queries");
+    PREFETCH_GAIN = Gauge("tailwater_prefetch_gain", PREFETCH,
+        "Applied rows in a second with prefetch, divided by those without", "No sample if it was not measured");
 }
 
 metric_group! { TOPOLOGY, "topology":

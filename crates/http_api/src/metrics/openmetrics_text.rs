@@ -26,6 +26,7 @@ use tailwater_daemon::api::clusters::{
     ClusterReport, ClusterSnapshot, ClusterView, LeaseState, ManagerSnapshot,
 };
 use tailwater_daemon::api::daemon_snapshot::DaemonSnapshot;
+use tailwater_daemon::api::prefetches::{PREFETCH_STATES, PrefetchStatus};
 
 /// The media type of the text: OpenMetrics 1.0.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -59,6 +60,7 @@ impl Collector for MetricsCollector {
         self.log_disk(&mut families)?;
         self.channel_states(&mut families)?;
         self.channel_totals(&mut families)?;
+        self.prefetches(&mut families)?;
         self.servers(&mut families)?;
         self.relays(&mut families)?;
         self.backups(&mut families)?;
@@ -214,6 +216,35 @@ impl MetricsCollector {
         total(&APPLY_TRANSACTIONS, |one| one.status.transactions_total)?;
         total(&APPLY_ROWS, |one| one.status.rows_total)?;
         total(&APPLY_COMMITS, |one| one.status.commits_total)
+    }
+
+    fn prefetches(&self, families: &mut FamilyWriter<'_>) -> fmt::Result {
+        let all =
+            || self.0.prefetches.iter().map(|one| ([one.name.as_str(), one.source.as_str()], &one.figures));
+        let states = all().flat_map(|([prefetch, source], figures)| {
+            PREFETCH_STATES.map(|state| ([prefetch, source, state], figures.state == state))
+        });
+        families.flags(&PREFETCH_STATE, states)?;
+        let mut total = |family, value: fn(&PrefetchStatus) -> u64| {
+            families.counter(family, all().map(|(labels, figures)| (labels, value(figures))))
+        };
+        total(&PREFETCH_EVENTS, |figures| figures.events)?;
+        total(&PREFETCH_QUERIES, |figures| figures.queries)?;
+        total(&PREFETCH_KEYS, |figures| figures.keys)?;
+        total(&PREFETCH_SLOW, |figures| figures.slow)?;
+        total(&PREFETCH_FAILED, |figures| figures.failed)?;
+        total(&PREFETCH_LATE, |figures| figures.late)?;
+        let skipped = all().flat_map(|([prefetch, source], figures)| {
+            figures.skipped.iter().map(move |(reason, count)| ([prefetch, source, reason.as_str()], *count))
+        });
+        families.counter(&PREFETCH_SKIPPED, skipped)?;
+        families.gauge(&PREFETCH_AHEAD, all().map(|(labels, figures)| (labels, figures.seconds_ahead)))?;
+        families
+            .gauge(&PREFETCH_AHEAD_BYTES, all().map(|(labels, figures)| (labels, figures.bytes_ahead)))?;
+        let hits = all().filter_map(|(labels, figures)| Some((labels, figures.hit_ratio?)));
+        families.gauge(&PREFETCH_HITS, hits)?;
+        let gains = all().filter_map(|(labels, figures)| Some((labels, figures.gain?)));
+        families.gauge(&PREFETCH_GAIN, gains)
     }
 
     /// The configured servers that were probed recently, each with its cluster.

@@ -24,6 +24,7 @@ use tailwater_daemon::api::daemon_snapshot::DaemonSnapshot;
 use tailwater_daemon::api::disk_backup_and_drift_snapshots::{
     BackupSnapshot, DriftCheckSnapshot, LogDiskSnapshot,
 };
+use tailwater_daemon::api::prefetches::{PrefetchSnapshot, PrefetchStatus};
 
 const GTIDS: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9";
 
@@ -157,6 +158,24 @@ fn channel(name: &str, source: &str) -> ChannelSnapshot {
     ChannelSnapshot { source: source.to_owned(), status }
 }
 
+fn prefetch() -> PrefetchSnapshot {
+    PrefetchSnapshot {
+        name: "db3".to_owned(),
+        source: "orders".to_owned(),
+        server: "db3.internal:3306".to_owned(),
+        is_of_channel: false,
+        figures: PrefetchStatus {
+            state: "reading".to_owned(),
+            reason: Some("secret".to_owned()),
+            applied: GTIDS.to_owned(),
+            skipped: [("null_key".to_owned(), 3)].into(),
+            hit_ratio: Some(0.5),
+            gain: Some(2.5),
+            ..PrefetchStatus::default()
+        },
+    }
+}
+
 /// A snapshot with a sample of every metric, and with texts that must not be exposed.
 fn all() -> DaemonSnapshot {
     let findings = json!([{
@@ -180,6 +199,7 @@ fn all() -> DaemonSnapshot {
         clusters: vec![cluster("orders", refused(), &findings)],
         captures: vec![capture("orders")],
         channels: vec![channel("reports", "orders")],
+        prefetches: vec![prefetch()],
         log_disk: LogDiskSnapshot { space: Some((1 << 40, 1 << 39)), full_in_seconds: Some(3_600.5) },
         backups: vec![backup],
         drift_checks: vec![check],

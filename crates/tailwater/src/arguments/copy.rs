@@ -185,6 +185,16 @@ pub struct TargetServerArgs {
     pub target_ssl_key: Option<PathBuf>,
 }
 
+impl SourceServerArgs {
+    /// Whether an option says where the source is.
+    pub fn is_named(&self) -> bool {
+        self.source_host.is_some()
+            || self.source_port.is_some()
+            || self.source_socket.is_some()
+            || self.source_defaults_file.is_some()
+    }
+}
+
 impl From<&SourceServerArgs> for ServerArgs {
     fn from(source: &SourceServerArgs) -> Self {
         Self {

@@ -62,6 +62,12 @@ fn statements(flavour: Flavour, account: &str) -> Vec<(&'static str, &'static st
         ("repair the data", "target", grant(REPAIR, flavour, account)),
         ("repair the data while read_only is on", "target", grant(UNDER_READ_ONLY, flavour, account)),
         ("read the replica's lag (--throttle-replica)", "the replica", grant(LAG, flavour, account)),
+        ("read pages ahead (prefetch)", "the replica", grant(PREFETCH, flavour, account)),
+        (
+            "read the binlog for the prefetch",
+            "the replica's source",
+            format!("GRANT REPLICATION SLAVE ON *.* TO {account}"),
+        ),
         (
             "make the server a primary or a replica",
             "every [[server]]",
@@ -115,6 +121,9 @@ const REPAIR: Privileges = (
 );
 
 const UNDER_READ_ONLY: Privileges = ("CONNECTION_ADMIN", "READ_ONLY ADMIN");
+
+/// SELECT may be granted for single databases; tables of others are not read ahead.
+const PREFETCH: Privileges = ("SELECT, REPLICATION CLIENT", "SELECT, REPLICA MONITOR");
 
 const LAG: Privileges = ("REPLICATION CLIENT", "REPLICA MONITOR");
 

@@ -34,6 +34,7 @@ mod log_verify;
 mod man;
 mod manager;
 mod physical_server_copy;
+mod prefetch;
 mod progress_display;
 mod progress_text;
 mod rejoin;
@@ -59,6 +60,7 @@ use tailwater_binlog_server::BinlogServerError;
 use tailwater_capture::CaptureError;
 use tailwater_log::LogError;
 use tailwater_manager::ManagerError;
+use tailwater_prefetch::PrefetchError;
 use tailwater_rejoin::RejoinError;
 #[cfg(feature = "lab")]
 use tailwater_sandbox::SandboxError;
@@ -100,6 +102,7 @@ pub fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Load(arguments) => on_runtime(load::load(&arguments, cli.output)),
         Command::Check(arguments) => on_runtime(check::check(&arguments, cli.output, cli.show_values)),
         Command::Repair(arguments) => on_runtime(repair::repair(&arguments, cli.output)),
+        Command::Prefetch(arguments) => on_runtime(prefetch::prefetch(&arguments, cli.output)),
         Command::Completions(arguments) => completions::completions(&arguments),
         Command::Man(arguments) => man::man(&arguments, cli.output),
         Command::Grants { server, account } => Ok(grants::grants(server, &account, cli.output)),
@@ -178,6 +181,7 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
         .or_else(|| error.downcast_ref::<ManagerError>().map(ManagerError::code))
         .or_else(|| error.downcast_ref::<CaptureError>().map(CaptureError::code))
         .or_else(|| error.downcast_ref::<BinlogServerError>().map(BinlogServerError::code))
+        .or_else(|| error.downcast_ref::<PrefetchError>().map(PrefetchError::code))
         .or_else(|| error.downcast_ref::<LogError>().map(LogError::code))
         .or_else(|| error.downcast_ref::<SessionError>().map(SessionError::code))
         .or_else(|| lab_code_of(error))

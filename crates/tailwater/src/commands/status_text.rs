@@ -10,6 +10,7 @@ use tailwater_daemon::api::daemon_status::{
     BinlogServerStatus, ClusterServer, ClusterStatus, DaemonStatus, LogDiskStatus, SourceStatus,
     StatusProblem,
 };
+use tailwater_daemon::api::prefetches::PrefetchSnapshot;
 use tailwater_wire::printable;
 
 use super::manager::write_guard;
@@ -29,6 +30,9 @@ pub(super) fn status_text(status: &DaemonStatus, style: TextStyle) -> String {
     }
     if !status.channels.is_empty() {
         text.push_str(&channels_text(&status.channels, style));
+    }
+    if !status.prefetches.is_empty() {
+        text.push_str(&prefetches_text(&status.prefetches, style));
     }
     for cluster in &status.clusters {
         text.push_str(&cluster_text(cluster, style));
@@ -134,6 +138,21 @@ fn channels_text(channels: &[ChannelStatus], style: TextStyle) -> String {
         ]
     });
     table(&["CHANNEL", "STATE", "LAG", "TRX/S", "APPLIED", "ERROR"], rows, style)
+}
+
+fn prefetches_text(prefetches: &[PrefetchSnapshot], style: TextStyle) -> String {
+    let rows = prefetches.iter().map(|prefetch| {
+        let figures = &prefetch.figures;
+        vec![
+            prefetch.name.clone(),
+            figures.state.replace('_', " "),
+            format!("{} s, {}", figures.seconds_ahead, BinaryBytes(figures.bytes_ahead)),
+            figures.keys.to_string(),
+            figures.hit_ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.0} %", ratio * 100.0)),
+            figures.gain.map_or_else(|| "-".to_owned(), |gain| format!("{gain:.2}")),
+        ]
+    });
+    table(&["PREFETCH", "STATE", "AHEAD", "KEYS", "IN TIME", "GAIN"], rows, style)
 }
 
 fn cluster_text(cluster: &ClusterStatus, style: TextStyle) -> String {

@@ -15,6 +15,7 @@ mod job_cancellation;
 mod jobs;
 mod journal_messages;
 mod metrics;
+mod prefetch;
 mod service_manager;
 mod status_command;
 mod symlinks_pipes_and_devices;
