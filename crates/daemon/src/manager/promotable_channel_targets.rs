@@ -45,7 +45,7 @@ impl ChannelControl for ApplyChannelControl {
 
     fn pause(&self) -> ChannelFuture<'_, GtidSet> {
         Box::pin(async {
-            let reason = "paused by the manager: its target becomes the primary";
+            let reason = "paused by the manager: the channel's target becomes the primary";
             self.channel
                 .pause_with_reason(reason)
                 .await
