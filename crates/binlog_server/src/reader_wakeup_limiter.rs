@@ -55,8 +55,8 @@ impl WakeupPacer {
     pub(crate) async fn keep(self, mut durable: watch::Receiver<DurableState>, mut encoder: TailEncoder) {
         while durable.changed().await.is_ok() {
             let now = *durable.borrow_and_update();
-            // If this takes everything that has become durable meanwhile, the next change has nothing new.
-            let filled = encoder.follow(self.durable.receiver_count()).await;
+            // This may take more than `now`. Then the next change has nothing new.
+            let filled = encoder.follow(self.durable.receiver_count(), now.position).await;
             if !filled && encoder.is_running() && now.state == self.durable.borrow().state {
                 continue;
             }

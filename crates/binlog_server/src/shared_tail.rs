@@ -238,9 +238,10 @@ impl TailEncoder {
         Self { log, tail, reader: None }
     }
 
-    /// Brings the tail to the durable end of the log, for this number of streams. Returns whether the tail
-    /// has changed.
-    pub(crate) async fn follow(&mut self, streams: usize) -> bool {
+    /// Brings the tail to this durable position of the log at least, for this number of streams. Returns
+    /// whether the tail has changed. It does not go on to what becomes durable meanwhile: the streams wait for
+    /// its end, and a busy source always has more.
+    pub(crate) async fn follow(&mut self, streams: usize, durable: LogPosition) -> bool {
         if streams < STREAMS_MIN {
             let was_filled = self.reader.is_some();
             self.stop();
@@ -249,7 +250,12 @@ impl TailEncoder {
         let mut changed = false;
         loop {
             match self.encode_block() {
-                Ok(true) => changed = true,
+                Ok(true) => {
+                    changed = true;
+                    if self.reader.as_ref().is_none_or(|reader| reader.position() >= durable) {
+                        return true;
+                    }
+                }
                 Ok(false) => return changed,
                 Err(error) => {
                     // The streams read the log by themselves, and report the error if they meet it too.
@@ -345,6 +351,11 @@ mod tests {
             self.writer.handle().durable().position
         }
 
+        async fn follow(&mut self, streams: usize) -> bool {
+            let durable = self.durable();
+            self.encoder.follow(streams, durable).await
+        }
+
         /// Writes transactions of these sizes. Returns where each of them begins, and the end.
         fn write(&mut self, sizes: &[usize]) -> Vec<LogPosition> {
             let mut positions = Vec::new();
@@ -380,14 +391,14 @@ mod tests {
         let mut log = Fixture::new(directory.path(), 1 << 20);
         let start = log.durable();
         assert!(log.reads_log(start), "no encoder has read the log yet");
-        assert!(!log.encoder.follow(1).await && log.reads_log(start), "one stream reads the log by itself");
-        assert!(log.encoder.follow(2).await && log.waits(start));
+        assert!(!log.follow(1).await && log.reads_log(start), "one stream reads the log by itself");
+        assert!(log.follow(2).await && log.waits(start));
 
         // Each transaction has four events. A transaction that is not durable is in no block.
         let positions = log.write(&[10, 20, 30]);
         transact(&mut log.writer, &mut log.source, &[40]).unwrap();
         log.writer.flush().unwrap();
-        assert!(log.encoder.follow(2).await && !log.encoder.follow(2).await);
+        assert!(log.follow(2).await && !log.follow(2).await);
         let taken: Vec<_> = positions.iter().map(|position| log.taken(*position)).collect();
         assert_eq!(taken, [Some(12), Some(8), Some(4), None]);
         assert!(log.waits(positions[3]));
@@ -397,12 +408,12 @@ mod tests {
         log.writer.sync().unwrap();
 
         // A big transaction, and the events around the start of a file, are in no block.
-        log.encoder.follow(2).await;
+        log.follow(2).await;
         let big = log.write(&[BLOCK_BYTES as usize + 1, 50]);
         rotate(&mut log.writer, &mut log.source).unwrap();
         log.writer.sync().unwrap();
         let next = log.write(&[60]);
-        log.encoder.follow(2).await;
+        log.follow(2).await;
         assert!(log.reads_log(big[0]) && log.taken(big[1]) == Some(4) && log.reads_log(big[2]));
         assert!(log.taken(next[0]) == Some(4) && log.waits(next[1]));
 
@@ -411,16 +422,29 @@ mod tests {
         assert_eq!(log.tail.memory_bytes(), 0);
     }
 
+    /// A source that commits all the time must not delay the streams that wait for the tail.
+    #[tokio::test]
+    async fn the_tail_is_brought_to_the_given_position_and_not_to_the_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut log = Fixture::new(directory.path(), 4 << 20);
+        log.follow(2).await;
+        let positions = log.write(&[10_000; 40]);
+        assert!(log.encoder.follow(2, positions[1]).await);
+        assert!(log.taken(positions[0]).is_some(), "the tail does not have the first transaction");
+        assert!(log.reads_log(positions[39]), "the tail has more than one block");
+        assert!(log.follow(2).await && log.waits(positions[40]));
+    }
+
     #[tokio::test]
     async fn the_memory_of_the_tail_is_bounded() {
         let directory = tempfile::tempdir().unwrap();
         let bytes_max = 300 << 10;
         let mut log = Fixture::new(directory.path(), bytes_max);
-        log.encoder.follow(50).await;
+        log.follow(50).await;
         let mut first = None;
         for _ in 0..60 {
             let positions = log.write(&[2_000; 10]);
-            log.encoder.follow(50).await;
+            log.follow(50).await;
             assert!(log.tail.memory_bytes() <= bytes_max, "{} bytes", log.tail.memory_bytes());
             assert_eq!(log.taken(positions[0]), Some(40), "the newest block was removed");
             first.get_or_insert(positions[0]);
@@ -428,7 +452,7 @@ mod tests {
         assert!(log.reads_log(first.unwrap()), "the oldest block is still there");
         // The encoder leaves out what the tail cannot hold.
         let behind = log.write(&vec![10_000; 40]);
-        assert!(log.encoder.follow(50).await);
+        assert!(log.follow(50).await);
         assert!(log.reads_log(behind[0]) && log.waits(behind[40]));
     }
 }

@@ -23,6 +23,9 @@ pub enum StatementSkip {
     Function,
     /// It reads a whole table: it has no WHERE clause.
     WholeTable,
+    /// Its SELECT sorts, groups or joins results before the first row is known. A LIMIT does not bound the
+    /// temporary table for that, which may fill the replica's disk.
+    TemporaryTable,
 }
 
 impl StatementSkip {
@@ -34,6 +37,7 @@ impl StatementSkip {
             Self::Syntax => "statement_syntax",
             Self::Function => "statement_function",
             Self::WholeTable => "whole_table",
+            Self::TemporaryTable => "temporary_table",
         }
     }
 }
@@ -142,6 +146,9 @@ pub fn select_for(text: &str, sql_mode: u64, rows_max: u64) -> Result<String, St
         _ => return Err(StatementSkip::Kind),
     };
     check_effects(&select)?;
+    if needs_temporary_table(&select) {
+        return Err(StatementSkip::TemporaryTable);
+    }
     // A limit of the statement itself stays: it changes which rows are read.
     match has_word(&select, Keyword::LIMIT) {
         true => Ok(select),
@@ -150,8 +157,34 @@ pub fn select_for(text: &str, sql_mode: u64, rows_max: u64) -> Result<String, St
 }
 
 fn has_word(select: &str, keyword: Keyword) -> bool {
+    keywords(select).contains(&keyword)
+}
+
+/// The keywords of a statement, in their order.
+fn keywords(select: &str) -> Vec<Keyword> {
     let tokens = Tokenizer::new(&MySqlDialect {}, select).with_unescape(false).tokenize().unwrap_or_default();
-    tokens.iter().any(|token| matches!(token, Token::Word(word) if word.keyword == keyword))
+    let keyword = |token| match token {
+        Token::Word(word) if word.quote_style.is_none() => Some(word.keyword),
+        _ => None,
+    };
+    tokens.into_iter().filter_map(keyword).collect()
+}
+
+/// Whether the server may have to store results before it returns the first row.
+fn needs_temporary_table(select: &str) -> bool {
+    const STORED: [Keyword; 8] = [
+        Keyword::GROUP,
+        Keyword::ORDER,
+        Keyword::DISTINCT,
+        Keyword::HAVING,
+        Keyword::UNION,
+        Keyword::EXCEPT,
+        Keyword::INTERSECT,
+        Keyword::OVER,
+    ];
+    let words = keywords(select);
+    let is_nested = words.iter().filter(|word| **word == Keyword::SELECT).count() > 1;
+    is_nested || words.iter().any(|word| STORED.contains(word))
 }
 
 fn rows_of(tables: &[TableWithJoins], selection: Option<&Expr>) -> Result<String, StatementSkip> {
