@@ -239,8 +239,8 @@ impl TailEncoder {
     }
 
     /// Brings the tail to this durable position of the log at least, for this number of streams. Returns
-    /// whether the tail has changed. It does not go on to what becomes durable meanwhile: the streams wait for
-    /// its end, and a busy source always has more.
+    /// whether the tail has changed. What becomes durable meanwhile is left to the next call, because the
+    /// streams wait for the end of this one, and a busy source always has more.
     pub(crate) async fn follow(&mut self, streams: usize, durable: LogPosition) -> bool {
         if streams < STREAMS_MIN {
             let was_filled = self.reader.is_some();
