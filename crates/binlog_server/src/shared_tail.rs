@@ -451,8 +451,8 @@ mod tests {
         }
         assert!(log.reads_log(first.unwrap()), "the oldest block is still there");
         // The encoder leaves out what the tail cannot hold.
-        let behind = log.write(&vec![10_000; 40]);
+        let left_out = log.write(&vec![10_000; 40]);
         assert!(log.follow(50).await);
-        assert!(log.reads_log(behind[0]) && log.waits(behind[40]));
+        assert!(log.reads_log(left_out[0]) && log.waits(left_out[40]));
     }
 }

@@ -80,7 +80,7 @@ impl StreamPosition {
     fn take(&mut self, chunk: &EventChunk, collector: &mut Collector) -> Result<(), WireError> {
         let header = &chunk.header;
         if chunk.first {
-            self.artificial_event = artificial(header).then(Vec::new);
+            self.artificial_event = header.is_made_for_stream().then(Vec::new);
             if self.artificial_event.is_none() {
                 self.start = self.end;
                 self.end += u64::from(header.event_length);
@@ -130,19 +130,5 @@ impl StreamPosition {
             _ => {}
         }
         Ok(())
-    }
-}
-
-/// Whether the server made the event for the stream, so that it is in no binlog file.
-fn artificial(header: &EventHeader) -> bool {
-    match header.event_type {
-        EventType::HEARTBEAT | EventType::HEARTBEAT_V2 => true,
-        // MariaDB 11.4 and later write no position into events inside a transaction, but they always write it
-        // into events of these types. So the position 0 means that such an event is artificial.
-        EventType::ROTATE
-        | EventType::FORMAT_DESCRIPTION
-        | EventType::MARIADB_GTID_LIST
-        | EventType::PREVIOUS_GTIDS => header.is_artificial() || header.end_log_pos == 0,
-        _ => header.is_artificial(),
     }
 }

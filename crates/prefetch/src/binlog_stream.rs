@@ -162,7 +162,7 @@ impl EventAssembler {
             return None;
         }
         let header = chunk.header;
-        let is_artificial = is_artificial(&header);
+        let is_artificial = header.is_made_for_stream();
         if !is_artificial {
             self.end += u64::from(header.event_length);
         } else if header.event_type == EventType::ROTATE
@@ -192,19 +192,5 @@ impl EventAssembler {
         self.file = String::from_utf8_lossy(rotate.file_name).into();
         self.end = rotate.position;
         Ok(())
-    }
-}
-
-/// Whether the server made the event for the stream, so that it is in no binlog file.
-fn is_artificial(header: &EventHeader) -> bool {
-    match header.event_type {
-        EventType::HEARTBEAT | EventType::HEARTBEAT_V2 => true,
-        // MariaDB 11.4 and later write no position into events inside a transaction, but they always write it
-        // into events of these types.
-        EventType::ROTATE
-        | EventType::FORMAT_DESCRIPTION
-        | EventType::MARIADB_GTID_LIST
-        | EventType::PREVIOUS_GTIDS => header.is_artificial() || header.end_log_pos == 0,
-        _ => header.is_artificial(),
     }
 }

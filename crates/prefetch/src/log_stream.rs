@@ -113,7 +113,7 @@ impl LogFeed {
         }
     }
 
-    /// Sends the events of an entry. Returns false if nobody takes them.
+    /// Sends the events of an entry. Returns false if the receiver is closed.
     fn send_entry(&mut self, entry: &LogEntry) -> Result<bool, LogError> {
         let source_file: Arc<str> = self.reader.source().map_or("", |(_, file)| file).into();
         let (file, mut end) = match self.notation {

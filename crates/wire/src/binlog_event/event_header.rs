@@ -95,6 +95,20 @@ impl EventHeader {
     pub fn is_artificial(&self) -> bool {
         self.has(Self::FLAG_ARTIFICIAL)
     }
+
+    /// Whether a server made the event for the stream of one client, so that it is in no binlog file.
+    pub fn is_made_for_stream(&self) -> bool {
+        match self.event_type {
+            EventType::HEARTBEAT | EventType::HEARTBEAT_V2 => true,
+            // MariaDB 11.4 and later write no position into events inside a transaction, but they always
+            // write it into events of these types. So the position 0 means that such an event is artificial.
+            EventType::ROTATE
+            | EventType::FORMAT_DESCRIPTION
+            | EventType::MARIADB_GTID_LIST
+            | EventType::PREVIOUS_GTIDS => self.is_artificial() || self.end_log_pos == 0,
+            _ => self.is_artificial(),
+        }
+    }
 }
 
 /// The type byte of an event. This is a newtype and not an enum, because unknown types are valid input.
